@@ -1,0 +1,1 @@
+//! ClickHouse: the client, the migrations runner, and the embedded engine as a child process.

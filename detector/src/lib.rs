@@ -1,0 +1,1 @@
+//! Judges cohorts from the store: windows, signals, verdicts, incidents, notifications.

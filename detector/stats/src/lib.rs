@@ -1,0 +1,1 @@
+//! The statistics that decide and explain: pure functions, each with its reference.

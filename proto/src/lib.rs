@@ -1,0 +1,1 @@
+//! The wire contract: messages, their parsed types, and the histogram codec.

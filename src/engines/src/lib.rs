@@ -1,0 +1,1 @@
+//! Fetches and verifies the runtimes that epwatch runs but does not ship.

@@ -1,0 +1,1 @@
+//! Simulated devices that record, report and upload with the real SDK.

@@ -1,0 +1,1 @@
+//! End to end: the whole path, one module a behaviour.
