@@ -178,7 +178,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 /// A closed standard error must not fail the fetch.
-fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
