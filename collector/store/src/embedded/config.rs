@@ -16,12 +16,11 @@ pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
 /// Longest path a Unix socket can have: `sun_path` less its NUL (104 on the BSDs, 108 on Linux).
 const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The engine's server configuration. It exists so that `./config.xml` is never read; UTC so
-/// that times mean the same on every machine; caches sized for a store beside a collector
-/// instead of the server's gigabytes; and inserts reach the disk before they are acknowledged.
+/// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
+/// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
+/// disk before they are acknowledged.
 const ENGINE_CONFIG: &str = "\
 <clickhouse>
-    <timezone>UTC</timezone>
     <mark_cache_size>67108864</mark_cache_size>
     <primary_index_cache_size>67108864</primary_index_cache_size>
     <index_mark_cache_size>33554432</index_mark_cache_size>
@@ -99,6 +98,8 @@ impl ChildProgram {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.args);
+        // Times mean the same on every machine; the library heeds only the environment here.
+        command.env("TZ", "UTC");
         if self.is_test {
             command.env(CHILD_ENV, "1");
         }
