@@ -1,0 +1,8 @@
+//! The contract from outside: golden bytes that must decode for ever, every bound with a message
+//! that breaks it, and fixtures that other languages made.
+
+mod bounds;
+mod fixtures;
+mod golden;
+mod hostile;
+mod samples;
