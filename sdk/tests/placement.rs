@@ -1,6 +1,8 @@
 //! Placements of real sessions on the HTP emulator, one process a chipset, against what ONNX
 //! Runtime's own Python API said of the same models (`tests/fixtures/placements`).
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
 mod support;
 
 use std::{collections::BTreeMap, fs, time::Duration};

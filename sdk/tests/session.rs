@@ -1,5 +1,7 @@
 //! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
 mod support;
 
 use std::{fs, time::Duration};

@@ -1,6 +1,8 @@
 //! The whole SDK against a strict collector in this process: what arrives, how often, with which
 //! bytes.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
 mod support;
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
