@@ -9,9 +9,11 @@
 pub mod baseline;
 pub mod cohort;
 pub mod explain;
+pub mod incident;
 mod next_step;
 pub mod placement;
 pub mod reason;
 pub mod signals;
 pub mod verdict;
 pub mod window;
+

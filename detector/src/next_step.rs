@@ -6,7 +6,7 @@ use crate::verdict::{VerdictClass, backend_code};
 
 /// Returns one or two sentences that say what to do.
 #[must_use]
-pub fn next_step(
+pub(crate) fn next_step(
     key: &CohortKey,
     class: VerdictClass,
     cpu_ops: &[String],
