@@ -266,6 +266,19 @@ async fn limits_and_durability_are_set() {
     test.store.stop().await;
 }
 
+/// Ctrl-C in a terminal goes to the whole process group; the engine ends when it is told to.
+#[tokio::test]
+async fn a_terminal_s_ctrl_c_does_not_reach_the_child() {
+    let test = TestStore::start().await;
+    let pid = pid_of(&test.store).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name in brackets: state, parent, process group.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let group = fields.split_whitespace().nth(2).unwrap();
+    assert_eq!(group, pid.to_string());
+    test.store.stop().await;
+}
+
 #[tokio::test]
 async fn the_socket_is_for_this_user_alone() {
     let test = TestStore::start().await;

@@ -135,6 +135,22 @@ fn files_are_refused_in_any_spelling() {
     );
 }
 
+/// Each hides the call from a reader that takes quotes, comments or blanks otherwise than the
+/// engine does.
+#[test]
+fn calls_cannot_hide_between_quotes() {
+    check_refused("SELECT $$'$$, file('x'), $$'$$", "the function file");
+    check_refused("SELECT /* /* */ ' */ file('x') -- '", "the function file");
+    check_refused("SELECT * FROM file\x0b('x')", "the function file");
+    for sql in [
+        "SELECT '' AS \u{2018}'\u{2019}, file('x'), ''",
+        "SELECT * FROM file\u{a0}('x')",
+        "SELECT * FROM file\0('x')",
+    ] {
+        assert_eq!(names().check(sql), Err(Refusal::Foreign), "{sql}");
+    }
+}
+
 #[test]
 fn harmless_words_pass() {
     for sql in [
