@@ -137,11 +137,7 @@ pub fn placement_references(
 
 /// The commonest placement of a version on a chipset, for each method. Of equally common ones the
 /// one with more on the NPU: it is what the model can have.
-fn commonest<'a>(
-    census: &'a [PlacementCount],
-    version: &str,
-    chipset: &str,
-) -> Vec<&'a Placement> {
+fn commonest<'a>(census: &'a [PlacementCount], version: &str, chipset: &str) -> Vec<&'a Placement> {
     let mut best: BTreeMap<&PlacementMethod, &PlacementCount> = BTreeMap::new();
     let rows = census
         .iter()
@@ -257,7 +253,14 @@ mod tests {
             count("2", "SM8650", placed(5, 30, 0, None), 5),
         ];
         let references = placement_references(&census, "2", "SM8635", Some("1"), None);
-        let [first, PlacementReference::MedianShare { npu_share, chipsets, .. }] = &references[..]
+        let [
+            first,
+            PlacementReference::MedianShare {
+                npu_share,
+                chipsets,
+                ..
+            },
+        ] = &references[..]
         else {
             panic!("{references:?}");
         };
@@ -286,7 +289,10 @@ mod tests {
         };
         let known = [seen("b", 3), seen("a", 1), seen("c", 3), seen("d", 9)];
         let none = BTreeMap::new();
-        assert!(matches!(previous_version("d", &none, &known).as_deref(), Some("b" | "c")));
+        assert!(matches!(
+            previous_version("d", &none, &known).as_deref(),
+            Some("b" | "c")
+        ));
         assert_eq!(previous_version("b", &none, &known), Some("a".into()));
         assert_eq!(previous_version("a", &none, &known), None);
         assert_eq!(previous_version("z", &none, &known), None);

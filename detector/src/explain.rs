@@ -47,8 +47,12 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
     let Some(main) = window.main_shape()? else {
         return Ok(Explanation::default());
     };
-    let moments: Vec<Moments> =
-        main.votes.iter().filter_map(|vote| vote.latency.as_ref()).map(|l| l.moments).collect();
+    let moments: Vec<Moments> = main
+        .votes
+        .iter()
+        .filter_map(|vote| vote.latency.as_ref())
+        .map(|l| l.moments)
+        .collect();
     let split = VarianceSplit::over_devices(&moments, Weighting::Devices);
     let devices = count_devices(main.votes.iter().copied());
     let dip = dip::of_histogram(&main.histogram);

@@ -110,7 +110,10 @@ impl IncidentKey {
             hash.update(part);
         }
         hash.update(self.cause.as_str());
-        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hash.finalize()[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 
@@ -227,12 +230,15 @@ pub fn advance(
     for verdict in verdicts {
         let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
         let explained = cause.is_some_and(|cause| {
-            incidents.values().any(|open| open.key.cause.explains(cause) && open.confirms(verdict))
+            incidents
+                .values()
+                .any(|open| open.key.cause.explains(cause) && open.confirms(verdict))
         });
         if let Some(cause) = cause.filter(|_| !explained) {
             let key = incident_key(&verdict.key, cause);
-            let incident =
-                incidents.entry(key.clone()).or_insert_with(|| Incident::begin(key.clone(), now));
+            let incident = incidents
+                .entry(key.clone())
+                .or_insert_with(|| Incident::begin(key.clone(), now));
             if !incident.state.is_open() {
                 *incident = Incident::begin(key.clone(), now);
             }
@@ -264,13 +270,14 @@ pub fn advance(
             touched.insert(incident.key.clone());
         }
     }
-    let changed = touched.into_iter().filter_map(|key| incidents.get_mut(&key));
-    changed
-        .map(|incident| {
+    let mut changed = Vec::new();
+    for key in touched {
+        if let Some(incident) = incidents.get_mut(&key) {
             incident.settle(now);
-            incident.clone()
-        })
-        .collect()
+            changed.push(incident.clone());
+        }
+    }
+    changed
 }
 
 fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
@@ -303,7 +310,11 @@ impl Incident {
     pub fn lead(&self) -> Option<&CohortVerdict> {
         let worst = self.cohorts.iter().max_by_key(|cohort| {
             let whole_chipset = cohort.verdict.key.firmware.is_none();
-            (cohort.confirmed, whole_chipset, cohort.verdict.numbers.devices_hit)
+            (
+                cohort.confirmed,
+                whole_chipset,
+                cohort.verdict.numbers.devices_hit,
+            )
         });
         worst.map(|cohort| &cohort.verdict)
     }
@@ -312,21 +323,33 @@ impl Incident {
     #[must_use]
     pub fn severity(&self) -> Severity {
         let told = self.headline.as_ref().map(|headline| headline.severity);
-        told.or(self.lead().map(|lead| lead.severity)).unwrap_or(Severity::None)
+        told.or(self.lead().map(|lead| lead.severity))
+            .unwrap_or(Severity::None)
     }
 
     /// Returns its chipsets: those people were told of, else those seen.
     #[must_use]
     pub fn chipsets(&self) -> Vec<String> {
-        let seen = || self.cohorts.iter().map(|cohort| cohort.verdict.key.chipset.clone()).collect();
-        let told = self.headline.as_ref().map(|headline| headline.chipsets.clone());
+        let seen = || {
+            self.cohorts
+                .iter()
+                .map(|cohort| cohort.verdict.key.chipset.clone())
+                .collect()
+        };
+        let told = self
+            .headline
+            .as_ref()
+            .map(|headline| headline.chipsets.clone());
         told.unwrap_or_else(seen).into_iter().collect()
     }
 
     /// Returns its firmwares, where some of a chipset's were judged alone.
     #[must_use]
     pub fn firmwares(&self) -> Vec<String> {
-        let firmwares = self.cohorts.iter().filter_map(|c| c.verdict.key.firmware.clone());
+        let firmwares = self
+            .cohorts
+            .iter()
+            .filter_map(|c| c.verdict.key.firmware.clone());
         firmwares.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -334,11 +357,18 @@ impl Incident {
     #[must_use]
     pub fn devices(&self) -> (u64, u64) {
         let chipsets = self.chipsets();
-        let told = self.cohorts.iter().map(|cohort| &cohort.verdict).filter(|verdict| {
-            verdict.key.firmware.is_none() && chipsets.contains(&verdict.key.chipset)
-        });
+        let told = self
+            .cohorts
+            .iter()
+            .map(|cohort| &cohort.verdict)
+            .filter(|verdict| {
+                verdict.key.firmware.is_none() && chipsets.contains(&verdict.key.chipset)
+            });
         told.fold((0, 0), |(hit, seen), verdict| {
-            (hit + verdict.numbers.devices_hit, seen + verdict.numbers.devices_seen)
+            (
+                hit + verdict.numbers.devices_hit,
+                seen + verdict.numbers.devices_seen,
+            )
         })
     }
 
@@ -354,17 +384,24 @@ impl Incident {
 
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
         self.state == State::Firing
-            && self.watched(&verdict.key).is_some_and(|cohort| cohort.confirmed > Severity::None)
+            && self
+                .watched(&verdict.key)
+                .is_some_and(|cohort| cohort.confirmed > Severity::None)
     }
 
     fn watched(&self, key: &CohortKey) -> Option<&Watched> {
         let same_model = self.key.model == key.model && self.key.model_version == key.model_version;
-        self.cohorts.iter().find(|cohort| same_model && cohort.verdict.key == *key)
+        self.cohorts
+            .iter()
+            .find(|cohort| same_model && cohort.verdict.key == *key)
     }
 
     /// Takes one cohort's window in; says whether anything changed.
     fn observe(&mut self, verdict: &CohortVerdict, observation: &Observation<'_>) -> bool {
-        let at = self.cohorts.iter().position(|cohort| cohort.verdict.key == verdict.key);
+        let at = self
+            .cohorts
+            .iter()
+            .position(|cohort| cohort.verdict.key == verdict.key);
         let (at, is_new) = match (at, observation) {
             (Some(at), _) => (at, false),
             (None, Observation::Seen(verdict)) => {
@@ -418,7 +455,9 @@ impl Incident {
             return;
         }
         self.cohorts.retain(|cohort| !cohort.is_cleared());
-        let Some(headline) = self.current_headline() else { return };
+        let Some(headline) = self.current_headline() else {
+            return;
+        };
         let more = match &self.headline {
             None => true,
             Some(told) => {
@@ -442,11 +481,19 @@ impl Incident {
         if severity == Severity::None {
             return None;
         }
-        let confirmed = self.cohorts.iter().filter(|cohort| cohort.confirmed == severity);
-        let mut chipsets: BTreeSet<String> =
-            confirmed.map(|cohort| cohort.verdict.key.chipset.clone()).collect();
+        let confirmed = self
+            .cohorts
+            .iter()
+            .filter(|cohort| cohort.confirmed == severity);
+        let mut chipsets: BTreeSet<String> = confirmed
+            .map(|cohort| cohort.verdict.key.chipset.clone())
+            .collect();
         // A chipset that cleared is still part of what people were told.
-        if let Some(told) = self.headline.as_ref().filter(|told| told.severity == severity) {
+        if let Some(told) = self
+            .headline
+            .as_ref()
+            .filter(|told| told.severity == severity)
+        {
             chipsets.extend(told.chipsets.iter().cloned());
         }
         Some(Headline {
@@ -507,7 +554,8 @@ impl Watched {
     /// Forgets sightings that are too old to be two of three.
     fn expire(&mut self, end: Timestamp, window: Duration) {
         let reach = signed(window) * (CONFIRM_WITHIN_WINDOWS - 1).cast_signed();
-        self.sightings.retain(|(seen, _)| end.duration_since(*seen) <= reach);
+        self.sightings
+            .retain(|(seen, _)| end.duration_since(*seen) <= reach);
     }
 }
 

@@ -7,13 +7,26 @@
 //! clock. It never judges merged runs: devices are the sample.
 
 pub mod baseline;
+mod book;
+pub mod clock;
 pub mod cohort;
+pub mod config;
+mod detector;
+mod evaluate;
 pub mod explain;
 pub mod incident;
+pub mod metrics;
 mod next_step;
+pub mod notify;
+pub mod period;
 pub mod placement;
 pub mod reason;
 pub mod signals;
+pub mod source;
+pub mod store;
 pub mod verdict;
 pub mod window;
 
+pub use config::DetectorConfig;
+pub use detector::{Detector, StartError};
+pub use evaluate::{Evaluation, Evaluator};

@@ -178,14 +178,26 @@ pub(crate) mod tests {
             &placed(1, 40, 0, Some(1.0)),
             Some(false),
         );
-        check(&placed(2, 98, 2, None), &placed(1, 100, 0, None), Some(false));
-        check(&placed(2, 96, 4, None), &placed(1, 100, 0, None), Some(true));
+        check(
+            &placed(2, 98, 2, None),
+            &placed(1, 100, 0, None),
+            Some(false),
+        );
+        check(
+            &placed(2, 96, 4, None),
+            &placed(1, 100, 0, None),
+            Some(true),
+        );
     }
 
     /// A runtime that renames nodes keeps the normalised fingerprint, whatever it counts.
     #[test]
     fn equal_fingerprints_mean_no_change() {
-        check(&placed(7, 20, 9, None), &placed(7, 42, 0, None), Some(false));
+        check(
+            &placed(7, 20, 9, None),
+            &placed(7, 42, 0, None),
+            Some(false),
+        );
         check(
             &placed(7, 20, 9, Some(0.5)),
             &placed(7, 42, 0, Some(1.0)),

@@ -266,7 +266,10 @@ impl fmt::Display for Reason {
                 origin,
                 p,
             } => {
-                write!(f, "{hits} of {devices} devices run more on the CPU than {origin}")?;
+                write!(
+                    f,
+                    "{hits} of {devices} devices run more on the CPU than {origin}"
+                )?;
                 if let (Some(now), Some(before)) = (npu_share, reference_npu_share) {
                     let (now, before) = (percent(*now), percent(*before));
                     write!(f, ": {now} of the {unit} on the NPU instead of {before}")?;
@@ -286,7 +289,10 @@ impl fmt::Display for Reason {
                 latency(*reference_p50_us),
             ),
             Reason::NotSlower { slower, hits } => {
-                write!(f, "latency did not follow: {slower} of those {hits} devices are slower")
+                write!(
+                    f,
+                    "latency did not follow: {slower} of those {hits} devices are slower"
+                )
             }
             Reason::Shift {
                 hits,
@@ -316,13 +322,21 @@ impl fmt::Display for Reason {
             Reason::PreviousVersionControl { share, slowed } => write!(
                 f,
                 "the previous version in the same window {}: {} of its devices",
-                if *slowed { "slowed down as well" } else { "did not slow down" },
+                if *slowed {
+                    "slowed down as well"
+                } else {
+                    "did not slow down"
+                },
                 percent(*share)
             ),
             Reason::PeerControl { share, slowed } => write!(
                 f,
                 "other models on the devices hit {}: on {} of them",
-                if *slowed { "slowed down as well" } else { "did not slow down" },
+                if *slowed {
+                    "slowed down as well"
+                } else {
+                    "did not slow down"
+                },
                 percent(*share)
             ),
             Reason::PreviousMoved { ratio } => write!(
@@ -337,7 +351,10 @@ impl fmt::Display for Reason {
                 runtimes.join(", ")
             ),
             Reason::Backend { code, devices } => {
-                write!(f, "the NPU's back end gave {code} on {devices} of the devices hit")
+                write!(
+                    f,
+                    "the NPU's back end gave {code} on {devices} of the devices hit"
+                )
             }
             Reason::TooFewDevices { devices, needed } => {
                 write!(f, "{devices} devices in the window, {needed} are needed")

@@ -254,7 +254,10 @@ pub fn judge(
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
-        let reason = Reason::TooFewDevices { devices, needed: MIN_ELIGIBLE };
+        let reason = Reason::TooFewDevices {
+            devices,
+            needed: MIN_ELIGIBLE,
+        };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }
     fallback(evidence)
@@ -267,7 +270,10 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
 /// EJ: worse placement and slower for it.
 fn fallback(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref()?;
-    let joined = evidence.joined.as_ref().filter(|joined| joined.signal.fires)?;
+    let joined = evidence
+        .joined
+        .as_ref()
+        .filter(|joined| joined.signal.fires)?;
     let concurrent = joined.reference.is_concurrent();
     if !concurrent && evidence.control.vetoes() {
         return None;
@@ -292,7 +298,10 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
 /// A or B without EJ.
 fn slower(evidence: &Evidence) -> Option<Finding> {
     let shift = evidence.shift.as_ref().filter(|shift| shift.signal.fires);
-    let median = evidence.median.as_ref().filter(|median| median.signal.fires);
+    let median = evidence
+        .median
+        .as_ref()
+        .filter(|median| median.signal.fires);
     let strongest = match (shift, median) {
         (Some(shift), _) => &shift.signal,
         (None, Some(median)) => &median.signal,
@@ -325,9 +334,15 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
 
 /// EP without latency.
 fn placement_alone(evidence: &Evidence) -> Option<Finding> {
-    let change = evidence.placement.as_ref().filter(|change| change.signal.fires)?;
+    let change = evidence
+        .placement
+        .as_ref()
+        .filter(|change| change.signal.fires)?;
     let mut reasons = vec![Reason::placement(change)];
-    let not_slower = evidence.joined.as_ref().filter(|joined| !joined.signal.fires);
+    let not_slower = evidence
+        .joined
+        .as_ref()
+        .filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(|joined| Reason::NotSlower {
         slower: joined.signal.hits,
         hits: change.signal.hits,
@@ -336,9 +351,15 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let recounted =
         change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && not_slower.is_some();
     let class = class_of(change);
-    let certified_total = change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
+    let certified_total =
+        change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
     let (class, severity) = if recounted {
-        reasons.insert(0, Reason::NewRuntime { runtimes: change.new_runtimes.clone() });
+        reasons.insert(
+            0,
+            Reason::NewRuntime {
+                runtimes: change.new_runtimes.clone(),
+            },
+        );
         (VerdictClass::DataQuality, Severity::Info)
     } else if certified_total {
         (class, Severity::Page)
@@ -357,7 +378,10 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
 
 /// The whole cohort moved by less than 1.6 x.
 fn heavier(evidence: &Evidence) -> Option<Finding> {
-    let median = evidence.median.as_ref().filter(|median| median.is_heavier)?;
+    let median = evidence
+        .median
+        .as_ref()
+        .filter(|median| median.is_heavier)?;
     let reason = Reason::CohortMoved {
         ratio: median.ratio,
         devices: median.signal.devices,
@@ -368,7 +392,11 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
             Severity::Info,
             vec![Reason::PreviousMoved { ratio }],
         ),
-        None => (VerdictClass::SlowWithoutPlacement, Severity::Ticket, Vec::new()),
+        None => (
+            VerdictClass::SlowWithoutPlacement,
+            Severity::Ticket,
+            Vec::new(),
+        ),
     };
     reasons.push(reason);
     Some(Finding {
@@ -382,8 +410,14 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
-    let by_placement = evidence.placement.as_ref().map_or(0, |change| change.signal.devices);
-    let by_past = evidence.shift.as_ref().map_or(0, |shift| shift.signal.devices);
+    let by_placement = evidence
+        .placement
+        .as_ref()
+        .map_or(0, |change| change.signal.devices);
+    let by_past = evidence
+        .shift
+        .as_ref()
+        .map_or(0, |shift| shift.signal.devices);
     if by_placement >= MIN_ELIGIBLE || by_past >= MIN_ELIGIBLE {
         return Finding::nothing(VerdictClass::Healthy, Severity::None, Vec::new());
     }
@@ -426,8 +460,10 @@ pub(crate) fn backend_code(change: &PlacementChange) -> Option<(&'static str, u6
             .map(|hit| hit.devices)
             .sum()
     };
-    let (code, devices) =
-        BACKEND_CODES.map(|code| (code, with_code(code))).into_iter().max_by_key(|(_, n)| *n)?;
+    let (code, devices) = BACKEND_CODES
+        .map(|code| (code, with_code(code)))
+        .into_iter()
+        .max_by_key(|(_, n)| *n)?;
     (devices > 0 && devices * 2 >= change.signal.hits).then_some((code, devices))
 }
 
@@ -436,7 +472,10 @@ fn class_of(change: &PlacementChange) -> VerdictClass {
         VerdictClass::NpuStartFailure
     } else if change.share_hit() < MOST_DEVICES {
         VerdictClass::SomeDevicesFallback
-    } else if change.hit_npu_share.is_some_and(|share| share < TOTAL_BELOW) {
+    } else if change
+        .hit_npu_share
+        .is_some_and(|share| share < TOTAL_BELOW)
+    {
         VerdictClass::TotalFallback
     } else {
         VerdictClass::PartialFallback
@@ -479,7 +518,10 @@ fn numbers(
 }
 
 fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
-    let shares = window.votes.iter().filter_map(|vote| vote.placement.npu_share());
+    let shares = window
+        .votes
+        .iter()
+        .filter_map(|vote| vote.placement.npu_share());
     let shares: Vec<f64> = shares.map(|(share, _)| share).collect();
     epwatch_stats::order_stat::median(&shares)
 }
@@ -489,8 +531,13 @@ fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Optio
     let mut ops: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
     let mut commonest_share = None;
     for hit in &change.hit_placements {
-        let id = (hit.placement.method.fingerprint_algorithm, hit.placement.fingerprint);
-        let Some(nodes) = nodes.get(&id) else { continue };
+        let id = (
+            hit.placement.method.fingerprint_algorithm,
+            hit.placement.fingerprint,
+        );
+        let Some(nodes) = nodes.get(&id) else {
+            continue;
+        };
         for node in nodes {
             let slot = ops.entry(&node.op_type).or_default();
             slot.0 += node.macs_share.unwrap_or(0.0);
@@ -502,8 +549,16 @@ fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Optio
         }
     }
     let mut ops: Vec<(&str, (f64, usize))> = ops.into_iter().collect();
-    ops.sort_by(|a, b| b.1.0.total_cmp(&a.1.0).then(b.1.1.cmp(&a.1.1)).then(a.0.cmp(b.0)));
+    ops.sort_by(|a, b| {
+        b.1.0
+            .total_cmp(&a.1.0)
+            .then(b.1.1.cmp(&a.1.1))
+            .then(a.0.cmp(b.0))
+    });
     let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
     let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);
-    (ops.into_iter().map(|(op, _)| op.to_owned()).collect(), share)
+    (
+        ops.into_iter().map(|(op, _)| op.to_owned()).collect(),
+        share,
+    )
 }

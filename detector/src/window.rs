@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
 use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
 use jiff::Timestamp;
 
@@ -236,7 +237,12 @@ impl CohortWindow {
             key,
             end: self.end,
             length: self.length,
-            votes: self.votes.iter().filter(|v| &*v.firmware == firmware).cloned().collect(),
+            votes: self
+                .votes
+                .iter()
+                .filter(|v| &*v.firmware == firmware)
+                .cloned()
+                .collect(),
             histograms: self
                 .histograms
                 .iter()
@@ -289,7 +295,10 @@ pub struct MainShape<'a> {
 
 /// Returns how many different devices voted.
 pub fn count_devices<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> u64 {
-    votes.map(|vote| vote.installation).collect::<HashSet<_>>().len() as u64
+    votes
+        .map(|vote| vote.installation)
+        .collect::<HashSet<_>>()
+        .len() as u64
 }
 
 /// Builds a histogram from bucket indices of scheme `hdr_us_2sd_1_60s` and their counts.
@@ -304,24 +313,6 @@ pub fn histogram_of(
         high_us: bucket_high_us(index) as f64,
         count,
     }))
-}
-
-fn bucket_low_us(index: u16) -> u64 {
-    let index = u64::from(index);
-    if index < 128 {
-        index
-    } else {
-        (128 + (index & 127)) << (index / 128 - 1).min(48)
-    }
-}
-
-fn bucket_high_us(index: u16) -> u64 {
-    let index = u64::from(index);
-    if index < 128 {
-        index + 1
-    } else {
-        (129 + (index & 127)) << (index / 128 - 1).min(48)
-    }
 }
 
 #[cfg(test)]
@@ -366,10 +357,34 @@ mod tests {
         };
         assert!(good.clone().checked().is_ok());
         for (bad, absence) in [
-            (SelfBaseline { n: 7, ..good.clone() }, BaselineAbsence::TooFewRuns),
-            (SelfBaseline { p10_us: 0.0, ..good.clone() }, BaselineAbsence::Unknown),
-            (SelfBaseline { p95_us: f64::NAN, ..good.clone() }, BaselineAbsence::Unknown),
-            (SelfBaseline { p50_us: 9.0, ..good }, BaselineAbsence::Unknown),
+            (
+                SelfBaseline {
+                    n: 7,
+                    ..good.clone()
+                },
+                BaselineAbsence::TooFewRuns,
+            ),
+            (
+                SelfBaseline {
+                    p10_us: 0.0,
+                    ..good.clone()
+                },
+                BaselineAbsence::Unknown,
+            ),
+            (
+                SelfBaseline {
+                    p95_us: f64::NAN,
+                    ..good.clone()
+                },
+                BaselineAbsence::Unknown,
+            ),
+            (
+                SelfBaseline {
+                    p50_us: 9.0,
+                    ..good
+                },
+                BaselineAbsence::Unknown,
+            ),
         ] {
             assert_eq!(bad.checked(), Err(absence));
         }

@@ -43,7 +43,10 @@ impl PeerRatios {
     /// Adds the ratios of a model's votes.
     pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
         for (device, ratio) in shift::worst_ratios(votes) {
-            self.0.entry(device).or_default().push((model.clone(), ratio));
+            self.0
+                .entry(device)
+                .or_default()
+                .push((model.clone(), ratio));
         }
     }
 
@@ -78,7 +81,10 @@ pub fn slowed_too(
 /// The previous version slowed too if at least half as large a share of it is beyond the ratio.
 fn previous_version(previous: &CohortWindow, shift: &Shift) -> Control {
     let ratios = shift::worst_ratios(&previous.votes);
-    let slow = ratios.values().filter(|ratio| **ratio >= shift.signal.threshold).count() as u64;
+    let slow = ratios
+        .values()
+        .filter(|ratio| **ratio >= shift.signal.threshold)
+        .count() as u64;
     if (ratios.len() as u64) < MIN_ELIGIBLE {
         return Control::Absent;
     }

@@ -61,7 +61,10 @@ impl SpeedReference {
     /// Whether heat or load of the moment cancels out: both sides ran in the same window.
     #[must_use]
     pub fn is_concurrent(self) -> bool {
-        matches!(self, SpeedReference::SameVersion | SpeedReference::PreviousVersion)
+        matches!(
+            self,
+            SpeedReference::SameVersion | SpeedReference::PreviousVersion
+        )
     }
 }
 
@@ -92,7 +95,9 @@ pub fn slower(
     let kept = |vote: &&DeviceVote| change.kept_devices.contains(&vote.installation);
     let same_version = speeds(window.votes.iter().filter(kept));
     let old_placement = |vote: &&DeviceVote| !is_worse(vote, &baseline.placements);
-    let previous_votes = previous.map(|window| window.votes.as_slice()).unwrap_or_default();
+    let previous_votes = previous
+        .map(|window| window.votes.as_slice())
+        .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
     let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::new();
@@ -100,14 +105,25 @@ pub fn slower(
         change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
     });
     for vote in hit {
-        let Some(latency) = &vote.latency else { continue };
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
         let groups = [
-            (SpeedReference::SameVersion, same_version.get(&*vote.shape_key)),
-            (SpeedReference::PreviousVersion, previous_version.get(&*vote.shape_key)),
+            (
+                SpeedReference::SameVersion,
+                same_version.get(&*vote.shape_key),
+            ),
+            (
+                SpeedReference::PreviousVersion,
+                previous_version.get(&*vote.shape_key),
+            ),
         ];
         let before = baseline.latency.get(&vote.shape_key);
         if let Some(comparison) = compare(latency, groups, before) {
-            by_device.entry(vote.installation).or_default().push(comparison);
+            by_device
+                .entry(vote.installation)
+                .or_default()
+                .push(comparison);
         }
     }
 
@@ -158,7 +174,9 @@ fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, 
     }
     let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
     for vote in votes {
-        let Some(latency) = &vote.latency else { continue };
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
         let Some(low) = latency.low else { continue };
         let group = groups.entry(&vote.shape_key).or_default();
         group.devices.insert(vote.installation);
@@ -208,8 +226,14 @@ fn compare(
     // Merged runs carry the spread between devices too, so the device's p10 must pass their median.
     let before = before?;
     let slower = low.p10_us >= SLOWER_P10 * before.p50_us
-        || latency.high.is_some_and(|high| high.p90_us >= SLOWER_P90 * before.p95_us);
-    Some(judged(SpeedReference::BaselineWindow, slower, before.p50_us))
+        || latency
+            .high
+            .is_some_and(|high| high.p90_us >= SLOWER_P90 * before.p95_us);
+    Some(judged(
+        SpeedReference::BaselineWindow,
+        slower,
+        before.p50_us,
+    ))
 }
 
 fn commonest(comparisons: &[&Comparison]) -> Option<SpeedReference> {
@@ -217,5 +241,8 @@ fn commonest(comparisons: &[&Comparison]) -> Option<SpeedReference> {
     for comparison in comparisons {
         *counts.entry(comparison.reference).or_default() += 1;
     }
-    counts.into_iter().max_by_key(|(_, n)| *n).map(|(reference, _)| reference)
+    counts
+        .into_iter()
+        .max_by_key(|(_, n)| *n)
+        .map(|(reference, _)| reference)
 }

@@ -80,7 +80,12 @@ impl SignalId {
     /// Reads a name as [`fmt::Display`] writes it.
     #[must_use]
     pub fn parse(text: &str) -> Option<SignalId> {
-        let fixed = [SignalId::Placement, SignalId::Joined, SignalId::Median, SignalId::Shift];
+        let fixed = [
+            SignalId::Placement,
+            SignalId::Joined,
+            SignalId::Median,
+            SignalId::Shift,
+        ];
         fixed
             .into_iter()
             .chain(shift::BEYOND_TENTHS.map(SignalId::ShiftBeyond))
@@ -224,11 +229,31 @@ mod tests {
     /// The past of a cohort with lasting slow devices makes more of them unsurprising.
     #[test]
     fn a_cohorts_own_past_shifts_the_fleets_rate() {
-        let found = Tally { hits: 15, devices: 100 };
+        let found = Tally {
+            hits: 15,
+            devices: 100,
+        };
         let unknown = surprise(found, 0.01, Tally::default());
-        let usual = surprise(found, 0.01, Tally { hits: 40, devices: 400 });
-        let unusual = surprise(found, 0.01, Tally { hits: 0, devices: 400 });
-        assert!(unusual < unknown && unknown < usual, "{unusual} {unknown} {usual}");
+        let usual = surprise(
+            found,
+            0.01,
+            Tally {
+                hits: 40,
+                devices: 400,
+            },
+        );
+        let unusual = surprise(
+            found,
+            0.01,
+            Tally {
+                hits: 0,
+                devices: 400,
+            },
+        );
+        assert!(
+            unusual < unknown && unknown < usual,
+            "{unusual} {unknown} {usual}"
+        );
         assert!(usual > 0.05 && unusual < 1e-6, "{unusual} {usual}");
     }
 }

@@ -4,11 +4,12 @@
 //! median of other chipsets only a total loss is one (under 5 % on the NPU where others have 80 %):
 //! chipsets differ by right.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
-use crate::placement::{Placement, PlacementMethod, Unit};
+use crate::placement::{Placement, Unit};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
@@ -101,24 +102,32 @@ pub fn changed(
     let origin = origins?;
     let of = |place: &*const Placement| verdicts.get(place).and_then(Option::as_ref);
 
-    let mut by_placement: BTreeMap<(PlacementMethod, u64), (Arc<Placement>, HashSet<Installation>)> =
-        BTreeMap::new();
+    let mut by_placement: HashMap<*const Placement, (Arc<Placement>, HashSet<Installation>)> =
+        HashMap::new();
     let (mut rises, mut shares, mut runtimes) = (Vec::new(), Vec::new(), Vec::new());
     for (vote, place) in &hits {
         let placement = &vote.placement;
-        let kind = (placement.method.clone(), placement.fingerprint);
-        let slot = by_placement.entry(kind).or_insert((placement.clone(), HashSet::new()));
+        let slot = by_placement
+            .entry(*place)
+            .or_insert((placement.clone(), HashSet::new()));
         slot.1.insert(vote.installation);
         let compared = of(place)?;
         rises.push(compared.rise);
         shares.extend(placement.npu_share().map(|(share, _)| share));
-        if compared.reference_runtime.as_ref().is_some_and(|runtime| *runtime != placement.runtime)
+        if compared
+            .reference_runtime
+            .as_ref()
+            .is_some_and(|runtime| *runtime != placement.runtime)
         {
             runtimes.push(placement.runtime.clone());
         }
     }
     // Only if every hit came with another runtime can the runtime be why.
-    let new_runtimes = if runtimes.len() == hits.len() { sorted_once(runtimes) } else { Vec::new() };
+    let new_runtimes = if runtimes.len() == hits.len() {
+        sorted_once(runtimes)
+    } else {
+        Vec::new()
+    };
     let mut hit_placements: Vec<HitPlacement> = by_placement
         .into_values()
         .map(|(placement, devices)| HitPlacement {
@@ -126,7 +135,7 @@ pub fn changed(
             devices: devices.len() as u64,
         })
         .collect();
-    hit_placements.sort_by(|a, b| b.devices.cmp(&a.devices));
+    hit_placements.sort_by_key(|hit| (Reverse(hit.devices), hit.placement.fingerprint));
 
     let sample = hits.first().map(|(_, place)| *place).or_else(|| {
         let first = window.votes.iter().map(|vote| Arc::as_ptr(&vote.placement));

@@ -70,13 +70,24 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let devices = ratios.len() as u64;
 
     let tally = |tenths: u16| Tally {
-        hits: all.iter().filter(|ratio| **ratio >= f64::from(tenths) / 10.0).count() as u64,
+        hits: all
+            .iter()
+            .filter(|ratio| **ratio >= f64::from(tenths) / 10.0)
+            .count() as u64,
         devices,
     };
     let tallies: Vec<(u16, Tally)> = BEYOND_TENTHS.map(|tenths| (tenths, tally(tenths))).into();
-    let from = if COHORT_MOVED.contains(&cohort_ratio) { 20 } else { 16 };
+    let from = if COHORT_MOVED.contains(&cohort_ratio) {
+        20
+    } else {
+        16
+    };
     let chance = |tenths, tally| {
-        surprise(tally, FLEET_RATE, baseline.history.of(SignalId::ShiftBeyond(tenths)))
+        surprise(
+            tally,
+            FLEET_RATE,
+            baseline.history.of(SignalId::ShiftBeyond(tenths)),
+        )
     };
     let (tenths, tally, p) = tallies
         .iter()
@@ -88,8 +99,11 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let p = (p * BEYOND_TENTHS.len() as f64).min(1.0);
     let share = tally.hits as f64 / devices as f64;
     let enough = devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
-    let hit_devices: HashSet<Installation> =
-        ratios.iter().filter(|(_, r)| **r >= ratio).map(|(device, _)| *device).collect();
+    let hit_devices: HashSet<Installation> = ratios
+        .iter()
+        .filter(|(_, r)| **r >= ratio)
+        .map(|(device, _)| *device)
+        .collect();
     let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
     Some(Shift {
         signal: Signal {
@@ -113,7 +127,11 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
 pub(crate) fn worst_ratios(votes: &[DeviceVote]) -> HashMap<Installation, f64> {
     let mut worst: HashMap<Installation, f64> = HashMap::new();
     for vote in votes {
-        let Some(ratio) = vote.latency.as_ref().and_then(|latency| latency.p10_ratio()) else {
+        let Some(ratio) = vote
+            .latency
+            .as_ref()
+            .and_then(|latency| latency.p10_ratio())
+        else {
             continue;
         };
         let slot = worst.entry(vote.installation).or_insert(ratio);
@@ -126,7 +144,9 @@ type Medians = (Option<f64>, Option<(f64, f64)>);
 
 fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>) -> Medians {
     let (mut ratios, mut now, mut before) = (Vec::new(), Vec::new(), Vec::new());
-    let of_devices = votes.iter().filter(|vote| devices.contains(&vote.installation));
+    let of_devices = votes
+        .iter()
+        .filter(|vote| devices.contains(&vote.installation));
     for latency in of_devices.filter_map(|vote| vote.latency.as_ref()) {
         ratios.extend(latency.p50_ratio());
         if let (Some(low), Ok(earlier)) = (latency.low, &latency.earlier_self) {
