@@ -1,0 +1,37 @@
+//! Compiles `epwatch/v1/*.proto` in pure Rust: nobody needs `protoc`.
+
+use std::{error::Error, path::PathBuf};
+
+use tonic_prost_build::Config;
+
+/// Fields that hold a message but stay bytes in our Rust types. On the wire the two are the same,
+/// and the collector must keep the bytes that came in: it makes them durable, and compares them.
+const KEPT_AS_BYTES: [(&str, &str); 2] =
+    [("UploadRequest", "reports"), ("RecordedReport", "report")];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    println!("cargo:rerun-if-changed={}", root.join("epwatch").display());
+
+    let mut files = protox::compile([root.join("epwatch/v1/collector.proto")], [&root])?;
+    for (message, field) in KEPT_AS_BYTES {
+        let field = files
+            .file
+            .iter_mut()
+            .flat_map(|file| &mut file.message_type)
+            .filter(|m| m.name() == message)
+            .flat_map(|m| &mut m.field)
+            .find(|f| f.name() == field)
+            .ok_or_else(|| format!("no field {message}.{field}"))?;
+        field.set_type(prost_types::field_descriptor_proto::Type::Bytes);
+        field.type_name = None;
+    }
+
+    let mut config = Config::new();
+    config.bytes(["."]);
+    tonic_prost_build::configure()
+        .build_client(std::env::var_os("CARGO_FEATURE_CLIENT").is_some())
+        .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())
+        .compile_fds_with_config(files, config)?;
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What can stop an engine from being there, each with the way out.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use crate::Engine;
+
+/// Why an engine is not installed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The engine does not exist for this platform; nothing the user installs changes that.
+    #[error("{engine} is not available here: {reason}")]
+    Unavailable {
+        /// The engine asked for.
+        engine: Engine,
+        /// Who does not publish it, for what.
+        reason: String,
+    },
+
+    /// Neither `EPWATCH_CACHE`, `XDG_CACHE_HOME` nor `HOME` names a folder.
+    #[error("failed to find a cache folder: set EPWATCH_CACHE to a folder epwatch may write to")]
+    NoCacheFolder,
+
+    /// A command that fetches or unpacks is not installed.
+    #[error("failed to fetch {name}: `{tool}` is not installed; {way_out}")]
+    ToolMissing {
+        /// The entry that was being fetched.
+        name: String,
+        /// The program that could not be started.
+        tool: String,
+        /// What the user can do.
+        way_out: String,
+    },
+
+    /// A command ran and failed: offline, unknown version, no disk space.
+    #[error("failed to fetch {name}: `{command}` {status}\n{stderr_tail}\n{way_out}")]
+    CommandFailed {
+        /// The entry that was being fetched.
+        name: String,
+        /// The command line.
+        command: String,
+        /// Its exit status, in words.
+        status: String,
+        /// The last lines it wrote to standard error, indented.
+        stderr_tail: String,
+        /// What the user can do.
+        way_out: String,
+    },
+
+    /// A command did not end in time and was killed.
+    #[error(
+        "failed to fetch {name}: `{command}` did not end within {} s\n{stderr_tail}\n{way_out}",
+        after.as_secs()
+    )]
+    TimedOut {
+        /// The entry that was being fetched.
+        name: String,
+        /// The command line.
+        command: String,
+        /// How long it was given.
+        after: Duration,
+        /// The last lines it wrote to standard error, indented.
+        stderr_tail: String,
+        /// What the user can do.
+        way_out: String,
+    },
+
+    /// What came is not what this version of epwatch was built and tested with.
+    #[error(
+        "failed to verify {name}: {file} has sha256 {found}, expected {expected}; \
+         remove {} and fetch again, and if it happens again do not use this source",
+        dir.display()
+    )]
+    HashMismatch {
+        /// The entry that was checked.
+        name: String,
+        /// The file, relative to the entry.
+        file: String,
+        /// The pinned or recorded hash, lower-case hex.
+        expected: String,
+        /// The hash of what is there.
+        found: String,
+        /// The folder that holds the file.
+        dir: PathBuf,
+    },
+
+    /// The package lacks a file that epwatch needs.
+    #[error("failed to verify {name}: {file} is missing in {}", dir.display())]
+    FileMissing {
+        /// The entry that was checked.
+        name: String,
+        /// The file, relative to the entry.
+        file: String,
+        /// The folder that was searched.
+        dir: PathBuf,
+    },
+
+    /// Another process held the entry's lock for too long.
+    #[error(
+        "failed to lock {}: another process has been fetching {name} for {} s; \
+         end it, or set EPWATCH_CACHE to another folder",
+        lock.display(), after.as_secs()
+    )]
+    LockTimeout {
+        /// The entry that is locked.
+        name: String,
+        /// The lock file.
+        lock: PathBuf,
+        /// How long this process waited.
+        after: Duration,
+    },
+
+    /// The cache folder could not be read or written.
+    #[error("failed to {doing} {}{}", path.display(), disk_hint(source))]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl EngineError {
+    /// Is the engine absent for good on this platform, so that a caller goes on without it?
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Returns an adapter for `map_err`.
+    pub(crate) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io {
+            doing,
+            path,
+            source,
+        }
+    }
+}
+
+/// A full disk is the one I/O error whose way out is ours to name.
+fn disk_hint(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::StorageFull {
+        ": free about 2 GB, or set EPWATCH_CACHE to a folder on a larger disk"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,244 @@
+//! Which build of which engine, for which platform, with which hashes.
+//!
+//! The hashes were taken from the packages named here, November 2026. A version changes here and
+//! nowhere else.
+
+use crate::{Engine, entry::Pin};
+
+/// How one engine is fetched on this platform.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// The entry's folder, `<name>-<version>`.
+    pub(crate) name: String,
+    /// Pinned version; for Alertmanager `debian`, since the distribution decides.
+    pub(crate) version: &'static str,
+    /// Where from.
+    pub(crate) source: Source,
+    /// Files that must be there.
+    pub(crate) pins: Vec<Pin>,
+    /// About what comes over the network, for progress.
+    pub(crate) download_bytes: u64,
+}
+
+/// A package manager and what to ask it for.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// `npm pack`, which checks the archive against the registry's integrity hash.
+    Npm {
+        /// Package name.
+        package: &'static str,
+    },
+    /// `pip download` of a wheel.
+    Pip {
+        /// Package name.
+        package: &'static str,
+        /// Platform tags, so that the host's Python does not choose.
+        platforms: &'static [&'static str],
+        /// Folders of the wheel whose libraries are kept.
+        keep: &'static [&'static str],
+    },
+    /// `apt-get download`, authenticated by the distribution's signature.
+    Apt {
+        /// Package name.
+        package: &'static str,
+    },
+}
+
+const CHDB_VERSION: &str = "26.7.3-stable.1";
+const ORT_VERSION: &str = "1.31.1";
+const QNN_VERSION: &str = "2.7.0";
+
+/// (operating system, architecture) as Rust's `std::env::consts` names them.
+pub(crate) type Platform<'a> = (&'a str, &'a str);
+
+/// The platform this program was built for.
+pub(crate) const HOST: Platform<'static> = (std::env::consts::OS, std::env::consts::ARCH);
+
+/// Returns how to fetch `engine` on `platform`, or why that cannot be.
+pub(crate) fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, String> {
+    let plan = match engine {
+        Engine::Chdb => chdb(platform),
+        Engine::OnnxRuntime => onnxruntime(platform),
+        Engine::OnnxRuntimeQnn => onnxruntime_qnn(platform),
+        Engine::Alertmanager => alertmanager(platform),
+    };
+    plan.ok_or_else(|| reason(engine, platform))
+}
+
+fn reason(engine: Engine, (os, arch): Platform<'_>) -> String {
+    let published = match engine {
+        Engine::Chdb => "libchdb is published for Linux (glibc) and macOS, x86-64 and arm64",
+        Engine::OnnxRuntime => {
+            "onnxruntime 1.31.1 is published for Linux x86-64 and arm64 and macOS 14 on arm64"
+        }
+        Engine::OnnxRuntimeQnn => {
+            "Qualcomm publishes the HTP emulator of onnxruntime-qnn for Linux x86-64 only"
+        }
+        Engine::Alertmanager => "Alertmanager is taken from Debian's or Ubuntu's packages",
+    };
+    format!("{published}, and this is {os} {arch}")
+}
+
+fn chdb(platform: Platform<'_>) -> Option<Plan> {
+    // The other platforms' packages could not be had where these hashes were taken. For them
+    // npm's own check against the registry's integrity hash is all there is.
+    let (package, sha256) = match platform {
+        ("linux", "x86_64") => (
+            "@chdb/lib-linux-x64-gnu",
+            Some("36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"),
+        ),
+        ("linux", "aarch64") => ("@chdb/lib-linux-arm64-gnu", None),
+        ("macos", "x86_64") => ("@chdb/lib-darwin-x64", None),
+        ("macos", "aarch64") => ("@chdb/lib-darwin-arm64", None),
+        _ => return None,
+    };
+    Some(Plan {
+        name: format!("libchdb-{CHDB_VERSION}"),
+        version: CHDB_VERSION,
+        source: Source::Npm { package },
+        pins: vec![Pin {
+            path: "libchdb.so",
+            sha256,
+        }],
+        // Twice the archive: npm keeps its copy while it writes ours.
+        download_bytes: 2 * 178_000_000,
+    })
+}
+
+fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
+    const LINUX: &str = "onnxruntime/capi/libonnxruntime.so.1.31.1";
+    const MACOS: &str = "onnxruntime/capi/libonnxruntime.1.31.1.dylib";
+    let (platforms, path, sha256): (&'static [&'static str], _, _) = match platform {
+        ("linux", "x86_64") => (
+            MANYLINUX_X86_64,
+            LINUX,
+            "fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3",
+        ),
+        ("linux", "aarch64") => (
+            &[
+                "manylinux_2_27_aarch64",
+                "manylinux_2_28_aarch64",
+                "manylinux_2_35_aarch64",
+            ],
+            LINUX,
+            "8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467",
+        ),
+        ("macos", "aarch64") => (
+            &["macosx_14_0_arm64"],
+            MACOS,
+            "f8b06155feece624e55e49124340eea279da812529ae6fbc46a9f2be9c9cad2e",
+        ),
+        _ => return None,
+    };
+    Some(Plan {
+        name: format!("onnxruntime-{ORT_VERSION}"),
+        version: ORT_VERSION,
+        source: Source::Pip {
+            package: "onnxruntime",
+            platforms,
+            keep: &["onnxruntime/capi"],
+        },
+        pins: vec![Pin {
+            path,
+            sha256: Some(sha256),
+        }],
+        download_bytes: 24_000_000,
+    })
+}
+
+const MANYLINUX_X86_64: &[&str] = &[
+    "manylinux_2_27_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_35_x86_64",
+];
+
+fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
+    let pin = |path, sha256| Pin {
+        path,
+        sha256: Some(sha256),
+    };
+    (platform == ("linux", "x86_64")).then(|| Plan {
+        name: format!("onnxruntime-qnn-{QNN_VERSION}"),
+        version: QNN_VERSION,
+        source: Source::Pip {
+            package: "onnxruntime-qnn",
+            platforms: MANYLINUX_X86_64,
+            // The backends find their C++ runtime at `../onnxruntime_qnn.libs`: both or none.
+            keep: &["onnxruntime_qnn", "onnxruntime_qnn.libs"],
+        },
+        pins: vec![
+            pin(
+                "onnxruntime_qnn/libonnxruntime_providers_qnn.so",
+                "629dfc151fc842bf9aa6ecdba89c0a864cd50e90fda960f9631e234fed5fc457",
+            ),
+            pin(
+                "onnxruntime_qnn/libQnnHtp.so",
+                "66fbcc1a97b3ca186c0170123e03978f2351222d59b2e9ceb0202e4a9b0116c0",
+            ),
+            pin(
+                "onnxruntime_qnn/libHtpPrepare.so",
+                "240b3db00f71efdce5f5ad3a69a0cc9ae2e375d6d51408d595b292a2ef560568",
+            ),
+            pin(
+                "onnxruntime_qnn/libQnnSystem.so",
+                "a5441fe0307cfb10478d18f6de16053f3b111eaa01ff3975a54b10afdfa33a38",
+            ),
+            pin(
+                "onnxruntime_qnn/libQnnIr.so",
+                "a43ff16156b2abacf3b43ccbe137901222dba270ced27fa4cf528946a38ab5a7",
+            ),
+            pin(
+                "onnxruntime_qnn.libs/libc++-71bc274c.so.1.0",
+                "46cee8e5f62e9b4a79b863b058879c5e9d4f41841650841df6f6669ebef2e2e2",
+            ),
+            pin(
+                "onnxruntime_qnn.libs/libc++abi-0539aa51.so.1.0",
+                "2cb6d3e6acc815575d5a76acb45f99ae4ed5a4fcc04febaa8cd8981e07b89a47",
+            ),
+            pin(
+                "onnxruntime_qnn.libs/libunwind-6b740a46.so.1.0",
+                "a00822cc6221850754a491cbafa2b2e2fefac06f61f108cc8e80f0869fe5f724",
+            ),
+        ],
+        download_bytes: 99_000_000,
+    })
+}
+
+fn alertmanager((os, _): Platform<'_>) -> Option<Plan> {
+    (os == "linux").then(|| Plan {
+        name: "prometheus-alertmanager-debian".to_owned(),
+        version: "debian",
+        source: Source::Apt {
+            package: "prometheus-alertmanager",
+        },
+        pins: vec![Pin {
+            path: "usr/bin/prometheus-alertmanager",
+            sha256: None,
+        }],
+        download_bytes: 11_000_000,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macos_has_no_qnn_and_says_who_does_not_publish_it() {
+        let reason = plan(Engine::OnnxRuntimeQnn, ("macos", "aarch64")).unwrap_err();
+        assert!(
+            reason.contains("Qualcomm") && reason.contains("macos aarch64"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn linux_x86_64_pins_every_library_by_hash() {
+        for engine in [Engine::Chdb, Engine::OnnxRuntime, Engine::OnnxRuntimeQnn] {
+            let plan = plan(engine, ("linux", "x86_64")).unwrap();
+            for pin in &plan.pins {
+                assert_eq!(pin.sha256.map(str::len), Some(64), "{}", pin.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Entries made by tiny local fetches: what `ensure` does when things go wrong.
