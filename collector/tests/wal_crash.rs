@@ -1,5 +1,11 @@
 //! A process that appends is killed in the middle of it, again and again, on one directory.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test, its child included"
+)]
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -54,7 +60,11 @@ async fn append_until_killed(dir: &Path, first: u64) {
 
 fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "acknowledged_records_survive_kills", "--nocapture"])
+        .args([
+            "--exact",
+            "acknowledged_records_survive_kills",
+            "--nocapture",
+        ])
         .env(CHILD_DIR, dir)
         .env(CHILD_FIRST, first.to_string())
         .stdout(Stdio::piped())
@@ -63,13 +73,18 @@ fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut acknowledged = Vec::new();
     while acknowledged.len() < n_lines {
-        let line = lines.next().expect("the child runs until it is killed").unwrap();
+        let line = lines
+            .next()
+            .expect("the child runs until it is killed")
+            .unwrap();
         acknowledged.extend(line.strip_prefix(LINE).map(|n| n.parse::<u64>().unwrap()));
     }
     child.kill().unwrap();
     // What it still said before the kill was acknowledged too; the last line may be cut.
     for line in lines.map_while(Result::ok) {
-        let number = line.strip_prefix(LINE).and_then(|number| number.parse::<u64>().ok());
+        let number = line
+            .strip_prefix(LINE)
+            .and_then(|number| number.parse::<u64>().ok());
         acknowledged.extend(number.filter(|&n| line.len() == format!("{LINE}{n}").len()));
     }
     child.wait().unwrap();
@@ -94,12 +109,19 @@ async fn acknowledged_records_survive_kills() {
 
     let opened = Wal::open(&options(dir.path())).unwrap();
     let end = WalOffset(u64::MAX);
-    let chunk = opened.wal.read(WalOffset(0), end, usize::MAX, usize::MAX).unwrap();
+    let chunk = opened
+        .wal
+        .read(WalOffset(0), end, usize::MAX, usize::MAX)
+        .unwrap();
     assert_eq!(chunk.skipped_bytes, 0);
     let mut numbers = Vec::new();
     for record in &chunk.records {
         let number = u64::from_le_bytes(record.payload[..8].try_into().unwrap());
-        assert_eq!(record.payload[..], payload(number)[..], "record {number} is whole");
+        assert_eq!(
+            record.payload[..],
+            payload(number)[..],
+            "record {number} is whole"
+        );
         numbers.push(number);
     }
     for task in 0..N_TASKS {
@@ -108,7 +130,10 @@ async fn acknowledged_records_survive_kills() {
     }
     let found: std::collections::HashSet<u64> = numbers.iter().copied().collect();
     assert_eq!(found.len(), numbers.len(), "nothing twice");
-    let lost: Vec<u64> = acknowledged.into_iter().filter(|n| !found.contains(n)).collect();
+    let lost: Vec<u64> = acknowledged
+        .into_iter()
+        .filter(|n| !found.contains(n))
+        .collect();
     assert!(lost.is_empty(), "lost {lost:?}");
     assert!(numbers.len() >= 1000, "{} records", numbers.len());
 }

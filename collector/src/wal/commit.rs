@@ -1,12 +1,13 @@
 //! The threads: one writes and syncs groups, one keeps house (spare segments, removal), and a task
 //! on the runtime completes appends, so that a group costs one wake-up across threads.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{CollectorId, WalDir};
@@ -20,10 +21,18 @@ const PROBE_PERIOD: Duration = Duration::from_secs(1);
 
 type Outcome = Result<WalOffset, WalError>;
 
-#[derive(Debug)]
+/// What happens once a batch is durable or has failed, on the runtime.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
 struct Waiting {
     batch: Batch,
-    done: oneshot::Sender<Outcome>,
+    done: Done,
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("batch", &self.batch).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +59,8 @@ struct Counters {
     sync_us: AtomicU64,
 }
 
-/// A finished group: who waited for it, and how it ended.
-type Group = (Vec<oneshot::Sender<Outcome>>, Outcome);
+/// A finished group: what is to happen, and how it ended.
+type Group = (Vec<Done>, Outcome);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -160,11 +169,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 impl Shared {
-    pub(crate) fn enqueue(
-        &self,
-        batch: Batch,
-        done: oneshot::Sender<Outcome>,
-    ) -> Result<(), WalError> {
+    pub(crate) fn enqueue(&self, batch: Batch, done: Done) -> Result<(), WalError> {
         let n_bytes = batch.frames.len();
         let mut queue = lock(&self.queue);
         if queue.is_closed {
@@ -196,6 +201,10 @@ impl Shared {
             });
         }
         Ok(())
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        !self.is_failing.load(Ordering::Relaxed) && self.check_room(0).is_ok()
     }
 
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
@@ -335,9 +344,8 @@ async fn complete_groups(
         if let Ok(end) = outcome {
             durable.send_replace(end);
         }
-        for waiter in waiters {
-            // Who went away meanwhile will send the report again.
-            let _ = waiter.send(outcome.clone());
+        for done in waiters {
+            done(outcome.clone());
         }
     }
 }

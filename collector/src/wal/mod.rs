@@ -32,7 +32,6 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::sync::{oneshot, watch};
 
@@ -40,6 +39,7 @@ pub use self::checkpoint::Checkpoint;
 pub use self::dir::CollectorId;
 pub use self::error::{Retry, WalError};
 pub use self::frame::MAX_PAYLOAD_BYTES;
+pub(crate) use self::log::lock;
 pub use self::log::Recovery;
 pub use self::reader::{Chunk, Record};
 use crate::clock::Clock;
@@ -141,6 +141,18 @@ pub struct Wal {
     _threads: Arc<commit::Threads>,
 }
 
+/// A log that may be closed meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakWal(std::sync::Weak<commit::Shared>);
+
+impl WeakWal {
+    /// What the log holds, and whether it takes writes; `None` once it is closed.
+    pub(crate) fn stats(&self) -> Option<(WalStats, bool)> {
+        let shared = self.0.upgrade()?;
+        Some((shared.stats(), shared.is_writable()))
+    }
+}
+
 /// A log as it was found.
 #[derive(Debug)]
 pub struct Opened {
@@ -175,8 +187,22 @@ impl Wal {
             return Ok(WalOffset(self.shared.log.end()));
         }
         let (done, outcome) = oneshot::channel();
-        self.shared.enqueue(batch, done)?;
+        // Who went away meanwhile will send the report again.
+        self.submit(batch, move |end| drop(done.send(end)))?;
         outcome.await.unwrap_or(Err(WalError::Closed))
+    }
+
+    /// Like [`Wal::append`], but calls `done` with the outcome, whether or not someone still waits
+    /// for it. `done` runs on the runtime, between other groups' completions: it must be quick.
+    ///
+    /// # Errors
+    /// As [`Wal::append`], before anything was written; `done` is not called then.
+    pub fn submit(
+        &self,
+        batch: Batch,
+        done: impl FnOnce(Result<WalOffset, WalError>) + Send + 'static,
+    ) -> Result<(), WalError> {
+        self.shared.enqueue(batch, Box::new(done))
     }
 
     /// Reads durable records from `from` up to `end` or the durable end, until their payloads come
@@ -227,7 +253,12 @@ impl Wal {
     /// True while appending works, as far as the last try or probe knows.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        !self.shared.is_failing.load(Ordering::Relaxed) && self.shared.check_room(0).is_ok()
+        self.shared.is_writable()
+    }
+
+    /// Returns a handle that does not keep the log open.
+    pub(crate) fn downgrade(&self) -> WeakWal {
+        WeakWal(Arc::downgrade(&self.shared))
     }
 
     /// What the log holds and has done.
