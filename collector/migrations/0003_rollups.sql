@@ -1,0 +1,94 @@
+-- Roll-ups: summaries of closed buckets, for dashboards and baselines. No device ids.
+--
+-- A bucket closes when every collector's checkpoint has passed its end. Its surplus copies are
+-- named, then its summary is written under a new revision, then the revision is published in
+-- bucket_revisions, then the watermark moves. Readers take the latest revision of closed buckets and
+-- raw for open ones, so a build that died half-way, or two builders at once, show nothing twice.
+CREATE TABLE IF NOT EXISTS rollup_watermark ${on_cluster} (
+    -- Buckets that start before this are closed.
+    closed_until DateTime('UTC'),
+    closed_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY closed_until;
+
+CREATE TABLE IF NOT EXISTS bucket_revisions ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    bucket DateTime('UTC'),
+    slice UInt8,
+    -- Grows; unique to a build.
+    revision UInt64,
+    reason LowCardinality(String),
+    built_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY (app_id, environment, bucket, slice, revision)
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY;
+
+-- Latency of one cohort in one bucket. Everything adds up, over buckets and slices too: variance
+-- within devices is sum(m2_us2), between devices sum(device_square) - sum(sum_us)^2 / sum(n).
+CREATE TABLE IF NOT EXISTS cohort_buckets ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    bucket DateTime('UTC'),
+    slice UInt8,
+    revision UInt64,
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    firmware LowCardinality(String),
+    app_version LowCardinality(String),
+    runtime LowCardinality(String),
+    shape_key LowCardinality(String),
+    fingerprint_normalised UInt64,
+    -- `clean`, `cold` or `strained` (hot, saving power, or not known though it could be).
+    context LowCardinality(String),
+    hist_scheme LowCardinality(String),
+    -- How the numbers were made; sums stay within one value.
+    algo LowCardinality(String),
+    devices UInt64,
+    n UInt64,
+    sum_us Float64,
+    -- Squared deviations of runs from their device's mean.
+    m2_us2 Float64,
+    -- Sum over devices of n times the squared mean.
+    device_square Float64,
+    min_us Float64,
+    max_us Float64,
+    hist Map(UInt16, UInt64)
+) ENGINE = ${replicated}MergeTree
+PARTITION BY toYYYYMM(bucket)
+ORDER BY (app_id, environment, model_id, bucket, model_version, chipset)
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY;
+
+-- Sessions and placements of one cohort in one bucket.
+CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    bucket DateTime('UTC'),
+    slice UInt8,
+    revision UInt64,
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    firmware LowCardinality(String),
+    app_version LowCardinality(String),
+    runtime LowCardinality(String),
+    requests_npu Bool,
+    graph_kind LowCardinality(String),
+    placement_source LowCardinality(String),
+    fingerprint_algorithm UInt32,
+    fingerprint_exact UInt64,
+    fingerprint_normalised UInt64,
+    algo LowCardinality(String),
+    sessions UInt64,
+    devices UInt64,
+    n_nodes UInt32,
+    npu_nodes UInt32,
+    cpu_nodes UInt32,
+    npu_partitions UInt32,
+    npu_macs_share Nullable(Float32),
+    macs_attributed Nullable(Float32)
+) ENGINE = ${replicated}MergeTree
+PARTITION BY toYYYYMM(bucket)
+ORDER BY (app_id, environment, model_id, bucket, model_version, chipset)
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY;

@@ -1,0 +1,292 @@
+-- What readers see. A report counts once in each; deleted installations are in none. A view never
+-- changes its meaning: a new one gets the next number.
+
+-- Copies that do not count: named already in closed buckets, found now in open ones. Only keys that
+-- have a copy in an open bucket are looked up, over all time.
+CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
+SELECT collector_id, wal_offset FROM surplus_copies
+UNION ALL
+SELECT collector_id, wal_offset FROM report_copies
+WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+  AND (installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
+    SELECT installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
+    FROM report_copies
+    WHERE (installation, stream_id, sequence) IN (
+        SELECT installation, stream_id, sequence FROM report_copies
+        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
+    GROUP BY installation, stream_id, sequence);
+
+-- Every report, once.
+CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
+SELECT * FROM reports
+WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND installation NOT IN (SELECT installation FROM tombstones);
+
+-- Every session of every report: a session that spans reports has a row in each.
+CREATE OR REPLACE VIEW device_sessions_v1 ${on_cluster} AS
+SELECT
+    bucket, received_at, occurred_at, is_late, is_unproven, app_id, environment, app_version, installation, stream_id,
+    chipset, firmware, device_manufacturer, device_model, sdk_version,
+    concat(ort_version, '/', ep_version) AS runtime,
+    uid AS session_uid,
+    session_model_id[i] AS model_id,
+    session_model_version[i] AS model_version,
+    session_directive_id[i] AS directive_id,
+    session_requests_npu[i] AS requests_npu,
+    session_requested_eps[i] AS requested_eps,
+    session_graph_kind[i] AS graph_kind,
+    session_placement_source[i] AS placement_source,
+    session_fingerprint_algorithm[i] AS fingerprint_algorithm,
+    session_fingerprint_exact[i] AS fingerprint_exact,
+    session_fingerprint_normalised[i] AS fingerprint_normalised,
+    session_n_nodes[i] AS n_nodes,
+    session_npu_nodes[i] AS npu_nodes,
+    session_npu_partitions[i] AS npu_partitions,
+    session_cpu_nodes[i] AS cpu_nodes,
+    session_cpu_benign_nodes[i] AS cpu_benign_nodes,
+    session_npu_macs_share[i] AS npu_macs_share,
+    session_macs_attributed[i] AS macs_attributed,
+    session_reasons[i] AS reasons,
+    session_creation_us[i] AS creation_us
+FROM counted_reports_v1
+ARRAY JOIN session_uid AS uid, arrayEnumerate(session_uid) AS i;
+
+-- Every latency series of every report, with its session's placement.
+CREATE OR REPLACE VIEW device_series_v1 ${on_cluster} AS
+SELECT
+    bucket, received_at, occurred_at, is_late, is_unproven, app_id, environment, app_version, installation, stream_id,
+    chipset, firmware, device_model, sdk_version,
+    concat(ort_version, '/', ep_version) AS runtime,
+    session_uid[s] AS session_uid,
+    session_model_id[s] AS model_id,
+    session_model_version[s] AS model_version,
+    session_directive_id[s] AS directive_id,
+    session_requests_npu[s] AS requests_npu,
+    session_graph_kind[s] AS graph_kind,
+    session_placement_source[s] AS placement_source,
+    session_fingerprint_algorithm[s] AS fingerprint_algorithm,
+    session_fingerprint_normalised[s] AS fingerprint_normalised,
+    phase, thermal, power_save, performance_mode, shape_key, session_age, is_clean,
+    multiIf(is_clean, 'clean', phase = 'cold', 'cold', 'strained') AS context,
+    hist_scheme, hist_bucket, hist_count, n, sum_us, m2_us2, min_us, max_us,
+    runs_seen, sampled_one_in, dropped_runs, first_runs_us, slow_fast_switches, longest_slow_streak,
+    beyond_1_4x, beyond_2x, beyond_3x,
+    previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us, previous_cv,
+    earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us, earlier_p95_us, earlier_cv,
+    baseline_absence
+FROM counted_reports_v1
+ARRAY JOIN
+    series_session AS s, series_phase AS phase, series_thermal AS thermal, series_power_save AS power_save,
+    series_performance_mode AS performance_mode, series_shape_key AS shape_key, series_session_age AS session_age,
+    series_is_clean AS is_clean, series_hist_scheme AS hist_scheme,
+    series_hist_bucket AS hist_bucket, series_hist_count AS hist_count,
+    series_n AS n, series_sum_us AS sum_us, series_m2_us2 AS m2_us2, series_min_us AS min_us, series_max_us AS max_us,
+    series_runs_seen AS runs_seen, series_sampled_one_in AS sampled_one_in, series_dropped_runs AS dropped_runs,
+    series_first_runs_us AS first_runs_us, series_slow_fast_switches AS slow_fast_switches,
+    series_longest_slow_streak AS longest_slow_streak,
+    series_beyond_1_4x AS beyond_1_4x, series_beyond_2x AS beyond_2x, series_beyond_3x AS beyond_3x,
+    series_previous_version AS previous_version, series_previous_n AS previous_n,
+    series_previous_p10_us AS previous_p10_us, series_previous_p50_us AS previous_p50_us,
+    series_previous_p95_us AS previous_p95_us, series_previous_cv AS previous_cv,
+    series_earlier_firmware AS earlier_firmware, series_earlier_runtime AS earlier_runtime,
+    series_earlier_n AS earlier_n, series_earlier_p10_us AS earlier_p10_us, series_earlier_p50_us AS earlier_p50_us,
+    series_earlier_p95_us AS earlier_p95_us, series_earlier_cv AS earlier_cv,
+    series_baseline_absence AS baseline_absence;
+
+-- One device in one bucket, per cohort, input shape, placement and context: histograms and moments
+-- added up. What the detector reads; a vote is the sum of these over a window.
+CREATE OR REPLACE VIEW device_buckets_v1 ${on_cluster} AS
+SELECT
+    bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
+    device_model, requests_npu, directive_id, graph_kind, placement_source,
+    fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme,
+    -- Only these vote.
+    NOT (is_late OR is_unproven) AS votes,
+    sumMap(mapFromArrays(hist_bucket, hist_count)) AS hist,
+    sum(device_series_v1.n) AS n,
+    sum(device_series_v1.sum_us) AS sum_us,
+    -- Chan's formula; rounding must not take it below zero.
+    greatest(0, sum(device_series_v1.m2_us2) + sum(pow(device_series_v1.sum_us, 2) / device_series_v1.n)
+        - pow(sum(device_series_v1.sum_us), 2) / sum(device_series_v1.n)) AS m2_us2,
+    min(device_series_v1.min_us) AS min_us,
+    max(device_series_v1.max_us) AS max_us,
+    sum(device_series_v1.runs_seen) AS runs_seen,
+    sum(device_series_v1.dropped_runs) AS dropped_runs,
+    -- NULL where no series had a baseline to exceed; `n_exceed` are the runs that had one.
+    sum(device_series_v1.beyond_1_4x) AS beyond_1_4x,
+    sum(device_series_v1.beyond_2x) AS beyond_2x,
+    sum(device_series_v1.beyond_3x) AS beyond_3x,
+    sumIf(device_series_v1.n, isNotNull(device_series_v1.beyond_2x)) AS n_exceed,
+    -- The device's own baselines, as of its latest series here.
+    argMax((previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us, previous_cv), (received_at, stream_id)) AS previous,
+    argMax((earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us, earlier_p95_us, earlier_cv), (received_at, stream_id)) AS earlier,
+    argMax(baseline_absence, (received_at, stream_id)) AS baseline_absence,
+    uniqExact(session_uid) AS sessions
+FROM device_series_v1
+GROUP BY
+    bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
+    device_model, requests_npu, directive_id, graph_kind, placement_source,
+    fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme, votes;
+
+-- One device in one bucket, per cohort and placement: where it ran.
+CREATE OR REPLACE VIEW device_placements_v1 ${on_cluster} AS
+SELECT
+    bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
+    device_model, requests_npu, directive_id, graph_kind, placement_source,
+    fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+    NOT (is_late OR is_unproven) AS votes,
+    any(device_sessions_v1.n_nodes) AS n_nodes,
+    any(device_sessions_v1.npu_nodes) AS npu_nodes,
+    any(device_sessions_v1.cpu_nodes) AS cpu_nodes,
+    any(device_sessions_v1.cpu_benign_nodes) AS cpu_benign_nodes,
+    any(device_sessions_v1.npu_partitions) AS npu_partitions,
+    any(device_sessions_v1.npu_macs_share) AS npu_macs_share,
+    any(device_sessions_v1.macs_attributed) AS macs_attributed,
+    groupUniqArrayArray(device_sessions_v1.reasons) AS reasons,
+    uniqExact(session_uid) AS sessions
+FROM device_sessions_v1
+GROUP BY
+    bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
+    device_model, requests_npu, directive_id, graph_kind, placement_source,
+    fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, votes;
+
+-- The nodes behind a fingerprint, as first seen.
+CREATE OR REPLACE VIEW placements_v1 ${on_cluster} AS
+SELECT * FROM placements
+ORDER BY first_seen
+LIMIT 1 BY app_id, environment, model_id, model_version, fingerprint_algorithm, fingerprint_exact;
+
+-- What a bucket's summary is, from rows counted once. The roll-up of a closed bucket is this view's
+-- answer, kept; readers of open buckets get it fresh.
+CREATE OR REPLACE VIEW cohort_buckets_fresh_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, epwatch_slice(installation) AS slice,
+    model_id, model_version, chipset, firmware, app_version, runtime, shape_key, fingerprint_normalised,
+    context, hist_scheme, 'v1' AS algo,
+    uniqExact(installation) AS devices,
+    sum(device_buckets_v1.n) AS n,
+    sum(device_buckets_v1.sum_us) AS sum_us,
+    sum(device_buckets_v1.m2_us2) AS m2_us2,
+    sum(pow(device_buckets_v1.sum_us, 2) / device_buckets_v1.n) AS device_square,
+    min(device_buckets_v1.min_us) AS min_us,
+    max(device_buckets_v1.max_us) AS max_us,
+    sumMap(device_buckets_v1.hist) AS hist
+FROM device_buckets_v1
+GROUP BY
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    shape_key, fingerprint_normalised, context, hist_scheme;
+
+CREATE OR REPLACE VIEW cohort_sessions_fresh_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, epwatch_slice(installation) AS slice,
+    model_id, model_version, chipset, firmware, app_version, runtime,
+    requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+    'v1' AS algo,
+    sum(device_placements_v1.sessions) AS sessions,
+    uniqExact(installation) AS devices,
+    any(device_placements_v1.n_nodes) AS n_nodes,
+    any(device_placements_v1.npu_nodes) AS npu_nodes,
+    any(device_placements_v1.cpu_nodes) AS cpu_nodes,
+    any(device_placements_v1.npu_partitions) AS npu_partitions,
+    any(device_placements_v1.npu_macs_share) AS npu_macs_share,
+    any(device_placements_v1.macs_attributed) AS macs_attributed
+FROM device_placements_v1
+GROUP BY
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised;
+
+-- For people: a cohort's latency in a bucket, closed or open.
+CREATE OR REPLACE VIEW cohort_buckets_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    shape_key, fingerprint_normalised, context, hist_scheme, algo,
+    devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist
+FROM cohort_buckets
+WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
+  AND (app_id, environment, bucket, slice, revision) IN (
+    SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+    GROUP BY app_id, environment, bucket, slice)
+UNION ALL
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    shape_key, fingerprint_normalised, context, hist_scheme, algo,
+    devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist
+FROM cohort_buckets_fresh_v1
+WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
+
+CREATE OR REPLACE VIEW cohort_sessions_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
+    sessions, devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed
+FROM cohort_sessions
+WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
+  AND (app_id, environment, bucket, slice, revision) IN (
+    SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+    GROUP BY app_id, environment, bucket, slice)
+UNION ALL
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
+    sessions, devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed
+FROM cohort_sessions_fresh_v1
+WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
+
+-- What the detector found, latest judgement of each window.
+CREATE OR REPLACE VIEW cohort_windows_v1 ${on_cluster} AS
+SELECT * FROM cohort_windows
+ORDER BY judged_at DESC
+LIMIT 1 BY app_id, environment, model_id, window_end, model_version, chipset, firmware, window_seconds;
+
+-- Incidents as they are now.
+CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
+SELECT * FROM incidents
+ORDER BY changed_at DESC
+LIMIT 1 BY incident_id;
+
+-- Streams as far as they are known: from their own reports, and from later streams that name them.
+CREATE OR REPLACE VIEW streams_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, installation, stream_id,
+    max(known_sequence) AS last_sequence,
+    countIf(is_stored) AS stored,
+    argMaxIf(dropped_reports, known_sequence, is_stored) AS dropped_reports
+FROM (
+    SELECT app_id, environment, installation, stream_id, sequence AS known_sequence, true AS is_stored,
+        health_dropped_reports AS dropped_reports
+    FROM counted_reports_v1
+    UNION ALL
+    SELECT app_id, environment, installation, id AS stream_id, ifNull(last, 0) AS known_sequence, false AS is_stored,
+        health_dropped_reports AS dropped_reports
+    FROM counted_reports_v1 ARRAY JOIN ended_stream_id AS id, ended_last_sequence AS last
+)
+GROUP BY app_id, environment, installation, stream_id;
+
+-- The loss ledger, in reports, as the devices tell it: recorded = stored + dropped + refused + missing.
+-- `refused` is what devices gave up because a collector refused it for good; what a stranger sent
+-- without a stream of its own is in report_outcomes only. `duplicate` counts copies that ended as an
+-- ack or as surplus; it is beside the sum.
+CREATE OR REPLACE VIEW loss_ledger_v1 ${on_cluster} AS
+SELECT
+    app_id, environment,
+    sum(streams_v1.last_sequence) AS recorded,
+    sum(streams_v1.stored) AS stored,
+    sum(arraySum(mapValues(streams_v1.dropped_reports)) - streams_v1.dropped_reports['refused']) AS dropped,
+    sum(streams_v1.dropped_reports['refused']) AS refused,
+    toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing
+FROM streams_v1
+GROUP BY app_id, environment;
+
+-- Copies beyond the counted one: answered as duplicate at once, or found surplus in the store.
+CREATE OR REPLACE VIEW duplicates_v1 ${on_cluster} AS
+SELECT app_id, environment, sum(copies) AS duplicate
+FROM (
+    SELECT app_id, environment, sum(report_outcomes.reports) AS copies FROM report_outcomes
+    WHERE outcome = 'duplicate' GROUP BY app_id, environment
+    UNION ALL
+    SELECT app_id, environment, count() AS copies FROM reports
+    WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+      AND installation NOT IN (SELECT installation FROM tombstones)
+    GROUP BY app_id, environment
+)
+GROUP BY app_id, environment;
