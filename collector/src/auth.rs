@@ -16,13 +16,13 @@ const SCHEME: &str = "Bearer ";
 
 /// The keys that are accepted.
 #[derive(Debug, Default)]
-pub struct AppKeys {
+pub(crate) struct AppKeys {
     scopes: HashMap<[u8; 32], Scope>,
 }
 
 /// The app and environment that a key may report for; `None` is any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scope {
+pub(crate) struct Scope {
     app: Option<String>,
     environment: Option<String>,
 }
@@ -30,14 +30,14 @@ pub struct Scope {
 impl Scope {
     /// True if a report of this app and environment may come with the key.
     #[must_use]
-    pub fn admits(&self, app: &str, environment: &str) -> bool {
+    pub(crate) fn admits(&self, app: &str, environment: &str) -> bool {
         let fits = |allowed: &Option<String>, found| allowed.as_ref().is_none_or(|a| a == found);
         fits(&self.app, app) && fits(&self.environment, environment)
     }
 
     /// What the key proves, for telling a developer what is wrong.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let name = |allowed: &Option<String>| allowed.as_deref().unwrap_or(ANY).to_owned();
         format!("{}/{}", name(&self.app), name(&self.environment))
     }
@@ -47,14 +47,18 @@ impl AppKeys {
     /// Takes keys that [`crate::config::CollectorConfig::validate`] has passed; others are left
     /// out and so never match.
     #[must_use]
-    pub fn new(keys: &[AppKeyConfig]) -> Self {
+    pub(crate) fn new(keys: &[AppKeyConfig]) -> Self {
         let restrict = |name: &str| (name != ANY).then(|| name.to_owned());
         let scopes = keys.iter().filter_map(|key| {
-            let scope =
-                Scope { app: restrict(&key.app), environment: restrict(&key.environment) };
+            let scope = Scope {
+                app: restrict(&key.app),
+                environment: restrict(&key.environment),
+            };
             Some((parse_sha256(&key.sha256)?, scope))
         });
-        Self { scopes: scopes.collect() }
+        Self {
+            scopes: scopes.collect(),
+        }
     }
 
     /// Returns what the call's key proves. Without configured keys everything is admitted, which
@@ -62,17 +66,27 @@ impl AppKeys {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, for a device the end of trying with this key.
-    #[expect(clippy::result_large_err, reason = "tonic's own type, on the refusing path only")]
-    pub fn prove(&self, metadata: &MetadataMap) -> Result<Scope, Status> {
+    #[expect(
+        clippy::result_large_err,
+        reason = "tonic's own type, on the refusing path only"
+    )]
+    pub(crate) fn prove(&self, metadata: &MetadataMap) -> Result<Scope, Status> {
         if self.scopes.is_empty() {
             return Ok(Scope::default());
         }
         let Some(header) = metadata.get(HEADER) else {
-            return Err(Status::unauthenticated("expected metadata `authorization: Bearer <app key>`"));
+            return Err(Status::unauthenticated(
+                "expected metadata `authorization: Bearer <app key>`",
+            ));
         };
-        let key = header.to_str().ok().and_then(|text| text.strip_prefix(SCHEME));
+        let key = header
+            .to_str()
+            .ok()
+            .and_then(|text| text.strip_prefix(SCHEME));
         let Some(key) = key else {
-            return Err(Status::unauthenticated("expected `Bearer <app key>` in `authorization`"));
+            return Err(Status::unauthenticated(
+                "expected `Bearer <app key>` in `authorization`",
+            ));
         };
         let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let scope = self.scopes.get(&hash).cloned();
@@ -113,7 +127,9 @@ mod tests {
             metadata.insert(HEADER, header.parse().unwrap());
         }
         let proved = keys.prove(&metadata);
-        let proved = proved.map(|scope| scope.describe()).map_err(|e| e.message().to_owned());
+        let proved = proved
+            .map(|scope| scope.describe())
+            .map_err(|e| e.message().to_owned());
         match (proved, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),

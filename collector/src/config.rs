@@ -77,6 +77,8 @@ pub struct BatchConfig {
     pub period: Period,
     /// The longest pause after a failed try.
     pub max_backoff: Period,
+    /// How long a stopping collector goes on writing; the rest waits in the log.
+    pub drain_timeout: Period,
 }
 
 /// Summaries of closed buckets.
@@ -133,6 +135,7 @@ impl Default for BatchConfig {
             max_bytes: ByteSize(32 << 20),
             period: Period(Duration::from_secs(1)),
             max_backoff: Period(Duration::from_secs(10)),
+            drain_timeout: Period(Duration::from_secs(30)),
         }
     }
 }
@@ -281,6 +284,7 @@ impl CollectorConfig {
         };
         within("batch.period", batch.period, 1, 60_000);
         within("batch.max_backoff", batch.max_backoff, 1, 600_000);
+        within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
         within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
         within("rollup.period", rollup.period, 10, 3_600_000);
         within(

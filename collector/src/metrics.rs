@@ -156,7 +156,11 @@ impl Metrics {
     pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
         let progress = self.progress.clone();
         let wal = wal.downgrade();
-        self.registry.register_collector(Box::new(WalMetrics { wal, progress, clock }));
+        self.registry.register_collector(Box::new(WalMetrics {
+            wal,
+            progress,
+            clock,
+        }));
     }
 
     /// Counts one report.
@@ -206,11 +210,9 @@ struct WalMetrics {
 
 impl Collector for WalMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        use std::sync::atomic::Ordering::Relaxed;
-        let Some(wal) = self.wal.get() else {
+        let Some((stats, is_writable)) = self.wal.stats() else {
             return Ok(());
         };
-        let stats = wal.stats();
         let lag_bytes = stats
             .end
             .saturating_sub(self.progress.checkpoint.load(Relaxed));

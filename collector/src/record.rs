@@ -16,22 +16,22 @@ const FIXED_BYTES: usize = 21;
 
 /// A report with what the call knew about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReportRecord<'a> {
+pub(crate) struct ReportRecord<'a> {
     /// The device's clocks when it sent.
-    pub sent: SendClock,
+    pub(crate) sent: SendClock,
     /// What the app key proved.
-    pub app_id: &'a str,
+    pub(crate) app_id: &'a str,
     /// What the app key proved.
-    pub environment: &'a str,
+    pub(crate) environment: &'a str,
     /// The report, encoded, as it came in.
-    pub report: &'a [u8],
+    pub(crate) report: &'a [u8],
 }
 
 /// Bytes that are no record of a known version. The log's checksums were right, so a newer
 /// collector wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read wal record: version {version}, {len} bytes")]
-pub struct RecordError {
+pub(crate) struct RecordError {
     version: u8,
     len: usize,
 }
@@ -40,9 +40,10 @@ impl<'a> ReportRecord<'a> {
     /// Returns what comes before the report in the log. Boot id, app id and environment have at
     /// most 255 bytes each: the contract bounds them below that.
     #[must_use]
-    pub fn header(&self) -> Vec<u8> {
+    pub(crate) fn header(&self) -> Vec<u8> {
         let texts = [self.sent.boot_id.as_str(), self.app_id, self.environment];
-        let mut out = Vec::with_capacity(FIXED_BYTES + texts.iter().map(|t| t.len()).sum::<usize>());
+        let mut out =
+            Vec::with_capacity(FIXED_BYTES + texts.iter().map(|t| t.len()).sum::<usize>());
         let (wall, uptime) = (self.sent.wall_unix_ms, self.sent.uptime_ms);
         out.push(VERSION);
         out.push(u8::from(wall.is_some()) | (u8::from(uptime.is_some()) << 1));
@@ -61,9 +62,12 @@ impl<'a> ReportRecord<'a> {
     ///
     /// # Errors
     /// [`RecordError`] if another version wrote it.
-    pub fn parse(payload: &'a [u8]) -> Result<Self, RecordError> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, RecordError> {
         let version = payload.first().copied().unwrap_or(0);
-        let error = RecordError { version, len: payload.len() };
+        let error = RecordError {
+            version,
+            len: payload.len(),
+        };
         if version != VERSION {
             return Err(error);
         }
@@ -81,7 +85,12 @@ impl<'a> ReportRecord<'a> {
             uptime_ms: (fixed[1] & 2 != 0).then_some(uptime),
             boot_id: boot_id.to_owned(),
         };
-        Ok(Self { sent, app_id, environment, report: rest })
+        Ok(Self {
+            sent,
+            app_id,
+            environment,
+            report: rest,
+        })
     }
 }
 

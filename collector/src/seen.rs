@@ -10,18 +10,18 @@ use crate::wal::lock;
 
 /// What a report is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     /// The installation id.
-    pub installation: [u8; 16],
+    pub(crate) installation: [u8; 16],
     /// The stream id.
-    pub stream_id: u64,
+    pub(crate) stream_id: u64,
     /// The sequence number.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 /// How a report relates to one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// Not seen, or forgotten.
     New,
     /// The same bytes are durable here.
@@ -32,7 +32,7 @@ pub enum Seen {
 
 /// Keys of the latest reports, with a hash of each one's bytes.
 #[derive(Debug)]
-pub struct SeenKeys {
+pub(crate) struct SeenKeys {
     generations: Mutex<Generations>,
     /// Keyed by random bits of this process, so that nobody can make two reports collide.
     hasher: RandomState,
@@ -49,21 +49,29 @@ struct Generations {
 impl SeenKeys {
     /// Returns an empty memory for at most `capacity` keys.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        Self { generations: Mutex::default(), hasher: RandomState::new(), capacity }
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            generations: Mutex::default(),
+            hasher: RandomState::new(),
+            capacity,
+        }
     }
 
     /// Returns the hash under which `bytes` are remembered.
     #[must_use]
-    pub fn hash(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         self.hasher.hash_one(bytes)
     }
 
     /// Looks a key up.
     #[must_use]
-    pub fn look_up(&self, key: &Key, hash: u64) -> Seen {
+    pub(crate) fn look_up(&self, key: &Key, hash: u64) -> Seen {
         let generations = lock(&self.generations);
-        match generations.young.get(key).or_else(|| generations.old.get(key)) {
+        match generations
+            .young
+            .get(key)
+            .or_else(|| generations.old.get(key))
+        {
             None => Seen::New,
             Some(known) if *known == hash => Seen::Duplicate,
             Some(_) => Seen::Conflict,
@@ -71,7 +79,7 @@ impl SeenKeys {
     }
 
     /// Remembers durable reports.
-    pub fn remember(&self, reports: impl IntoIterator<Item = (Key, u64)>) {
+    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = (Key, u64)>) {
         let mut generations = lock(&self.generations);
         for (key, hash) in reports {
             // Two copies under way at once: the first durable one decides what conflicts.
@@ -93,7 +101,11 @@ mod tests {
     use super::*;
 
     fn key(sequence: u64) -> Key {
-        Key { installation: [1; 16], stream_id: 2, sequence }
+        Key {
+            installation: [1; 16],
+            stream_id: 2,
+            sequence,
+        }
     }
 
     #[test]
@@ -116,7 +128,9 @@ mod tests {
                 assert_eq!(seen.look_up(&key(recent), 7), Seen::Duplicate);
             }
         }
-        let known = (1..=1000).filter(|&n| seen.look_up(&key(n), 7) != Seen::New).count();
+        let known = (1..=1000)
+            .filter(|&n| seen.look_up(&key(n), 7) != Seen::New)
+            .count();
         assert!(known <= 100, "{known}");
         let none = SeenKeys::new(0);
         none.remember([(key(1), 7)]);

@@ -31,7 +31,9 @@ struct Waiting {
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("batch", &self.batch).finish_non_exhaustive()
+        f.debug_struct("Waiting")
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
     }
 }
 

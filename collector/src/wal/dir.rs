@@ -18,6 +18,14 @@ const ID_TEMPORARY: &str = "collector-id.tmp";
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CollectorId(pub [u8; 16]);
 
+impl CollectorId {
+    /// Returns the 64 bits by which the store knows the collector.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        u64::from_be_bytes(*self.0.first_chunk().expect("sixteen bytes"))
+    }
+}
+
 impl fmt::Display for CollectorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.0 {

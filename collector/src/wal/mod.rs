@@ -39,8 +39,8 @@ pub use self::checkpoint::Checkpoint;
 pub use self::dir::CollectorId;
 pub use self::error::{Retry, WalError};
 pub use self::frame::MAX_PAYLOAD_BYTES;
-pub(crate) use self::log::lock;
 pub use self::log::Recovery;
+pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
 use crate::clock::Clock;
 
