@@ -9,23 +9,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use epwatch_proto::v1::{self, Outcome, collector_service_server::CollectorService};
+use epwatch_proto::v1::{self, collector_service_server::CollectorService};
+use epwatch_proto::{Outcome, ReportKey, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use crate::auth::{AppKeys, Scope};
 use crate::clock::Clock;
-use crate::metrics::{Metrics, outcome_label};
+use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
 use crate::record::ReportRecord;
-use crate::seen::{Key, Seen, SeenKeys};
+use crate::seen::{Seen, SeenKeys};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
-/// From the contract: `UploadRequest.reports`.
-const MAX_REPORTS: usize = 1_000;
-/// From the contract: `ReportResult.detail`.
-const MAX_DETAIL_BYTES: usize = 256;
 /// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// For errors that name no delay of their own.
@@ -44,20 +41,20 @@ pub(crate) struct Ingest {
 }
 
 /// Reports that go into the log, by key, with the hash of their bytes.
-type Accepted = Vec<(Key, u64)>;
+type Accepted = Vec<(ReportKey, u64)>;
 
 impl Ingest {
     /// Sorts the reports of one call into those for the log and those that are answered.
     fn take_up(
         &self,
         scope: &Scope,
-        clock: &v1::SendClock,
+        clock: &SendClock,
         reports: &[Bytes],
     ) -> (Batch, Accepted, Vec<v1::ReportResult>) {
         let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut accepted = Accepted::with_capacity(reports.len());
-        let mut within_call: HashMap<Key, u64> = HashMap::new();
+        let mut within_call: HashMap<ReportKey, u64> = HashMap::new();
         let mut results = Vec::new();
         for (index, bytes) in reports.iter().enumerate() {
             let hash = self.seen.hash(bytes);
@@ -93,13 +90,15 @@ impl Ingest {
         scope: &Scope,
         facts: &parse::Facts,
         hash: u64,
-        within_call: &HashMap<Key, u64>,
+        within_call: &HashMap<ReportKey, u64>,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
+            let app = Some((facts.app_id.clone(), facts.environment.clone()));
             Err(Refusal {
                 outcome,
                 detail,
-                facts: Some(facts.clone()),
+                key: Some(facts.key),
+                app,
             })
         };
         if !scope.admits(&facts.app_id, &facts.environment) {
@@ -126,32 +125,21 @@ impl Ingest {
     fn answer(&self, index: usize, refusal: Refusal) -> v1::ReportResult {
         let Refusal {
             outcome,
-            mut detail,
-            facts,
+            detail,
+            key,
+            app,
         } = refusal;
         self.metrics.count(outcome);
         // What a stranger claims is not proven; its label would be of his choosing.
-        let named = facts
-            .as_ref()
-            .filter(|_| outcome != Outcome::RefusedWrongApp);
-        let (app_id, environment) =
-            named.map_or(("", ""), |facts| (&facts.app_id, &facts.environment));
+        let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
+        let (app_id, environment) = named.map_or(("", ""), |(app, env)| (app, env));
         self.ledger
             .count(self.clock.now_us(), app_id, environment, outcome);
-        let mut end = detail.len().min(MAX_DETAIL_BYTES);
-        while !detail.is_char_boundary(end) {
-            end -= 1;
-        }
-        detail.truncate(end);
         v1::ReportResult {
             index: u32::try_from(index).expect("at most 1,000 reports"),
-            key: facts.map(|facts| v1::ReportKey {
-                installation_id: Bytes::copy_from_slice(&facts.key.installation),
-                stream_id: facts.key.stream_id,
-                sequence: facts.key.sequence,
-            }),
-            outcome: outcome.into(),
-            retryable: false,
+            key: key.as_ref().map(Into::into),
+            outcome: outcome.to_wire(),
+            retryable: outcome.retryable(),
             detail,
         }
     }
@@ -201,7 +189,7 @@ fn outcome_of(error: &WalError) -> Outcome {
 
 /// Tells a device when to come again; what the log's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
-    let text = format!("{}: {error}", outcome_label(outcome_of(error)));
+    let text = format!("{}: {error}", outcome_of(error).label());
     let mut status = match error {
         WalError::Full { .. } | WalError::Busy { .. } | WalError::DiskFull(_) => {
             Status::resource_exhausted(text)
@@ -230,12 +218,13 @@ impl CollectorService for Ingest {
             Ok(scope) => scope,
             Err(status) => return self.refuse_call("unauthenticated", status),
         };
-        let message = request.into_inner();
-        let clock = match parse::check_call(&message, MAX_REPORTS) {
-            Ok(clock) => clock,
-            Err(text) => return self.refuse_call("malformed", Status::invalid_argument(text)),
+        let call = match UploadRequest::try_from(request.into_inner()) {
+            Ok(call) => call,
+            Err(error) => {
+                return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
+            }
         };
-        let (batch, accepted, results) = self.take_up(&scope, &clock, &message.reports);
+        let (batch, accepted, results) = self.take_up(&scope, &call.clock, &call.reports);
         if !batch.is_empty() {
             // A device sends all of them again, and hears `duplicate` or the same refusals then.
             self.keep(batch, accepted)

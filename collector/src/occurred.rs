@@ -1,7 +1,7 @@
 //! When a report's interval ended, as far as the device's clocks tell. Only differences of one
 //! clock are used, never a device's wall time as it is: phones are wrong by days, and at 1970.
 
-use epwatch_proto::v1::SendClock;
+use epwatch_proto::SendClock;
 
 /// A report older than this when it arrives is stored and charted, and has no vote.
 const LATE_AFTER_MS: u64 = 48 * 3_600_000;
@@ -40,7 +40,9 @@ pub(crate) fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) ->
         at_ms: received_ms.saturating_sub(age).max(0),
         source,
         is_late: source == "unknown" || age_ms > LATE_AFTER_MS,
-        clock_skew_ms: sent.wall_unix_ms.map_or(0, |wall| wall.saturating_sub(received_ms)),
+        clock_skew_ms: sent
+            .wall_unix_ms
+            .map_or(0, |wall| wall.saturating_sub(received_ms)),
     }
 }
 
@@ -49,7 +51,9 @@ fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     if end.boot_id.is_empty() || end.boot_id != sent.boot_id {
         return None;
     }
-    sent.uptime_ms?.checked_sub(end.uptime_ms?).filter(|age| *age <= MAX_AGE_MS)
+    sent.uptime_ms?
+        .checked_sub(end.uptime_ms?)
+        .filter(|age| *age <= MAX_AGE_MS)
 }
 
 /// The wall clock, unless it was set back in between, or further ahead than a spool is old.
@@ -66,7 +70,11 @@ mod tests {
     const HOUR: i64 = 3_600_000;
 
     fn clock(wall: Option<i64>, uptime_ms: Option<u64>, boot_id: &str) -> SendClock {
-        SendClock { wall_unix_ms: wall, uptime_ms, boot_id: boot_id.to_owned() }
+        SendClock {
+            wall_unix_ms: wall,
+            uptime_ms,
+            boot_id: boot_id.to_owned(),
+        }
     }
 
     /// `expected` is (age in hours, source, late).
@@ -79,15 +87,27 @@ mod tests {
 
     #[test]
     fn uptime_of_the_same_boot_is_believed_before_the_wall_clock() {
-        let end = EndClock { wall_unix_ms: 0, uptime_ms: Some(0), boot_id: "b" };
-        check(&clock(Some(RECEIVED), Some(7_200_000), "b"), end, (2, "uptime", false));
+        let end = EndClock {
+            wall_unix_ms: 0,
+            uptime_ms: Some(0),
+            boot_id: "b",
+        };
+        check(
+            &clock(Some(RECEIVED), Some(7_200_000), "b"),
+            end,
+            (2, "uptime", false),
+        );
         let three_days = clock(Some(0), Some(72 * 3_600_000), "b");
         check(&three_days, end, (72, "uptime", true));
     }
 
     #[test]
     fn a_wall_clock_that_is_wrong_by_years_still_measures_an_age() {
-        let end = EndClock { wall_unix_ms: 5 * HOUR, uptime_ms: Some(9), boot_id: "earlier" };
+        let end = EndClock {
+            wall_unix_ms: 5 * HOUR,
+            uptime_ms: Some(9),
+            boot_id: "earlier",
+        };
         let sent = clock(Some(8 * HOUR), Some(1), "later");
         check(&sent, end, (3, "wall_clock", false));
         let skew = estimate(RECEIVED, &sent, end).clock_skew_ms;
@@ -96,9 +116,16 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_set_in_between_says_nothing() {
-        let end = EndClock { wall_unix_ms: RECEIVED, uptime_ms: None, boot_id: "" };
+        let end = EndClock {
+            wall_unix_ms: RECEIVED,
+            uptime_ms: None,
+            boot_id: "",
+        };
         check(&clock(Some(0), None, ""), end, (0, "unknown", true));
-        let end = EndClock { wall_unix_ms: 0, ..end };
+        let end = EndClock {
+            wall_unix_ms: 0,
+            ..end
+        };
         check(&clock(Some(RECEIVED), None, ""), end, (0, "unknown", true));
         check(&clock(None, Some(5), ""), end, (0, "unknown", true));
     }

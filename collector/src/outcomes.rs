@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use epwatch_proto::v1::Outcome;
+use epwatch_proto::Outcome;
 
-use crate::metrics::outcome_label;
 use crate::wal::lock;
 
 /// Beyond this many kinds between two flushes the rest is counted without its app: app ids are the
@@ -43,7 +42,7 @@ impl OutcomeLedger {
             bucket: bucket_of(now_us, self.bucket),
             app_id: app_id.to_owned(),
             environment: environment.to_owned(),
-            outcome: outcome_label(outcome),
+            outcome: outcome.label(),
         };
         let mut counts = lock(&self.counts);
         if counts.len() >= MAX_KINDS && !counts.contains_key(&kind) {

@@ -9,7 +9,7 @@
 //! | 18 | 3 | lengths of boot id, app id, environment |
 //! | 21 | | boot id, app id, environment, report |
 
-use epwatch_proto::v1::SendClock;
+use epwatch_proto::SendClock;
 
 const VERSION: u8 = 1;
 const FIXED_BYTES: usize = 21;

@@ -152,7 +152,8 @@ impl RollUp {
             .sink
             .fetch::<Seconds>("first open bucket", &sql)
             .await?;
-        let sql = "SELECT collector_id, argMax(passed_until, collector_checkpoints.updated_at) \
+        let sql = "SELECT collector_id, argMax(collector_checkpoints.passed_until, \
+                   collector_checkpoints.updated_at) \
                    AS passed_until, max(collector_checkpoints.updated_at) AS updated_at \
                    FROM collector_checkpoints GROUP BY collector_id";
         let collectors = self.sink.fetch("collector_checkpoints", sql).await?;

@@ -6,18 +6,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-use crate::wal::lock;
+use epwatch_proto::ReportKey;
 
-/// What a report is known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    /// The installation id.
-    pub(crate) installation: [u8; 16],
-    /// The stream id.
-    pub(crate) stream_id: u64,
-    /// The sequence number.
-    pub(crate) sequence: u64,
-}
+use crate::wal::lock;
 
 /// How a report relates to one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +33,8 @@ pub(crate) struct SeenKeys {
 /// When the young half is full it becomes the old one, and the old one is forgotten.
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<Key, u64>,
-    old: HashMap<Key, u64>,
+    young: HashMap<ReportKey, u64>,
+    old: HashMap<ReportKey, u64>,
 }
 
 impl SeenKeys {
@@ -65,7 +56,7 @@ impl SeenKeys {
 
     /// Looks a key up.
     #[must_use]
-    pub(crate) fn look_up(&self, key: &Key, hash: u64) -> Seen {
+    pub(crate) fn look_up(&self, key: &ReportKey, hash: u64) -> Seen {
         let generations = lock(&self.generations);
         match generations
             .young
@@ -79,7 +70,7 @@ impl SeenKeys {
     }
 
     /// Remembers durable reports.
-    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = (Key, u64)>) {
+    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = (ReportKey, u64)>) {
         let mut generations = lock(&self.generations);
         for (key, hash) in reports {
             // Two copies under way at once: the first durable one decides what conflicts.
@@ -98,13 +89,15 @@ impl SeenKeys {
 
 #[cfg(test)]
 mod tests {
+    use epwatch_proto::{InstallationId, Sequence, StreamId};
+
     use super::*;
 
-    fn key(sequence: u64) -> Key {
-        Key {
-            installation: [1; 16],
-            stream_id: 2,
-            sequence,
+    fn key(sequence: u64) -> ReportKey {
+        ReportKey {
+            installation: InstallationId::from_bytes([1; 16]),
+            stream: StreamId(2),
+            sequence: Sequence::new(sequence).unwrap(),
         }
     }
 

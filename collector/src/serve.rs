@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clickhouse::Client;
-use epwatch_proto::v1::Outcome;
+use epwatch_proto::Outcome;
 use epwatch_proto::v1::collector_service_server::CollectorServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -80,7 +80,7 @@ pub struct Collector {
     wal: Wal,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    finished: oneshot::Receiver<()>,
+    finished: CancellationToken,
 }
 
 impl Collector {
@@ -117,6 +117,9 @@ impl Collector {
 
         let mut metrics = Metrics::new();
         metrics.watch_wal(&wal, clock.clone());
+        metrics
+            .wal_torn_tails
+            .inc_by(u64::from(opened.recovery.is_tail_torn));
         let metrics = Arc::new(metrics);
         let ledger = Arc::new(OutcomeLedger::new(config.rollup.bucket.0));
         let parts = Parts {
@@ -136,8 +139,11 @@ impl Collector {
         };
         let pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
 
-        let (finish, finished) = oneshot::channel();
+        let finished = CancellationToken::new();
+        let finish = finished.clone();
         let closing = wal.clone();
+        // If the runtime ends before the collector does, the writer's thread ends too.
+        let ending = stop_writer.clone().drop_guard();
         let stop_server = stop.clone();
         tokio::spawn(async move {
             let mut server = tokio::spawn(server);
@@ -149,14 +155,14 @@ impl Collector {
                     }
                 }
             }
-            stop_writer.cancel();
+            drop(ending);
             let _ = pages.await;
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = writer.join();
                 closing.close();
             })
             .await;
-            let _ = finish.send(());
+            finish.cancel();
         });
         tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
         Ok(Self {
@@ -212,14 +218,14 @@ impl Collector {
 
     /// Stops taking reports, finishes the calls under way, drains the log into the store for at
     /// most the configured time, and closes.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         self.stop.cancel();
-        let _ = (&mut self.finished).await;
+        self.finished.cancelled().await;
     }
 
     /// Returns once the collector has stopped, because its token was cancelled.
-    pub async fn stopped(&mut self) {
-        let _ = (&mut self.finished).await;
+    pub async fn stopped(&self) {
+        self.finished.cancelled().await;
     }
 }
 

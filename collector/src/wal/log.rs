@@ -28,8 +28,8 @@ pub struct Recovery {
     pub segments: u64,
     /// Bytes of the log that are kept.
     pub bytes: u64,
-    /// Bytes of an unfinished group that were cut off; nobody was told that they are durable.
-    pub torn_bytes: u64,
+    /// Whether an unfinished group was cut off; nobody was told that it is durable.
+    pub is_tail_torn: bool,
     /// Segments whose header is damaged. Their records are still read.
     pub damaged_headers: u64,
     /// No kept record was received after this time, microseconds since 1970.
@@ -174,9 +174,7 @@ impl Log {
         let mut next_header = [0; HEADER_BYTES];
         file.read_at(segment::file_position(base, end), &mut next_header)
             .map_err(&failed)?;
-        if next_header != [0; HEADER_BYTES] {
-            recovery.torn_bytes = file_end - end;
-        }
+        recovery.is_tail_torn = next_header != [0; HEADER_BYTES];
         let failed = WalError::io("cut torn tail of wal segment");
         file.set_len(segment::file_position(base, end))
             .map_err(&failed)?;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use epwatch_collector::Collector;
 use epwatch_collector::units::Period;
 use epwatch_proto::v1::Outcome;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Store, config, connect, report, send, start, start_with};
 
@@ -23,13 +25,34 @@ async fn check_views_show(store: &Store, reports: u64) {
         (COUNTED, reports),
         ("SELECT count() AS n FROM device_sessions_v1", reports),
         ("SELECT count() AS n FROM device_series_v1", 2 * reports),
-        ("SELECT toUInt64(sum(n)) AS n FROM device_buckets_v1", 6 * reports),
-        ("SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1", reports),
-        ("SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1", 6 * reports),
-        ("SELECT toUInt64(arraySum(mapValues(sumMap(hist)))) AS n FROM cohort_buckets_v1", 6 * reports),
-        ("SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1", reports),
-        ("SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1", reports),
-        ("SELECT toUInt64(sum(abs(missing))) AS n FROM loss_ledger_v1", 0),
+        (
+            "SELECT toUInt64(sum(n)) AS n FROM device_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(arraySum(mapValues(sumMap(hist)))) AS n FROM cohort_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(abs(missing))) AS n FROM loss_ledger_v1",
+            0,
+        ),
     ] {
         assert_eq!(store.number(view).await, expected, "{view}");
     }
@@ -89,17 +112,20 @@ async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_in_closed_buckets_is_counted_once() {
     let store = Store::start().await;
-    let gone = config(&store.dir.path().join("wal-gone"));
-    let away = store.engine.client("no_such_database");
-    let stop = tokio_util::sync::CancellationToken::new();
+    let mut gone = config(&store.dir.path().join("wal-gone"));
+    gone.batch.drain_timeout = Period(Duration::from_millis(1));
     // Its store is away from the start: nobody has heard of it.
-    let collector =
-        epwatch_collector::Collector::start(gone.clone(), away, stop).await.unwrap();
+    let away = store.engine.client("no_such_database");
+    let collector = Collector::start(gone.clone(), away, CancellationToken::new())
+        .await
+        .unwrap();
     let mut device = connect(&collector).await;
-    assert!(send(&mut device, &[report(1, 10, 1), report(1, 10, 2)]).await.is_empty());
-    let mut impatient = gone.clone();
-    impatient.batch.drain_timeout = Period(Duration::from_millis(1));
-    drop(collector);
+    assert!(
+        send(&mut device, &[report(1, 10, 1), report(1, 10, 2)])
+            .await
+            .is_empty()
+    );
+    collector.stop().await;
 
     let other = start(&store, "wal-other").await;
     let mut device = connect(&other).await;
@@ -108,7 +134,7 @@ async fn a_backlog_in_closed_buckets_is_counted_once() {
     all_closed(&store).await;
     check_views_show(&store, 1).await;
 
-    let back = start_when_unlocked(&store, gone).await;
+    let back = start_with(&store, gone).await;
     store.eventually(COPIES, 3).await;
     store.eventually(COUNTED, 2).await;
     back.stop().await;
@@ -118,21 +144,4 @@ async fn a_backlog_in_closed_buckets_is_counted_once() {
     assert!(store.number(rebuilt).await > 0);
     other.stop().await;
     store.engine.stop().await;
-}
-
-async fn start_when_unlocked(
-    store: &Store,
-    config: epwatch_collector::config::CollectorConfig,
-) -> epwatch_collector::Collector {
-    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
-    loop {
-        let stop = tokio_util::sync::CancellationToken::new();
-        let started =
-            epwatch_collector::Collector::start(config.clone(), store.client.clone(), stop).await;
-        match started {
-            Ok(collector) => return collector,
-            Err(error) => assert!(std::time::Instant::now() < deadline, "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -1,6 +1,10 @@
 //! The collector with a real engine: what devices send, through the log, into every view.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their children included")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests, their children included"
+)]
 
 mod counting;
 mod faults;

@@ -13,7 +13,11 @@ use crate::support::{Store, config, connect, report, request, send, start, start
 /// Reads one of the operator's pages.
 fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -31,13 +35,22 @@ async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() 
     newer_scheme.series[1].hist_scheme = 99;
     let mut too_large = report(1, 1, 4);
     too_large.boot_id = "b".repeat(300 << 10);
-    let mut message =
-        request(&[report(1, 1, 1), no_model, newer_scheme, too_large, report(1, 1, 5)]);
-    message.reports.push(b"\xff\xff not protobuf".to_vec().into());
+    let mut message = request(&[
+        report(1, 1, 1),
+        no_model,
+        newer_scheme,
+        too_large,
+        report(1, 1, 5),
+    ]);
+    message
+        .reports
+        .push(b"\xff\xff not protobuf".to_vec().into());
     let results = device.upload(message).await.unwrap().into_inner().results;
 
-    let found: Vec<(u32, Outcome, bool)> =
-        results.iter().map(|result| (result.index, result.outcome(), result.retryable)).collect();
+    let found: Vec<(u32, Outcome, bool)> = results
+        .iter()
+        .map(|result| (result.index, result.outcome(), result.retryable))
+        .collect();
     assert_eq!(
         found,
         [
@@ -47,11 +60,21 @@ async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() 
             (5, Outcome::RefusedMalformed, false),
         ]
     );
-    assert!(results[0].detail.contains("sessions[0].model"), "{}", results[0].detail);
-    assert!(results[1].detail.contains("series[1].hist_scheme"), "{}", results[1].detail);
+    assert!(
+        results[0].detail.contains("sessions[0].model"),
+        "{}",
+        results[0].detail
+    );
+    assert!(
+        results[1].detail.contains("series[1].hist_scheme"),
+        "{}",
+        results[1].detail
+    );
     assert_eq!(results[0].key.as_ref().unwrap().sequence, 2);
 
-    store.eventually("SELECT count() AS n FROM counted_reports_v1", 2).await;
+    store
+        .eventually("SELECT count() AS n FROM counted_reports_v1", 2)
+        .await;
     let metrics = page(collector.http_listen(), "/metrics");
     for line in [
         "collector_reports_total{outcome=\"stored\"} 2\n",
@@ -85,7 +108,12 @@ async fn the_same_key_with_other_bytes_is_a_conflict() {
     let outcomes: Vec<Outcome> = results.iter().map(|result| result.outcome()).collect();
     assert_eq!(outcomes, [Outcome::Duplicate, Outcome::RefusedConflict]);
     collector.stop().await;
-    assert_eq!(store.number("SELECT count() AS n FROM counted_reports_v1").await, 2);
+    assert_eq!(
+        store
+            .number("SELECT count() AS n FROM counted_reports_v1")
+            .await,
+        2
+    );
     store.engine.stop().await;
 }
 
@@ -96,22 +124,37 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
     // SHA-256 of `abc`, from FIPS 180-2.
     let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
     let app = "com.example.other".to_owned();
-    config.keys = vec![AppKeyConfig { sha256, app, environment: "*".into() }];
+    config.keys = vec![AppKeyConfig {
+        sha256,
+        app,
+        environment: "*".into(),
+    }];
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
 
-    let status = device.upload(request(&[report(1, 1, 1)])).await.unwrap_err();
+    let status = device
+        .upload(request(&[report(1, 1, 1)]))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
     let with_key = |message| {
         let mut call = Request::new(message);
-        call.metadata_mut().insert("authorization", "Bearer abc".parse().unwrap());
+        call.metadata_mut()
+            .insert("authorization", "Bearer abc".parse().unwrap());
         call
     };
-    let answer = device.upload(with_key(request(&[report(1, 1, 1)]))).await.unwrap().into_inner();
+    let answer = device
+        .upload(with_key(request(&[report(1, 1, 1)])))
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(answer.results[0].outcome(), Outcome::RefusedWrongApp);
     for n_reports in [0, 1_001] {
         let reports = vec![report(1, 1, 1).encode_to_vec().into(); n_reports];
-        let message = v1::UploadRequest { reports, ..request(&[]) };
+        let message = v1::UploadRequest {
+            reports,
+            ..request(&[])
+        };
         let status = device.upload(with_key(message)).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains("reports"), "{status}");

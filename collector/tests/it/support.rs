@@ -10,6 +10,7 @@ use epwatch_collector::units::{ByteSize, Period};
 use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
+use epwatch_store::StoreTarget;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
@@ -32,7 +33,15 @@ pub struct Store {
 
 impl Store {
     pub async fn start() -> Store {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    /// Where the engine of a directory listens, once it does.
+    pub fn target_in(dir: &TempDir) -> StoreTarget {
+        StoreTarget::unix(&dir.path().join("store/store.sock"), DATABASE)
+    }
+
+    pub async fn start_in(dir: TempDir) -> Store {
         let library = epwatch_engines::for_tests(Engine::Libchdb).chdb_library();
         let data = dir.path().join("store");
         let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap());
@@ -40,7 +49,11 @@ impl Store {
         engine.ready().await.unwrap();
         migrate(&engine).await;
         let client = engine.client(DATABASE);
-        Store { engine, client, dir }
+        Store {
+            engine,
+            client,
+            dir,
+        }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -50,12 +63,17 @@ impl Store {
     /// Kills the engine's child; the supervisor starts another.
     pub async fn kill_child(&self) {
         let mut state = self.engine.state();
-        let settled = state.wait_for(|state| matches!(state, EngineState::Ready { .. })).await;
-        let EngineState::Ready { pid, .. } = settled.unwrap().clone() else { unreachable!() };
-        let kill = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+        let settled = state
+            .wait_for(|state| matches!(state, EngineState::Ready { .. }))
+            .await;
+        let EngineState::Ready { pid, .. } = settled.unwrap().clone() else {
+            unreachable!()
+        };
+        let kill = std::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status();
         assert!(kill.unwrap().success());
-        let is_another =
-            |state: &EngineState| !matches!(state, EngineState::Ready { pid: now, .. } if *now == pid);
+        let is_another = |state: &EngineState| !matches!(state, EngineState::Ready { pid: now, .. } if *now == pid);
         state.wait_for(is_another).await.unwrap();
     }
 
@@ -118,23 +136,35 @@ pub async fn start(store: &Store, wal: &str) -> Collector {
 }
 
 pub async fn start_with(store: &Store, config: CollectorConfig) -> Collector {
-    Collector::start(config, store.client.clone(), CancellationToken::new()).await.unwrap()
+    Collector::start(config, store.client.clone(), CancellationToken::new())
+        .await
+        .unwrap()
 }
 
 pub type Device = CollectorServiceClient<Channel>;
 
 pub async fn connect(collector: &Collector) -> Device {
-    Device::connect(format!("http://{}", collector.listen())).await.unwrap()
+    Device::connect(format!("http://{}", collector.listen()))
+        .await
+        .unwrap()
 }
 
 /// Sends reports in one call and returns what is said of those that were not newly stored.
 pub async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1::ReportResult> {
-    device.upload(request(reports)).await.unwrap().into_inner().results
+    device
+        .upload(request(reports))
+        .await
+        .unwrap()
+        .into_inner()
+        .results
 }
 
 pub fn request(reports: &[v1::Report]) -> v1::UploadRequest {
     v1::UploadRequest {
-        reports: reports.iter().map(|report| report.encode_to_vec().into()).collect(),
+        reports: reports
+            .iter()
+            .map(|report| report.encode_to_vec().into())
+            .collect(),
         clock: Some(v1::SendClock {
             wall_unix_ms: Some(1_760_000_060_000),
             uptime_ms: Some(120_000),
@@ -164,14 +194,21 @@ pub fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
             version: "3.1".into(),
             build: "310".into(),
             environment: "production".into(),
-            rollout_labels: vec![v1::Label { key: "ring".into(), value: "canary".into() }],
+            rollout_labels: vec![v1::Label {
+                key: "ring".into(),
+                value: "canary".into(),
+            }],
         }),
         device: Some(device()),
         runtime: Some(runtime()),
         sdk: Some(sdk()),
         sessions: vec![session(session_uid)],
         series: vec![
-            series(session_uid, v1::Phase::Warm, &[900, 1_000, 1_000, 1_100, 5_000]),
+            series(
+                session_uid,
+                v1::Phase::Warm,
+                &[900, 1_000, 1_000, 1_100, 5_000],
+            ),
             series(session_uid, v1::Phase::Cold, &[20_000]),
         ],
         health: Some(v1::SdkHealth {
@@ -184,7 +221,11 @@ pub fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
 }
 
 fn sdk() -> v1::Sdk {
-    v1::Sdk { name: "epwatch".into(), version: "0.1.0".into(), language: "rust".into() }
+    v1::Sdk {
+        name: "epwatch".into(),
+        version: "0.1.0".into(),
+        language: "rust".into(),
+    }
 }
 
 fn device() -> v1::Device {
@@ -221,7 +262,10 @@ fn session(uid: u64) -> v1::Session {
         ep: ep.into(),
         n_nodes,
         n_partitions,
-        op_types: vec![v1::OpCount { op_type: op_type.into(), n_nodes }],
+        op_types: vec![v1::OpCount {
+            op_type: op_type.into(),
+            n_nodes,
+        }],
         macs_share: None,
     };
     let placement = v1::Placement {
@@ -242,13 +286,23 @@ fn session(uid: u64) -> v1::Session {
             .collect(),
         graph_kind: v1::GraphKind::Jit.into(),
         source: v1::PlacementSource::AssignmentApi.into(),
-        exact: Some(v1::Fingerprint { algorithm: 1, value: 11 }),
-        normalised: Some(v1::Fingerprint { algorithm: 1, value: 12 }),
+        exact: Some(v1::Fingerprint {
+            algorithm: 1,
+            value: 11,
+        }),
+        normalised: Some(v1::Fingerprint {
+            algorithm: 1,
+            value: 12,
+        }),
         ..Default::default()
     };
     v1::Session {
         uid,
-        model: Some(v1::Model { id: "detector".into(), version: "7".into(), ..Default::default() }),
+        model: Some(v1::Model {
+            id: "detector".into(),
+            version: "7".into(),
+            ..Default::default()
+        }),
         requested_eps: vec!["QNNExecutionProvider".into()],
         options: Some(v1::SessionOptions {
             performance_mode: "burst".into(),
@@ -267,7 +321,9 @@ fn series(session_uid: u64, phase: v1::Phase, runs_us: &[u64]) -> v1::LatencySer
         histogram.record(run).unwrap();
     }
     let mut bytes = Vec::new();
-    V2Serializer::new().serialize(&histogram, &mut bytes).unwrap();
+    V2Serializer::new()
+        .serialize(&histogram, &mut bytes)
+        .unwrap();
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let runs: Vec<f64> = runs_us.iter().map(|&run| run as f64).collect();
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -294,5 +350,54 @@ fn series(session_uid: u64, phase: v1::Phase, runs_us: &[u64]) -> v1::LatencySer
         sampled_one_in: 1,
         baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
         ..Default::default()
+    }
+}
+
+/// Applies the schema as the migrations runner does for an embedded engine.
+async fn migrate(engine: &EmbeddedStore) {
+    let create = format!("CREATE DATABASE IF NOT EXISTS {DATABASE}");
+    engine
+        .client("")
+        .query_raw(&create)
+        .execute()
+        .await
+        .unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let client = engine.client(DATABASE);
+    for file in files {
+        let mut sql = std::fs::read_to_string(file).unwrap();
+        for (name, value) in [
+            ("on_cluster", ""),
+            ("replicated", ""),
+            (
+                "deduplication_window",
+                "non_replicated_deduplication_window",
+            ),
+            ("raw_ttl_days", "14"),
+            ("rollup_ttl_days", "400"),
+        ] {
+            sql = sql.replace(&format!("${{{name}}}"), value);
+        }
+        let sql: String = sql
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("--"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        for statement in sql
+            .split(";\n")
+            .map(str::trim)
+            .filter(|statement| !statement.is_empty())
+        {
+            client
+                .query_raw(statement)
+                .execute()
+                .await
+                .unwrap_or_else(|e| panic!("{statement}: {e}"));
+        }
     }
 }
