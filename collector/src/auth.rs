@@ -66,10 +66,6 @@ impl AppKeys {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, for a device the end of trying with this key.
-    #[expect(
-        clippy::result_large_err,
-        reason = "tonic's own type, on the refusing path only"
-    )]
     pub(crate) fn prove(&self, metadata: &MetadataMap) -> Result<Scope, Status> {
         if self.scopes.is_empty() {
             return Ok(Scope::default());

@@ -167,7 +167,6 @@ impl Ingest {
         answered.await.unwrap_or(Err(WalError::Closed))
     }
 
-    #[expect(clippy::result_large_err, reason = "tonic's own type")]
     fn refuse_call<T>(&self, reason: &'static str, status: Status) -> Result<T, Status> {
         self.metrics
             .requests_refused

@@ -6,32 +6,21 @@ use clickhouse::{Client, Row, RowOwned, RowWrite};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metrics;
-use crate::wal::Retry;
 
 /// Longest wait for a chunk to be taken, and for the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(180);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
-/// A question that a healthy store answers at once.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The store did not do it.
+/// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the log
+/// until it does, whatever the reason, so there is nothing to tell apart.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {doing} {what}")]
-pub struct SinkError {
+pub(crate) struct SinkError {
     doing: &'static str,
     what: String,
     #[source]
     source: clickhouse::error::Error,
-}
-
-impl SinkError {
-    /// The store may be away, overloaded or not migrated yet: rows wait in the log until it is
-    /// not, whatever the reason.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        Retry::Backoff
-    }
 }
 
 /// A store with migrations applied.
@@ -110,15 +99,6 @@ impl Sink {
         within(QUERY_TIMEOUT, run)
             .await
             .map_err(failed_to("fetch", what))
-    }
-
-    /// Asks whether the store answers.
-    pub(crate) async fn ping(&self) -> Result<(), SinkError> {
-        let run = self.client.query_raw("SELECT toUInt8(1)").fetch_one::<u8>();
-        within(PING_TIMEOUT, run)
-            .await
-            .map(|_| ())
-            .map_err(failed_to("ask", "store"))
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Store, config, connect, report, send, start, start_with};
 
-const COPIES: &str = "SELECT count() AS n FROM report_copies";
+const COPIES: &str = "SELECT count() AS n FROM reports";
 const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
 
 /// Waits until every bucket with a report in it is closed.

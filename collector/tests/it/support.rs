@@ -21,28 +21,28 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 /// Far more than anything here takes; what fails should fail by an assertion.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const DATABASE: &str = "epwatch";
 
 /// An embedded engine with the schema applied.
-pub struct Store {
-    pub engine: EmbeddedStore,
-    pub client: Client,
-    pub dir: TempDir,
+pub(crate) struct Store {
+    pub(crate) engine: EmbeddedStore,
+    pub(crate) client: Client,
+    pub(crate) dir: TempDir,
 }
 
 impl Store {
-    pub async fn start() -> Store {
+    pub(crate) async fn start() -> Store {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
     /// Where the engine of a directory listens, once it does.
-    pub fn target_in(dir: &TempDir) -> StoreTarget {
+    pub(crate) fn target_in(dir: &TempDir) -> StoreTarget {
         StoreTarget::unix(&dir.path().join("store/store.sock"), DATABASE)
     }
 
-    pub async fn start_in(dir: TempDir) -> Store {
-        let library = epwatch_engines::for_tests(Engine::Libchdb).chdb_library();
+    pub(crate) async fn start_in(dir: TempDir) -> Store {
+        let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
         let data = dir.path().join("store");
         let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap());
         let engine = EmbeddedStore::start(config).await.unwrap();
@@ -56,12 +56,12 @@ impl Store {
         }
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.engine.socket().to_owned()
     }
 
     /// Kills the engine's child; the supervisor starts another.
-    pub async fn kill_child(&self) {
+    pub(crate) async fn kill_child(&self) {
         let mut state = self.engine.state();
         let settled = state
             .wait_for(|state| matches!(state, EngineState::Ready { .. }))
@@ -78,13 +78,13 @@ impl Store {
     }
 
     /// One number from the store.
-    pub async fn number(&self, sql: &str) -> u64 {
+    pub(crate) async fn number(&self, sql: &str) -> u64 {
         number(&self.client, sql).await.unwrap()
     }
 
     /// Waits until a query's number is `expected`.
     #[track_caller]
-    pub fn eventually(&self, sql: &str, expected: u64) -> impl Future<Output = ()> {
+    pub(crate) fn eventually(&self, sql: &str, expected: u64) -> impl Future<Output = ()> {
         let (client, sql) = (self.client.clone(), sql.to_owned());
         let caller = std::panic::Location::caller();
         async move {
@@ -109,12 +109,12 @@ struct Number {
     n: u64,
 }
 
-pub async fn number(client: &Client, sql: &str) -> Result<u64, clickhouse::error::Error> {
+pub(crate) async fn number(client: &Client, sql: &str) -> Result<u64, clickhouse::error::Error> {
     let rows = client.query_raw(sql).fetch_all::<Number>().await?;
     Ok(rows.first().map_or(0, |row| row.n))
 }
 
-pub fn config(wal: &Path) -> CollectorConfig {
+pub(crate) fn config(wal: &Path) -> CollectorConfig {
     let mut config = CollectorConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         http_listen: ([127, 0, 0, 1], 0).into(),
@@ -131,26 +131,26 @@ pub fn config(wal: &Path) -> CollectorConfig {
     config
 }
 
-pub async fn start(store: &Store, wal: &str) -> Collector {
+pub(crate) async fn start(store: &Store, wal: &str) -> Collector {
     start_with(store, config(&store.dir.path().join(wal))).await
 }
 
-pub async fn start_with(store: &Store, config: CollectorConfig) -> Collector {
+pub(crate) async fn start_with(store: &Store, config: CollectorConfig) -> Collector {
     Collector::start(config, store.client.clone(), CancellationToken::new())
         .await
         .unwrap()
 }
 
-pub type Device = CollectorServiceClient<Channel>;
+pub(crate) type Device = CollectorServiceClient<Channel>;
 
-pub async fn connect(collector: &Collector) -> Device {
+pub(crate) async fn connect(collector: &Collector) -> Device {
     Device::connect(format!("http://{}", collector.listen()))
         .await
         .unwrap()
 }
 
 /// Sends reports in one call and returns what is said of those that were not newly stored.
-pub async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1::ReportResult> {
+pub(crate) async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1::ReportResult> {
     device
         .upload(request(reports))
         .await
@@ -159,7 +159,7 @@ pub async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1::Report
         .results
 }
 
-pub fn request(reports: &[v1::Report]) -> v1::UploadRequest {
+pub(crate) fn request(reports: &[v1::Report]) -> v1::UploadRequest {
     v1::UploadRequest {
         reports: reports
             .iter()
@@ -176,8 +176,8 @@ pub fn request(reports: &[v1::Report]) -> v1::UploadRequest {
 }
 
 /// A sound report: one session on the NPU, two series.
-pub fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
-    let session_uid = u64::from(installation) << 32 | stream_id | 1;
+pub(crate) fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
+    let session_uid = u64::from(installation) << 40 | stream_id << 20 | sequence;
     v1::Report {
         key: Some(v1::ReportKey {
             installation_id: Bytes::copy_from_slice(&[installation; 16]),
