@@ -7,7 +7,7 @@ use epwatch_collector::units::Period;
 use epwatch_proto::v1::Outcome;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Store, config, connect, report, send, start, start_with};
+use crate::support::{PATIENCE, Store, config, connect, report, send, start, start_with};
 
 const COPIES: &str = "SELECT count() AS n FROM reports";
 const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
@@ -134,6 +134,7 @@ async fn a_backlog_in_closed_buckets_is_counted_once() {
     all_closed(&store).await;
     check_views_show(&store, 1).await;
 
+    gone.batch.drain_timeout = Period(PATIENCE);
     let back = start_with(&store, gone).await;
     store.eventually(COPIES, 3).await;
     store.eventually(COUNTED, 2).await;

@@ -185,5 +185,5 @@ async fn pages_say_whether_the_collector_is_ready() {
         assert!(std::time::Instant::now() < deadline, "{answer}");
     }
     assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
-    drop(collector);
+    collector.stop().await;
 }
