@@ -208,6 +208,20 @@ mod tests {
         check("a$$ 1$$'$$", &["a$$", "1", "$$'$$"]);
     }
 
+    proptest::proptest! {
+        /// A text that is not read to its end would hide the rest from the guard.
+        #[test]
+        fn any_text_is_read_to_its_end(sql in "([$a1 '\"`\\\\/*;(#\n-]|\\PC){0,40}") {
+            let mut iter = tokens(&sql);
+            let mut end = 0;
+            for token in iter.by_ref() {
+                assert!(token.start >= end && !token.text.is_empty());
+                end = token.end();
+            }
+            assert_eq!(iter.at, sql.len());
+        }
+    }
+
     #[test]
     fn comments_nest_as_the_engine_has_it() {
         check("/* /* ' */ ' */ a /**/ b", &["a", "b"]);

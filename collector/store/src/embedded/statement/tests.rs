@@ -198,3 +198,20 @@ fn format_clause_is_found() {
         Some("TSV")
     );
 }
+
+proptest::proptest! {
+    /// Whatever an INSERT is, head and rows part on a character boundary and the head has no
+    /// FORMAT clause left.
+    #[test]
+    fn any_insert_is_parted_or_refused(
+        tail in "( |\n|;|t|\\(|\\)|'|/\\*|\\*/|--|FORMAT|CSV|VALUES|SELECT|\\PC){0,12}",
+    ) {
+        let sql = format!("INSERT INTO {tail}");
+        let _ = names().check(&sql);
+        if let Ok(Kind::InsertRows { head, data_at, .. }) = read(&sql) {
+            assert!(sql.is_char_boundary(data_at));
+            assert!(sql.starts_with(&head));
+            assert_eq!(output_format(&head), None);
+        }
+    }
+}
