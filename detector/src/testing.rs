@@ -138,7 +138,9 @@ impl Fleet {
                 };
                 let us = silicon * drift * factor * spike * (0.05 * random.normal()).exp();
                 values.push(us);
-                *counts.entry(bucket_of_us(us.round() as u64)).or_default() += 1;
+                #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
+                let bucket = bucket_of_us(us.round() as u64);
+                *counts.entry(bucket).or_default() += 1;
             }
             for (bucket, count) in &counts {
                 *merged.entry(*bucket).or_default() += count;

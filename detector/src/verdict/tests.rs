@@ -339,10 +339,10 @@ fn devices_left_without_neighbours_are_compared_with_the_time_before() {
 fn healthy_fleets_do_not_page() {
     let mut pages = 0;
     let mut tickets = 0;
-    for seed in 0..600 {
-        let devices = [5, 12, 60, 150][seed as usize % 4];
-        let weight = [1.0, 1.0, 1.05, 0.8][(seed / 4) as usize % 4];
-        let runs = [20, 50][(seed / 16) as usize % 2];
+    for (at, seed) in (0..600).enumerate() {
+        let devices = [5, 12, 60, 150][at % 4];
+        let weight = [1.0, 1.0, 1.05, 0.8][at / 4 % 4];
+        let runs = [20, 50][at / 16 % 2];
         let fleet = Fleet {
             seed,
             devices,
@@ -377,8 +377,8 @@ fn devices_that_always_fell_back_do_not_page() {
 
 #[test]
 fn a_sick_fleet_pages_in_its_first_window_over_many_seeds() {
-    for seed in 0..100 {
-        let devices = [8, 60, 150][seed as usize % 3];
+    for (at, seed) in (0..100).enumerate() {
+        let devices = [8, 60, 150][at % 3];
         let fleet = Fleet {
             seed,
             devices,

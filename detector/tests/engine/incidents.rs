@@ -135,7 +135,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
     let running = Running::start(&store, &clock, &pager);
     clock.set(after(base, 125));
     running.judged(after(base, 125)).await;
-    assert_eq!(pager.told(), [page.clone()]);
+    assert_eq!(pager.told(), std::slice::from_ref(&page));
     for minute in 2..6 {
         healthy_window(&store, after(base, 60 * minute + 10)).await;
         clock.set(after(base, 60 * (minute + 1) + 10));

@@ -452,7 +452,9 @@ impl Reports {
         let mean = sum_us / self.runs as f64;
         let mut counts = std::collections::BTreeMap::new();
         for value in &values {
-            *counts.entry(bucket_of_us(*value as u64)).or_insert(0u64) += 1;
+            #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
+            let bucket = bucket_of_us(*value as u64);
+            *counts.entry(bucket).or_insert(0u64) += 1;
         }
         Latency {
             buckets: counts.keys().copied().collect(),
