@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::{CohortWindow, count_devices};
 
+/// Height of a hump as a share of the other's; below it a few stray runs make one.
+const MIN_PROMINENCE: f64 = 0.1;
+
 /// The clean runs of a cohort's commonest input shape, described.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Explanation {
@@ -64,10 +67,12 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
         cv_between: split.and_then(|split| split.cv_between()),
         dip,
         dip_p: dip.and_then(|dip| dip::p_value(dip, devices)),
-        humps: valley::deepest(&main.histogram, devices).map(|valley| Humps {
-            fast_us: valley.fast_mode_us,
-            slow_us: valley.slow_mode_us,
-            depth: valley.depth,
-        }),
+        humps: valley::deepest(&main.histogram, devices)
+            .filter(|valley| valley.prominence >= MIN_PROMINENCE)
+            .map(|valley| Humps {
+                fast_us: valley.fast_mode_us,
+                slow_us: valley.slow_mode_us,
+                depth: valley.depth,
+            }),
     })
 }

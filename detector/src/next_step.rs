@@ -41,7 +41,7 @@ pub(crate) fn next_step(
             format!("Check {what}; the SDK's explain() on one of these devices names the cause.")
         }
         VerdictClass::SlowWithoutPlacement => format!(
-            "Compare the model on a {chipset} with the version before, session by session; if \
+            "Compare the model with the version before on {chipset}, session by session; if \
              placements are `unavailable` there, move to ONNX Runtime 1.24 or newer to see them."
         ),
         VerdictClass::DataQuality => {

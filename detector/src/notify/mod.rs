@@ -155,3 +155,6 @@ impl NotifyError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
