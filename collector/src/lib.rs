@@ -23,6 +23,7 @@ mod parse;
 mod record;
 mod rollup;
 mod rows;
+pub mod schema;
 mod seen;
 mod serve;
 mod store;
