@@ -1,14 +1,9 @@
-//! The store's schema, as the files of `migrations/` have it, and the values of its placeholders.
+//! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
 
-use std::time::Duration;
+use epwatch_store::migrate::{Migration, TemplateValues};
 
-use epwatch_store::{Migration, TemplateValues};
-
-/// How long raw reports are kept. Devices keep theirs two days less, so that a key is decided on
-/// as long as a copy of it can come.
-pub const RAW_TTL: Duration = Duration::from_secs(14 * 86_400);
-/// How long summaries are kept: 13 months, so that a month has the one of a year ago beside it.
-pub const ROLLUP_TTL: Duration = Duration::from_secs(400 * 86_400);
+/// The database's name where nobody chose another.
+pub const DATABASE: &str = "epwatch";
 
 macro_rules! migration {
     ($version:literal, $name:literal) => {
@@ -20,7 +15,7 @@ macro_rules! migration {
     };
 }
 
-/// All migrations, in order.
+/// Every migration there is, oldest first.
 pub const MIGRATIONS: &[Migration] = &[
     migration!(1, "0001_functions"),
     migration!(2, "0002_reports"),
@@ -29,10 +24,28 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(5, "0005_views"),
 ];
 
-/// Returns the placeholders' values for one server or the embedded engine.
-#[must_use]
-pub fn single_server(raw_ttl: Duration, rollup_ttl: Duration) -> TemplateValues {
-    let days = |ttl: Duration| ttl.as_secs().div_ceil(86_400);
+/// How long rows are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Days that reports are kept. A device keeps them two days less, so that what it sends late
+    /// still meets the keys of what it sent before.
+    pub raw_days: u16,
+    /// Days that summaries, verdicts and incidents are kept.
+    pub rollup_days: u16,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        // Two weeks of baseline; thirteen months, so that a year compares with the one before.
+        Self {
+            raw_days: 14,
+            rollup_days: 396,
+        }
+    }
+}
+
+/// Returns the placeholders' values for one server, embedded or not.
+pub fn single_server(retention: Retention) -> TemplateValues {
     TemplateValues::new()
         .with("on_cluster", "")
         .with("replicated", "")
@@ -40,8 +53,8 @@ pub fn single_server(raw_ttl: Duration, rollup_ttl: Duration) -> TemplateValues 
             "deduplication_window",
             "non_replicated_deduplication_window",
         )
-        .with("raw_ttl_days", days(raw_ttl))
-        .with("rollup_ttl_days", days(rollup_ttl))
+        .with("raw_ttl_days", retention.raw_days)
+        .with("rollup_ttl_days", retention.rollup_days)
 }
 
 #[cfg(test)]
@@ -61,7 +74,11 @@ mod tests {
             .map(|m| format!("{}.sql", m.name))
             .collect();
         assert_eq!(files, listed);
-        let versions: Vec<u32> = MIGRATIONS.iter().map(|m| m.version).collect();
-        assert!(versions.iter().copied().eq(1..=5), "{versions:?}");
+        assert!(
+            MIGRATIONS
+                .iter()
+                .zip(1..)
+                .all(|(migration, n)| migration.version == n)
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clickhouse::Row;
 use epwatch_collector::config::CollectorConfig;
-use epwatch_collector::schema;
+use epwatch_collector::schema::{self, DATABASE};
 use epwatch_collector::units::{ByteSize, Period};
 use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
@@ -23,7 +23,6 @@ use tonic::transport::Channel;
 
 /// Far more than anything here takes; what fails should fail by an assertion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const DATABASE: &str = "epwatch";
 
 /// An embedded engine with the schema applied.
 pub(crate) struct Store {
@@ -49,7 +48,7 @@ impl Store {
             .with_socket(dir.path().join("store.sock"));
         let engine = EmbeddedStore::start(config).await.unwrap();
         engine.ready().await.unwrap();
-        let values = schema::single_server(schema::RAW_TTL, schema::ROLLUP_TTL);
+        let values = schema::single_server(schema::Retention::default());
         migrate(&engine.target(DATABASE), schema::MIGRATIONS, &values)
             .await
             .unwrap();
