@@ -24,6 +24,8 @@ pub mod reason;
 pub mod signals;
 pub mod source;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
 pub mod window;
 

@@ -562,3 +562,6 @@ fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Optio
         share,
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,7 +167,9 @@ impl VoteLatency {
 
 impl SelfBaseline {
     /// Checks that it says something: 8 runs or more, quantiles positive and in order.
-    #[must_use]
+    ///
+    /// # Errors
+    /// Why it says nothing.
     pub fn checked(self) -> Result<Self, BaselineAbsence> {
         let ordered = 0.0 < self.p10_us && self.p10_us <= self.p50_us && self.p50_us <= self.p95_us;
         if self.n < MIN_RUNS_LOW {

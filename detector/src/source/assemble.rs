@@ -36,8 +36,11 @@ struct Unfinished {
     earlier_self: Result<SelfBaseline, BaselineAbsence>,
 }
 
+/// (version, chipset) or (firmware, shape).
+type Pair = (Arc<str>, Arc<str>);
+
 /// (firmware, shape): its clean runs, added, by bucket index.
-type Counts = BTreeMap<(Arc<str>, Arc<str>), BTreeMap<u16, u64>>;
+type Counts = BTreeMap<Pair, BTreeMap<u16, u64>>;
 
 pub(super) struct WindowBuilder {
     model: ModelKey,
@@ -48,12 +51,12 @@ pub(super) struct WindowBuilder {
     methods: HashSet<Arc<PlacementMethod>>,
     latencies: BTreeMap<VoteKey, VoteLatency>,
     unfinished: HashMap<VoteKey, Unfinished>,
-    counts: HashMap<(Arc<str>, Arc<str>), Counts>,
+    counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
     placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
     /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
     placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
-    voteless: HashMap<(Arc<str>, Arc<str>), [HashSet<Installation>; 2]>,
+    voteless: HashMap<Pair, [HashSet<Installation>; 2]>,
 }
 
 impl WindowBuilder {
@@ -197,7 +200,7 @@ impl WindowBuilder {
             let latency = VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self);
             self.latencies.insert(key, latency);
         }
-        let mut votes: BTreeMap<(Arc<str>, Arc<str>), Vec<DeviceVote>> = BTreeMap::new();
+        let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();
         for (key, latency) in std::mem::take(&mut self.latencies) {
             let without_shape = VoteKey {
                 shape_key: self.text(String::new()),
@@ -259,8 +262,8 @@ impl WindowBuilder {
 
     fn histograms(
         &mut self,
-        cohort: &(Arc<str>, Arc<str>),
-    ) -> Result<BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>, SourceError> {
+        cohort: &Pair,
+    ) -> Result<BTreeMap<Pair, SparseHistogram>, SourceError> {
         let parts = self.counts.remove(cohort).unwrap_or_default().into_iter();
         let built = parts.map(|(part, counts)| Ok((part, self.histogram(counts)?)));
         built.collect()
@@ -396,7 +399,7 @@ fn unknown_placement(key: &VoteKey) -> Placement {
 }
 
 fn add_vote_to(
-    votes: &mut BTreeMap<(Arc<str>, Arc<str>), Vec<DeviceVote>>,
+    votes: &mut BTreeMap<Pair, Vec<DeviceVote>>,
     key: VoteKey,
     placement: Arc<Placement>,
     latency: Option<VoteLatency>,
