@@ -11,6 +11,7 @@
 //! It never drops what it has acknowledged, never waits for the store to acknowledge, and never
 //! decides which copy of a report counts: the store's key table does.
 
+mod auth;
 pub mod clock;
 pub mod config;
 mod http;
