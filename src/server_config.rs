@@ -107,3 +107,36 @@ impl ServerConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example is what people copy: it says every default, and stays true.
+    #[test]
+    fn the_example_holds_the_defaults() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
+        let example: ServerConfig =
+            config::load(Some(Path::new(file)), std::iter::empty(), SECTIONS).unwrap();
+        let defaults = ServerConfig::default();
+        assert_eq!(example.collector, defaults.collector);
+        assert_eq!(example.detector, defaults.detector);
+        assert_eq!(example.store, defaults.store);
+        assert_eq!(example.data_dir, defaults.data_dir);
+    }
+
+    #[test]
+    fn every_problem_is_said_at_once() {
+        let env = [
+            ("EPWATCH_STORE__RAW_DAYS", "1"),
+            ("EPWATCH_COLLECTOR__LISTEN", "0.0.0.0:4717"),
+            ("EPWATCH_DETECTOR__BUCKET", "7s"),
+        ];
+        let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
+        let text = config.check(None).unwrap_err().to_string();
+        for key in ["store.raw_days", "collector.keys", "detector.bucket"] {
+            assert!(text.contains(key), "{text}");
+        }
+    }
+}

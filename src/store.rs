@@ -12,7 +12,7 @@ use epwatch_store::{
 use serde::Deserialize;
 
 /// `[store]` of the config file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StoreConfig {
     /// `http://host:8123`, `https://host:8443` or `unix:/path`; without it the embedded engine.

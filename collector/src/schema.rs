@@ -56,3 +56,29 @@ pub fn single_server(retention: Retention) -> TemplateValues {
         .with("raw_ttl_days", retention.raw_days)
         .with("rollup_ttl_days", retention.rollup_days)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_in_the_list() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let listed: Vec<String> = MIGRATIONS
+            .iter()
+            .map(|m| format!("{}.sql", m.name))
+            .collect();
+        assert_eq!(files, listed);
+        assert!(
+            MIGRATIONS
+                .iter()
+                .zip(1..)
+                .all(|(migration, n)| migration.version == n)
+        );
+    }
+}

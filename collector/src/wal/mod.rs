@@ -1,6 +1,6 @@
 //! The write-ahead log: what was acknowledged is on disk here until it is in the store.
 //!
-//! A directory of segment files ([`segment`](self) headers, then frames), a checkpoint, the
+//! A directory of segment files (a header, then frames), a checkpoint, the
 //! collector's random id, and a lock file so that two collectors never share it. Offsets count the
 //! bytes of frames since the log began; they grow for ever and are never given out twice, so
 //! (collector id, offset) names a record.

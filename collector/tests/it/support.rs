@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clickhouse::Row;
 use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::schema::{self, DATABASE};
 use epwatch_collector::units::{ByteSize, Period};
 use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
-use epwatch_store::StoreTarget;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
+use epwatch_store::{StoreTarget, migrate};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use prost::Message;
@@ -22,7 +23,6 @@ use tonic::transport::Channel;
 
 /// Far more than anything here takes; what fails should fail by an assertion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const DATABASE: &str = "epwatch";
 
 /// An embedded engine with the schema applied.
 pub(crate) struct Store {
@@ -38,16 +38,20 @@ impl Store {
 
     /// Where the engine of a directory listens, once it does.
     pub(crate) fn target_in(dir: &TempDir) -> StoreTarget {
-        StoreTarget::unix(&dir.path().join("store/store.sock"), DATABASE)
+        StoreTarget::unix(&dir.path().join("store.sock"), DATABASE)
     }
 
     pub(crate) async fn start_in(dir: TempDir) -> Store {
         let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
         let data = dir.path().join("store");
-        let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap());
+        let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap())
+            .with_socket(dir.path().join("store.sock"));
         let engine = EmbeddedStore::start(config).await.unwrap();
         engine.ready().await.unwrap();
-        migrate(&engine).await;
+        let values = schema::single_server(schema::Retention::default());
+        migrate(&engine.target(DATABASE), schema::MIGRATIONS, &values)
+            .await
+            .unwrap();
         let client = engine.client(DATABASE);
         Store {
             engine,
@@ -350,54 +354,5 @@ fn series(session_uid: u64, phase: v1::Phase, runs_us: &[u64]) -> v1::LatencySer
         sampled_one_in: 1,
         baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
         ..Default::default()
-    }
-}
-
-/// Applies the schema as the migrations runner does for an embedded engine.
-async fn migrate(engine: &EmbeddedStore) {
-    let create = format!("CREATE DATABASE IF NOT EXISTS {DATABASE}");
-    engine
-        .client("")
-        .query_raw(&create)
-        .execute()
-        .await
-        .unwrap();
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    files.sort();
-    let client = engine.client(DATABASE);
-    for file in files {
-        let mut sql = std::fs::read_to_string(file).unwrap();
-        for (name, value) in [
-            ("on_cluster", ""),
-            ("replicated", ""),
-            (
-                "deduplication_window",
-                "non_replicated_deduplication_window",
-            ),
-            ("raw_ttl_days", "14"),
-            ("rollup_ttl_days", "400"),
-        ] {
-            sql = sql.replace(&format!("${{{name}}}"), value);
-        }
-        let sql: String = sql
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("--"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        for statement in sql
-            .split(";\n")
-            .map(str::trim)
-            .filter(|statement| !statement.is_empty())
-        {
-            client
-                .query_raw(statement)
-                .execute()
-                .await
-                .unwrap_or_else(|e| panic!("{statement}: {e}"));
-        }
     }
 }
