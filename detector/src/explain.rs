@@ -19,6 +19,8 @@ pub struct Explanation {
     pub p50_us: Option<f64>,
     /// Quantile 0.95 of all runs, in microseconds.
     pub p95_us: Option<f64>,
+    /// Coefficient of variation of all runs, every device counted the same.
+    pub cv: Option<f64>,
     /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
     /// Coefficient of variation of the devices' means.
@@ -63,6 +65,7 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
         shape_key: main.shape_key.to_owned(),
         p50_us: main.histogram.quantile(0.5),
         p95_us: main.histogram.quantile(0.95),
+        cv: split.and_then(|split| split.cv_total()),
         cv_within: split.and_then(|split| split.cv_within()),
         cv_between: split.and_then(|split| split.cv_between()),
         dip,

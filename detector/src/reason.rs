@@ -177,7 +177,7 @@ impl Reason {
 
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
         let (code, devices) = backend_code(change)?;
-        let code = code.to_owned();
+        let code = code.as_str().to_owned();
         Some(Reason::Backend { code, devices })
     }
 

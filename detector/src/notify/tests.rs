@@ -84,16 +84,19 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("slow.txt", &block(&Notification::news(slow)));
 }
 
+/// A status and when to come again.
+type Answer = (StatusCode, Option<&'static str>);
+
 /// Answers with what it is given, in order; anything else than an alert fails the test.
 #[derive(Clone, Default)]
 struct Receiver {
-    answers: Arc<Mutex<VecDeque<(StatusCode, Option<&'static str>)>>>,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
     got: Arc<Mutex<Vec<Value>>>,
     unexpected: Arc<Mutex<Vec<String>>>,
 }
 
 impl Receiver {
-    async fn start(answers: &[(StatusCode, Option<&'static str>)]) -> (Receiver, String) {
+    async fn start(answers: &[Answer]) -> (Receiver, String) {
         let receiver = Receiver::default();
         receiver.answers.lock().unwrap().extend(answers);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -154,7 +157,7 @@ fn alertmanager(url: &str) -> Alertmanager {
     Alertmanager::new(config).unwrap()
 }
 
-const OK: (StatusCode, Option<&str>) = (StatusCode::OK, None);
+const OK: Answer = (StatusCode::OK, None);
 
 #[tokio::test]
 async fn alertmanager_gets_labels_numbers_and_an_end() {
@@ -363,4 +366,18 @@ async fn text_goes_to_the_writer_block_by_block() {
     stdout.notify(&notification, at(0)).await.unwrap();
     let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
     assert_eq!(written, format!("{}\n", block(&notification)).repeat(2));
+}
+
+#[test]
+fn a_configuration_makes_notifiers_with_names_of_their_own() {
+    let config = crate::DetectorConfig {
+        alertmanager: vec![
+            AlertmanagerConfig::new("http://a"),
+            AlertmanagerConfig::new("http://b"),
+        ],
+        ..crate::DetectorConfig::default()
+    };
+    let notifiers = notifiers(&config, std::io::sink()).unwrap();
+    let names: Vec<&str> = notifiers.iter().map(|notifier| notifier.name()).collect();
+    assert_eq!(names, ["stdout", "alertmanager", "alertmanager-2"]);
 }
