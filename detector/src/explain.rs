@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::{CohortWindow, count_devices};
 
+/// Height of a hump as a share of the other's; below it a few stray runs make one.
+const MIN_PROMINENCE: f64 = 0.1;
+
 /// The clean runs of a cohort's commonest input shape, described.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Explanation {
@@ -16,6 +19,8 @@ pub struct Explanation {
     pub p50_us: Option<f64>,
     /// Quantile 0.95 of all runs, in microseconds.
     pub p95_us: Option<f64>,
+    /// Coefficient of variation of all runs, every device counted the same.
+    pub cv: Option<f64>,
     /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
     /// Coefficient of variation of the devices' means.
@@ -60,14 +65,17 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
         shape_key: main.shape_key.to_owned(),
         p50_us: main.histogram.quantile(0.5),
         p95_us: main.histogram.quantile(0.95),
+        cv: split.and_then(|split| split.cv_total()),
         cv_within: split.and_then(|split| split.cv_within()),
         cv_between: split.and_then(|split| split.cv_between()),
         dip,
         dip_p: dip.and_then(|dip| dip::p_value(dip, devices)),
-        humps: valley::deepest(&main.histogram, devices).map(|valley| Humps {
-            fast_us: valley.fast_mode_us,
-            slow_us: valley.slow_mode_us,
-            depth: valley.depth,
-        }),
+        humps: valley::deepest(&main.histogram, devices)
+            .filter(|valley| valley.prominence >= MIN_PROMINENCE)
+            .map(|valley| Humps {
+                fast_us: valley.fast_mode_us,
+                slow_us: valley.slow_mode_us,
+                depth: valley.depth,
+            }),
     })
 }

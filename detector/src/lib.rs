@@ -24,6 +24,7 @@ pub mod reason;
 pub mod signals;
 pub mod source;
 pub mod store;
+pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod verdict;

@@ -121,6 +121,12 @@ impl Metrics {
         self.notifications(notifier, result).inc();
     }
 
+    /// Returns how many models, or whole evaluations, could not be judged.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.get()
+    }
+
     /// Returns how many attempts ended so.
     #[must_use]
     pub fn notified_count(&self, notifier: &str, result: Delivery) -> u64 {
@@ -133,5 +139,34 @@ impl Metrics {
             ("result", result.as_str().to_owned()),
         ];
         self.notifications.get_or_create(&labels).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_what_dashboards_ask_for() {
+        let metrics = Metrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        metrics.judged(VerdictClass::Healthy);
+        metrics.evaluated(0.2, 1_800_000_000.0);
+        metrics.failed(1);
+        metrics.set_open_incidents(2);
+        metrics.notified("pager", Delivery::DeadLetter);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "detector_windows_total{verdict=\"healthy\"} 1",
+            "detector_evaluation_seconds_count 1",
+            "detector_evaluation_failures_total 1",
+            "detector_notifications_total{notifier=\"pager\",result=\"dead_letter\"} 1",
+            "detector_last_evaluation_timestamp_seconds 1800000000.0",
+            "detector_open_incidents 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What a person can do first about a verdict.
 
+use epwatch_proto::ReasonCode;
+
 use crate::cohort::CohortKey;
 use crate::signals::PlacementChange;
 use crate::verdict::{VerdictClass, backend_code};
@@ -31,17 +33,22 @@ pub(crate) fn next_step(
             )
         }
         VerdictClass::NpuStartFailure => {
-            let code = change.and_then(backend_code).map_or("", |(code, _)| code);
-            let what = match code {
-                "backend_library_missing" => "that the app packages the NPU's back-end library",
-                "soc_model_unknown" => "the soc_model option: this runtime does not know it",
-                "ep_too_old_for_ort" => "that the QNN plugin is new enough for ONNX Runtime",
+            let what = match change.and_then(backend_code) {
+                Some((ReasonCode::BackendLibraryMissing, _)) => {
+                    "that the app packages the NPU's back-end library"
+                }
+                Some((ReasonCode::SocModelUnknown, _)) => {
+                    "the soc_model option: this runtime does not know it"
+                }
+                Some((ReasonCode::EpTooOldForOrt, _)) => {
+                    "that the QNN plugin is new enough for ONNX Runtime"
+                }
                 _ => "backend_path and the vendor's libraries on these devices",
             };
             format!("Check {what}; the SDK's explain() on one of these devices names the cause.")
         }
         VerdictClass::SlowWithoutPlacement => format!(
-            "Compare the model on a {chipset} with the version before, session by session; if \
+            "Compare the model with the version before on {chipset}, session by session; if \
              placements are `unavailable` there, move to ONNX Runtime 1.24 or newer to see them."
         ),
         VerdictClass::DataQuality => {

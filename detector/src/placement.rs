@@ -1,5 +1,6 @@
 //! Where a device ran a model, as far as two placements can be compared.
 
+use epwatch_proto::{GraphKind, PlacementSource};
 use serde::{Deserialize, Serialize};
 
 /// Least share of a model's MACs that must be attributed before MAC shares say anything.
@@ -21,13 +22,14 @@ impl PlacementMethod {
     /// Whether this says anything about where nodes ran.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        matches!(self.source.as_str(), "assignment_api" | "log")
+        let read = [PlacementSource::AssignmentApi, PlacementSource::Log];
+        read.iter().any(|source| self.source == source.as_str())
     }
 
     /// Whether nodes can be counted: partitions of a precompiled graph are no nodes.
     #[must_use]
     pub fn counts_nodes(&self) -> bool {
-        self.graph_kind == "jit"
+        self.graph_kind == GraphKind::Jit.as_str()
     }
 }
 

@@ -177,7 +177,7 @@ impl Reason {
 
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
         let (code, devices) = backend_code(change)?;
-        let code = code.to_owned();
+        let code = code.as_str().to_owned();
         Some(Reason::Backend { code, devices })
     }
 
@@ -213,7 +213,10 @@ pub(crate) fn chance(p: f64) -> String {
     if p > 0.5 {
         return "to be expected".to_owned();
     }
-    let digits = format!("{:.0}", 1.0 / p);
+    let one_in = 1.0 / p;
+    // Two digits say all there is to know.
+    let unit = 10f64.powf(one_in.log10().floor() - 1.0).max(1.0);
+    let digits = format!("{:.0}", (one_in / unit).round() * unit);
     let mut grouped = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -264,7 +267,7 @@ impl fmt::Display for Reason {
                 reference_npu_share,
                 unit,
                 origin,
-                p,
+                ..
             } => {
                 write!(
                     f,
@@ -274,7 +277,7 @@ impl fmt::Display for Reason {
                     let (now, before) = (percent(*now), percent(*before));
                     write!(f, ": {now} of the {unit} on the NPU instead of {before}")?;
                 }
-                write!(f, " (by chance: {})", chance(*p))
+                Ok(())
             }
             Reason::Slower {
                 slower,
@@ -298,12 +301,11 @@ impl fmt::Display for Reason {
                 hits,
                 devices,
                 beyond,
-                p,
+                ..
             } => write!(
                 f,
                 "{hits} of {devices} devices take at least {beyond} times as long as they did \
-                 themselves before (by chance: {})",
-                chance(*p)
+                 themselves before"
             ),
             Reason::MedianSlower {
                 ratio,
@@ -376,5 +378,35 @@ impl fmt::Display for Reason {
                 )
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(
+            (latency(812.4), latency(8_249.0)),
+            ("812 us".into(), "8.2 ms".into())
+        );
+        assert_eq!(latency(240_400.0), "240 ms");
+        assert_eq!(
+            (percent(0.004), percent(0.26)),
+            ("0.4 %".into(), "26 %".into())
+        );
+        assert_eq!(
+            (percent(1.0), percent(0.999)),
+            ("100 %".into(), "99.9 %".into())
+        );
+        let chances = [0.9, 0.2, 1.0 / 2_683_438.0, 1e-12].map(chance);
+        let expected = [
+            "to be expected",
+            "1 in 5",
+            "1 in 2,700,000",
+            "under 1 in a billion",
+        ];
+        assert_eq!(chances, expected);
     }
 }

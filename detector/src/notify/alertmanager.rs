@@ -76,6 +76,7 @@ impl AlertmanagerConfig {
 /// Sends alerts to one Alertmanager.
 #[derive(Debug)]
 pub struct Alertmanager {
+    name: String,
     config: AlertmanagerConfig,
     endpoint: String,
     http: reqwest::Client,
@@ -110,10 +111,19 @@ impl Alertmanager {
             })?;
         let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
         Ok(Self {
+            name: "alertmanager".to_owned(),
             config,
             endpoint,
             http,
         })
+    }
+
+    /// Gives it a name of its own, for when there are several: incidents remember by name who was
+    /// told.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
     }
 
     fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
@@ -205,7 +215,7 @@ impl Alertmanager {
 
 impl Notifier for Alertmanager {
     fn name(&self) -> &str {
-        "alertmanager"
+        &self.name
     }
 
     fn min_severity(&self) -> Severity {

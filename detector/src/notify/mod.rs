@@ -6,11 +6,14 @@ mod stdout;
 mod text;
 
 use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use crate::config::DetectorConfig;
 use crate::incident::{Incident, State};
 use crate::verdict::Severity;
 
@@ -89,6 +92,28 @@ impl Notification {
     }
 }
 
+/// Makes the notifiers of a configuration; `text` is where standard output's go.
+///
+/// # Errors
+/// TLS could not be set up.
+pub fn notifiers(
+    config: &DetectorConfig,
+    text: impl Write + Send + 'static,
+) -> Result<Vec<Arc<dyn Notifier>>, NotifyError> {
+    let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
+    if config.stdout {
+        notifiers.push(Arc::new(Stdout::new(text)));
+    }
+    for (at, alertmanager) in config.alertmanager.iter().enumerate() {
+        let mut notifier = Alertmanager::new(alertmanager.clone())?;
+        if at > 0 {
+            notifier = notifier.with_name(format!("alertmanager-{}", at + 1));
+        }
+        notifiers.push(Arc::new(notifier));
+    }
+    Ok(notifiers)
+}
+
 /// Why a notification did not get through.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -155,3 +180,6 @@ impl NotifyError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

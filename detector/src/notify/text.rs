@@ -112,7 +112,11 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     if let Some(spread) = spread(verdict) {
         facts.push(("spread", spread));
     }
-    facts.push(("how sure", format!("by chance: {}", chance(verdict.p))));
+    let sure = format!(
+        "chance that a healthy cohort looks like this: {}",
+        chance(verdict.p)
+    );
+    facts.push(("how sure", sure));
     if !verdict.next_step.is_empty() {
         facts.push(("next", verdict.next_step.clone()));
     }
@@ -129,7 +133,10 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
         parts.push(format!("CV {} between devices", percent(cv)));
     }
     if let (Some(dip), Some(p)) = (told.dip, told.dip_p) {
-        parts.push(format!("dip {dip:.3} (with one hump: {})", chance(p)));
+        parts.push(format!(
+            "dip {dip:.3} (chance with one hump: {})",
+            chance(p)
+        ));
     }
     if let Some(humps) = told.humps {
         let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));

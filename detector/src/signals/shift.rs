@@ -91,6 +91,8 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     };
     let (tenths, tally, p) = tallies
         .iter()
+        // Of ratios that surprise equally the largest says most.
+        .rev()
         .filter(|(tenths, _)| *tenths >= from)
         .map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)))
         .min_by(|a, b| a.2.total_cmp(&b.2))?;

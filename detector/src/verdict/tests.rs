@@ -1,5 +1,7 @@
 use super::*;
 use crate::baseline::PlacementReference;
+use crate::baseline::{Baseline, Origin};
+use crate::placement::Unit;
 use crate::placement::tests::placed;
 use crate::signals::{PeerRatios, SignalId};
 use crate::testing::{Fleet, judged, judged_with_peers, reference};

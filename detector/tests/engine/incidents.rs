@@ -241,3 +241,38 @@ async fn a_wrong_configuration_is_refused_whole() {
         "{text}"
     );
 }
+
+/// The window that could not be judged is judged when the store is back, and told once.
+#[tokio::test]
+async fn a_store_that_is_away_loses_no_page() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    let pager = Pager::default();
+    let running = Running::start(&store, &clock, &pager);
+    running.judged(after(base, 60)).await;
+
+    let dir = store.halt().await;
+    clock.set(after(base, 120));
+    let metrics = running.detector.metrics();
+    eventually("a failed evaluation", || {
+        std::future::ready(metrics.failures() > 0)
+    })
+    .await;
+    assert_eq!(pager.told(), []);
+
+    let store = TestStore::resume(dir).await;
+    running.judged(after(base, 120)).await;
+    let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
+    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    running.stop().await;
+    assert_eq!(pager.told(), page);
+    assert_eq!(
+        store
+            .count("SELECT count() FROM incidents_v1 WHERE state = 'firing'")
+            .await,
+        1
+    );
+    store.stop().await;
+}

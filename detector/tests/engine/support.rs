@@ -42,18 +42,12 @@ const MIGRATIONS: [Migration; 5] = [
 
 pub(crate) struct TestStore {
     store: EmbeddedStore,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl TestStore {
     pub(crate) async fn start() -> TestStore {
-        let dir = tempfile::tempdir().unwrap();
-        let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
-        let config = EmbeddedConfig::new(dir.path(), library, ChildProgram::for_tests().unwrap())
-            .with_memory_limit(1 << 30)
-            .with_stop_timeout(Duration::from_secs(5));
-        let store = EmbeddedStore::start(config).await.unwrap();
-        store.ready().await.unwrap();
+        let store = TestStore::resume(tempfile::tempdir().unwrap()).await;
         let values = TemplateValues::new()
             .with("on_cluster", "")
             .with("replicated", "")
@@ -63,10 +57,27 @@ impl TestStore {
             )
             .with("raw_ttl_days", 30)
             .with("rollup_ttl_days", 400);
-        migrate(&store.target("epwatch"), &MIGRATIONS, &values)
+        migrate(&store.store.target("epwatch"), &MIGRATIONS, &values)
             .await
             .unwrap();
-        TestStore { store, _dir: dir }
+        store
+    }
+
+    /// Starts an engine on a folder that had one.
+    pub(crate) async fn resume(dir: tempfile::TempDir) -> TestStore {
+        let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
+        let config = EmbeddedConfig::new(dir.path(), library, ChildProgram::for_tests().unwrap())
+            .with_memory_limit(1 << 30)
+            .with_stop_timeout(Duration::from_secs(5));
+        let store = EmbeddedStore::start(config).await.unwrap();
+        store.ready().await.unwrap();
+        TestStore { store, dir }
+    }
+
+    /// Stops the engine and keeps its folder.
+    pub(crate) async fn halt(self) -> tempfile::TempDir {
+        self.store.stop().await;
+        self.dir
     }
 
     pub(crate) fn client(&self) -> Client {

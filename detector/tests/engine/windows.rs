@@ -282,3 +282,55 @@ async fn more_votes_than_the_bound_are_an_error_that_names_it() {
     assert!(error.to_string().contains("detector.max_votes"), "{error}");
     store.stop().await;
 }
+
+/// Two of 32 devices of this cohort have always been slower than they were: that is its past.
+#[tokio::test]
+async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
+    let store = TestStore::start().await;
+    let base = base();
+    let v1 = Reports {
+        version: "1.0.0",
+        previous: Some(("0.9.0", 8_200.0)),
+        ..Reports::default()
+    };
+    v1.store(&store, after(base, 10)).await;
+    Reports {
+        devices: 200..202,
+        p50_us: 20_000.0,
+        ..v1
+    }
+    .store(&store, after(base, 10))
+    .await;
+    let verdicts = evaluate(&store, after(base, 60)).await;
+    let healthy = of(&verdicts, "1.0.0", "SM8635");
+    assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
+    let written = epwatch_detector::store::Store::new(store.client());
+    // Judged again in the next step: the same devices count once.
+    written
+        .add_windows(&verdicts, after(base, 61))
+        .await
+        .unwrap();
+    let again = evaluate(&store, after(base, 65)).await;
+    written.add_windows(&again, after(base, 66)).await.unwrap();
+
+    Reports {
+        version: "2.0.0",
+        place: V2,
+        ..Reports::default()
+    }
+    .store(&store, after(base, 70))
+    .await;
+    let span = epwatch_detector::source::Span {
+        end: after(base, 120),
+        window: config().window.0,
+        lookback: config().lookback.0,
+    };
+    let source = Source::new(store.client(), 10_000);
+    let model = source.models(&span).await.unwrap().remove(0);
+    let read = source.model_windows(&model.model, &span).await.unwrap();
+    let history = read.history("2.0.0", "SM8635");
+    let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+    assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));
+    assert_eq!(read.history("1.0.0", "SM8635").0.len(), 0);
+    store.stop().await;
+}
