@@ -1,1 +1,12 @@
 //! Simulated devices that record, report and upload with the real SDK.
+
+mod chance;
+mod chipsets;
+mod episodes;
+mod fallback;
+mod physics;
+
+pub use chipsets::{Chipset, Workload};
+pub use episodes::EpisodePattern;
+pub use fallback::{CpuWork, slow_factor};
+pub use physics::{DevicePhysics, DeviceTraits, Noise, Run, SessionPhysics};
