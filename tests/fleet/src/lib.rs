@@ -5,8 +5,10 @@ mod chipsets;
 mod episodes;
 mod fallback;
 mod physics;
+mod scenario;
 
 pub use chipsets::{Chipset, Workload};
 pub use episodes::EpisodePattern;
 pub use fallback::{CpuWork, slow_factor};
 pub use physics::{DevicePhysics, DeviceTraits, Noise, Run, SessionPhysics};
+pub use scenario::{ChipsetShare, Fault, InputShape, Rollout, Scenario, ScenarioError};
