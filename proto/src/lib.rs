@@ -1,4 +1,66 @@
-//! The wire contract: messages, their parsed types, and the histogram codec.
+//! The wire contract: what a device and the collector say to each other, parsed.
+//!
+//! In the path `run -> histogram -> report -> spool -> upload -> ingest -> ...` this crate is the
+//! form in which each stage hands on. Bytes come in from devices, files and the network; out come
+//! types that hold only what the contract allows, or a [`ParseError`] that names the field. The
+//! messages themselves are [`v1`], generated from `epwatch/v1/*.proto`, which says names, units
+//! and bounds; nothing in them is checked. Every parsed type converts back, so a sender builds
+//! parsed types and encodes them.
+//!
+//! - report: [`Report`], with [`Session`], [`LatencySeries`], [`Placement`], [`Device`] and so on;
+//! - upload: [`UploadRequest`], [`UploadResponse`], [`Outcome`];
+//! - words that all crates share: [`chipset`], [`fingerprint`], [`histogram`], [`manifest`],
+//!   [`ReasonCode`];
+//! - files: [`recorded`].
+//!
+//! It never does I/O (but for the reader and writer of recorded reports, over what it is given),
+//! reads no clock, verifies no signature, and never allocates what a header says: memory is
+//! bounded by the bytes that really came.
+
+mod bounds;
+pub mod chipset;
+pub mod device;
+pub mod directive;
+mod error;
+pub mod failure;
+pub mod fingerprint;
+pub mod health;
+pub mod histogram;
+mod ids;
+pub mod latency;
+pub mod manifest;
+mod outcome;
+pub mod placement;
+mod reason;
+pub mod recorded;
+pub mod report;
+pub mod session;
+pub mod stratum;
+pub mod upload;
+mod wire_enum;
+
+pub use bounds::{MAX_UNIX_MS, clipped};
+pub use chipset::Chipset;
+pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
+pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
+pub use error::{MAX_DETAIL_BYTES, ParseError, Problem};
+pub use failure::{RunErrors, SelfTest, StartFailure, StartPhase};
+pub use fingerprint::Fingerprint;
+pub use health::{DirectiveRefusal, DropReason, Dropped, SdkHealth, UploadFailureKind};
+pub use histogram::{HistScheme, SparseHistogram};
+pub use ids::{InstallationId, ModelHash, ReportKey, Sequence, SessionUid, StreamId};
+pub use latency::{
+    BaselineAbsence, BaselineKind, Baselines, ExceedCounts, LatencySeries, SelfBaseline,
+};
+pub use manifest::{Attribution, ModelManifest, NodeMacs, SideCar};
+pub use outcome::Outcome;
+pub use placement::{CpuNode, EpShare, GraphKind, Placement, PlacementSource};
+pub use reason::ReasonCode;
+pub use recorded::RecordedReport;
+pub use report::{EndedStream, Report};
+pub use session::{Model, Session, SessionOptions};
+pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
+pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 
 /// The messages as they travel, generated from `epwatch/v1/*.proto`. Nothing in them is checked.
 #[allow(

@@ -1,1 +1,3 @@
 //! End to end: the whole path, one module a behaviour.
+
+mod layering;

@@ -1,1 +1,12 @@
-//! ClickHouse: the client, the migrations runner, and the embedded engine as a child process.
+//! ClickHouse for collector, detector and command: the client, the migrations runner, and the
+//! embedded engine as a child process.
+//!
+//! What comes in is a [`StoreTarget`] (a server's URL or the embedded engine's socket); what goes
+//! out is a `clickhouse::Client` that works the same on both. Nothing here knows a table of ours:
+//! the schema belongs to the collector. Nothing here parses rows or builds reports.
+
+pub mod client;
+pub mod embedded;
+mod lexer;
+
+pub use client::{StoreTarget, client};

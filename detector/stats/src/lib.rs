@@ -1,1 +1,25 @@
 //! The statistics that decide and explain: pure functions, each with its reference.
+//!
+//! In come counts and edges (latency histograms), exact moments, counts of devices and ratios of
+//! devices; out go numbers. No I/O, no clock, no state. What a statistic cannot say it does not
+//! say: the answer is `None`, never a zero or a NaN that looks like one.
+//!
+//! Which of them decide: [`beta_binomial`] and [`order_stat`] do, over devices. [`variance_split`],
+//! [`dip`], [`mixture`] and [`valley`] describe a cohort and name what was found; on merged runs
+//! they fire on healthy cohorts, since runs of one device are not independent. So every chance or
+//! likelihood here takes the number of independent observations from its caller.
+
+pub mod beta_binomial;
+pub mod dip;
+mod dip_table;
+pub mod histogram;
+pub mod mixture;
+pub mod moments;
+pub mod multiple_testing;
+pub mod order_stat;
+pub mod valley;
+pub mod variance_split;
+
+pub use histogram::{Bucket, HistogramError, SparseHistogram};
+pub use moments::Moments;
+pub use variance_split::{VarianceSplit, Weighting};

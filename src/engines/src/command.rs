@@ -19,7 +19,8 @@ pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 const POLL: Duration = Duration::from_millis(100);
-const TAIL_LINES: usize = 8;
+/// npm says what happened first and why at length; fewer lines would lose the first.
+const TAIL_LINES: usize = 24;
 const TAIL_BYTES: u64 = 8 << 10;
 
 /// Who asked, for the error.
@@ -182,7 +183,7 @@ mod tests {
         let error = failure(shell("seq 1 30 >&2; exit 3"), UNPACK_TIMEOUT).to_string();
         assert!(error.contains("exit status: 3"), "{error}");
         assert!(error.contains("  | 30\nlook at x"), "{error}");
-        assert!(!error.contains("| 22\n"), "{error}");
+        assert!(!error.contains("| 6\n"), "{error}");
     }
 
     #[test]

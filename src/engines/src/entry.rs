@@ -7,27 +7,20 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{EngineError, Progress, command};
+use crate::{EngineError, Progress, lock};
 
 /// The record inside an entry.
 const RECORD_FILE: &str = "engine.json";
 /// A record lists a few dozen files; anything larger is not ours.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
-/// Longer than the longest fetch another process may be doing.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(
-    command::DOWNLOAD_TIMEOUT.as_secs() * 2 + command::UNPACK_TIMEOUT.as_secs(),
-);
-const LOCK_POLL: Duration = Duration::from_millis(100);
-
 /// A file that must be in the entry, and its sha256 where this project pins it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pin {
@@ -164,7 +157,7 @@ pub(crate) fn ensure(
     }
 
     fs::create_dir_all(cache).map_err(EngineError::io("create cache folder", cache))?;
-    let _lock = lock(cache, spec.name, progress)?;
+    let _lock = lock::lock(cache, spec.name, lock::TIMEOUT, progress)?;
     let damaged = match look(cache, spec) {
         // The process we waited for has fetched it.
         Look::Good(record) => {
@@ -182,13 +175,13 @@ pub(crate) fn ensure(
         }
     };
 
-    remove_stale_staging(cache, spec.name)?;
+    lock::remove_stale_staging(cache, spec.name)?;
     progress(Progress::Started {
         name: name(),
         download_bytes: spec.download_bytes,
     });
     let staging = tempfile::Builder::new()
-        .prefix(&staging_prefix(spec.name))
+        .prefix(&lock::staging_prefix(spec.name))
         .tempdir_in(cache)
         .map_err(EngineError::io("create staging folder in", cache))?;
     let (work, out) = (staging.path().join("work"), staging.path().join("out"));
@@ -259,54 +252,6 @@ fn mismatch(name: &str, file: &str, expected: &str, found: String, dir: &Path) -
         found,
         dir: dir.to_owned(),
     }
-}
-
-/// The lock is the open file: it ends with the process, however that ends.
-fn lock(cache: &Path, name: &str, progress: &mut dyn FnMut(Progress)) -> Result<File, EngineError> {
-    let path = cache.join(format!(".{name}.lock"));
-    let file = File::create(&path).map_err(EngineError::io("create lock", &path))?;
-    let started = Instant::now();
-    let mut told = false;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(EngineError::io("lock", path)(error)),
-            Err(TryLockError::WouldBlock) if started.elapsed() >= LOCK_TIMEOUT => {
-                return Err(EngineError::LockTimeout {
-                    name: name.to_owned(),
-                    lock: path,
-                    after: LOCK_TIMEOUT,
-                });
-            }
-            Err(TryLockError::WouldBlock) => {
-                if !told {
-                    told = true;
-                    progress(Progress::WaitingForLock {
-                        name: name.to_owned(),
-                        lock: path.clone(),
-                    });
-                }
-                std::thread::sleep(LOCK_POLL);
-            }
-        }
-    }
-}
-
-fn staging_prefix(name: &str) -> String {
-    format!(".{name}.staging-")
-}
-
-/// A killed fetch leaves its staging folder; whoever holds the lock next clears it.
-fn remove_stale_staging(cache: &Path, name: &str) -> Result<(), EngineError> {
-    let prefix = staging_prefix(name);
-    for entry in fs::read_dir(cache).map_err(EngineError::io("list", cache))? {
-        let entry = entry.map_err(EngineError::io("list", cache))?;
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            fs::remove_dir_all(entry.path())
-                .map_err(EngineError::io("remove stale", entry.path()))?;
-        }
-    }
-    Ok(())
 }
 
 fn read_record(dir: &Path) -> io::Result<Record> {

@@ -47,6 +47,13 @@ fn npm(
         "--no-update-notifier",
         "--loglevel=error",
     ]);
+    // Its log would be in the work folder, which is gone when the user goes to look.
+    pack.arg("--logs-max=0");
+    // Offline, npm's defaults take over a minute to say so.
+    pack.args([
+        "--fetch-retry-mintimeout=1000",
+        "--fetch-retry-maxtimeout=5000",
+    ]);
     // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
     pack.arg("--cache").arg(staging.work.join("npm-cache"));
     pack.arg(format!("{package}@{}", plan.version));
@@ -99,6 +106,8 @@ fn pip(
         .arg(format!("{package}=={}", plan.version));
     // pip downloads into TMPDIR first: inside the work folder it counts as progress.
     download_wheel.env("TMPDIR", staging.work);
+    // Nothing is installed, so a user's rule against installing outside a venv has no say.
+    download_wheel.env("PIP_REQUIRE_VIRTUALENV", "0");
     download(
         download_wheel,
         plan,

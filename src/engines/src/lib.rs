@@ -11,8 +11,10 @@ mod entry;
 mod error;
 mod fetch;
 mod installed;
+mod lock;
 mod pins;
 mod progress;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +24,9 @@ pub use engine::{Availability, Engine, UnknownEngine};
 pub use error::EngineError;
 pub use installed::Installed;
 pub use progress::{Progress, console};
+pub use status::{State, Status, list, status};
 
-use entry::{Look, Spec};
+use entry::Spec;
 use pins::Plan;
 
 /// Returns the engine, fetching it if it is missing or damaged. Blocks; call it off the async
@@ -94,6 +97,17 @@ pub fn for_tests(engine: Engine) -> Installed {
     }
 }
 
+/// For tests: has the user said that they go without this engine (`EPWATCH_SKIP=alertmanager`,
+/// names separated by commas)? Says so on standard error, so that the gap is seen.
+pub fn skipped_by_user(engine: Engine) -> bool {
+    let skip = env::var("EPWATCH_SKIP").unwrap_or_default();
+    let is_skipped = skip.split(',').any(|name| name.trim() == engine.name());
+    if is_skipped {
+        progress::line(&format!("skipped: EPWATCH_SKIP names {engine}"));
+    }
+    is_skipped
+}
+
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -103,68 +117,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// One line of `epwatch engines`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// Which engine.
-    pub engine: Engine,
-    /// The version this epwatch uses; `debian` where the distribution decides.
-    pub version: Option<&'static str>,
-    /// Whether it is there.
-    pub state: State,
-}
-
-/// Whether an engine is in the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// In the cache, with the right sizes.
-    Ready(Installed),
-    /// Not fetched yet.
-    Missing,
-    /// In the cache but torn or another build; the next `ensure` fetches it again.
-    Damaged(String),
-    /// Does not exist for this platform, or there is no cache folder.
-    Unavailable(String),
-}
-
-/// Returns the state of every engine without fetching or hashing.
-pub fn list() -> Vec<Status> {
-    Engine::ALL.into_iter().map(status).collect()
-}
-
-/// Returns the state of one engine without fetching or hashing.
-pub fn status(engine: Engine) -> Status {
-    let plan = match plan(engine) {
-        Ok(plan) => plan,
-        Err(error) => {
-            let state = State::Unavailable(error.to_string());
-            return Status {
-                engine,
-                version: None,
-                state,
-            };
-        }
-    };
-    let state = match cache_dir() {
-        Err(error) => State::Unavailable(error.to_string()),
-        Ok(cache) => match entry::look(&cache, spec(&plan)) {
-            Look::Missing => State::Missing,
-            Look::Damaged(reason) => State::Damaged(reason),
-            Look::Good(record) => State::Ready(Installed::new(
-                engine,
-                cache.join(&plan.name),
-                record.version,
-            )),
-        },
-    };
-    Status {
-        engine,
-        version: Some(plan.version),
-        state,
-    }
 }
 
 /// Returns the folder that holds the engines; it may not exist yet.

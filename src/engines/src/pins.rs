@@ -100,8 +100,7 @@ fn chdb(platform: Platform<'_>) -> Option<Plan> {
             path: "libchdb.so",
             sha256,
         }],
-        // Twice the archive: npm keeps its copy while it writes ours.
-        download_bytes: 2 * 178_000_000,
+        download_bytes: 178_000_000,
     })
 }
 

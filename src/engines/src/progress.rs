@@ -72,6 +72,8 @@ struct Renderer {
     bar: Option<ProgressBar>,
     expected_bytes: u64,
     quarters_told: u64,
+    /// Whoever read that something is being waited for also reads that it came.
+    owes_ready: bool,
 }
 
 impl fmt::Debug for Renderer {
@@ -89,6 +91,7 @@ impl Renderer {
             bar: None,
             expected_bytes: 0,
             quarters_told: 0,
+            owes_ready: false,
         }
     }
 
@@ -100,6 +103,7 @@ impl Renderer {
             } => {
                 self.expected_bytes = *download_bytes;
                 self.quarters_told = 0;
+                self.owes_ready = true;
                 if self.terminal {
                     self.bar = Some(bar(*download_bytes));
                     self.message(format!("fetching {name}"));
@@ -107,10 +111,13 @@ impl Renderer {
                     line(&format!("fetching {name} ({})", megabytes(*download_bytes)));
                 }
             }
-            Progress::WaitingForLock { name, lock } => line(&format!(
-                "{name}: another process is fetching it, waiting ({})",
-                lock.display()
-            )),
+            Progress::WaitingForLock { name, lock } => {
+                self.owes_ready = true;
+                line(&format!(
+                    "{name}: another process is fetching it, waiting ({})",
+                    lock.display()
+                ));
+            }
             Progress::Downloading { name, bytes } => match &self.bar {
                 // Package managers hold a copy of their own for a moment: more than all is all.
                 Some(bar) => bar.set_position((*bytes).min(self.expected_bytes)),
@@ -124,10 +131,11 @@ impl Renderer {
                 ));
             }
             Progress::Ready { name, dir } => {
-                let fetched = self.bar.take().map(|bar| bar.finish_and_clear()).is_some();
-                if fetched || self.expected_bytes > 0 {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+                if std::mem::take(&mut self.owes_ready) {
                     line(&format!("ready {name}: {}", dir.display()));
-                    self.expected_bytes = 0;
                 }
             }
         }
@@ -178,7 +186,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 /// A closed standard error must not fail the fetch.
-fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -1,1 +1,282 @@
 //! Entries made by tiny local fetches: what `ensure` does when things go wrong.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    EngineError, Progress,
+    entry::{self, Look, Pin, Record, Spec, Staging},
+    lock,
+};
+
+/// sha256 of `hello\n`, from sha256sum.
+const HELLO: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+const PINS: &[Pin] = &[Pin {
+    path: "lib/a.so",
+    sha256: Some(HELLO),
+}];
+const SPEC: Spec<'_> = Spec {
+    name: "tiny-1",
+    pins: PINS,
+    download_bytes: 6,
+};
+
+fn put(path: PathBuf, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn good_fetch(staging: &Staging<'_>, _: &mut dyn FnMut(Progress)) -> Result<String, EngineError> {
+    put(staging.out.join("lib/a.so"), b"hello\n");
+    put(staging.out.join("LICENSE"), b"do as you like");
+    Ok("1".to_owned())
+}
+
+fn no_fetch(_: &Staging<'_>, _: &mut dyn FnMut(Progress)) -> Result<String, EngineError> {
+    panic!("the entry is whole, nothing may be fetched");
+}
+
+fn ensure(cache: &Path, fetch: &mut entry::Fetch<'_>) -> Result<Record, EngineError> {
+    entry::ensure(cache, SPEC, fetch, &mut |_| ())
+}
+
+/// What is in the cache besides the lock file.
+fn entries(cache: &Path) -> Vec<String> {
+    let names = fs::read_dir(cache).unwrap().map(|e| e.unwrap().file_name());
+    names
+        .map(|n| n.into_string().unwrap())
+        .filter(|n| !n.ends_with(".lock"))
+        .collect()
+}
+
+#[test]
+fn fetched_entry_is_used_again_without_fetching() {
+    let cache = tempfile::tempdir().unwrap();
+    // The folder itself may be missing too.
+    let cache = cache.path().join("deep/er");
+    let mut told = Vec::new();
+    let first = entry::ensure(&cache, SPEC, &mut good_fetch, &mut |progress| {
+        told.push(progress)
+    })
+    .unwrap();
+    assert_eq!(first.files["lib/a.so"].bytes, 6);
+    assert!(
+        matches!(told.first(), Some(Progress::Started { .. })),
+        "{told:?}"
+    );
+    let [
+        ..,
+        Progress::Verified { files, bytes, .. },
+        Progress::Ready { dir, .. },
+    ] = &told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!((*files, *bytes), (2, 20));
+    assert_eq!(*dir, cache.join("tiny-1"));
+
+    assert_eq!(ensure(&cache, &mut no_fetch).unwrap(), first);
+    entry::verify(&cache, SPEC).unwrap();
+    assert_eq!(entries(&cache), ["tiny-1"]);
+}
+
+#[test]
+fn wrong_hash_never_becomes_an_entry() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut evil = |staging: &Staging<'_>, _: &mut dyn FnMut(Progress)| {
+        put(staging.out.join("lib/a.so"), b"hellO\n");
+        Ok("1".to_owned())
+    };
+    let error = ensure(cache.path(), &mut evil).unwrap_err();
+    assert!(matches!(&error, EngineError::HashMismatch { expected, .. } if expected == HELLO));
+    assert_eq!(entries(cache.path()), [""; 0]);
+    ensure(cache.path(), &mut good_fetch).unwrap();
+}
+
+#[test]
+fn package_without_the_library_is_refused() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut empty = |_: &Staging<'_>, _: &mut dyn FnMut(Progress)| Ok("1".to_owned());
+    let error = ensure(cache.path(), &mut empty).unwrap_err();
+    assert!(matches!(&error, EngineError::FileMissing { file, .. } if file == "lib/a.so"));
+    assert_eq!(entries(cache.path()), [""; 0]);
+}
+
+#[test]
+fn failed_fetch_leaves_nothing_behind() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut offline = |staging: &Staging<'_>, _: &mut dyn FnMut(Progress)| {
+        put(staging.out.join("lib/a.so"), b"hel");
+        Err(EngineError::NoCacheFolder)
+    };
+    ensure(cache.path(), &mut offline).unwrap_err();
+    assert_eq!(entries(cache.path()), [""; 0]);
+    assert_eq!(entry::look(cache.path(), SPEC), Look::Missing);
+}
+
+/// Damages a whole entry with `damage`; a use must see it and fetch again.
+#[track_caller]
+fn check_refetched(damage: impl FnOnce(&Path), expected_reason: &str) {
+    let cache = tempfile::tempdir().unwrap();
+    ensure(cache.path(), &mut good_fetch).unwrap();
+    damage(&cache.path().join("tiny-1"));
+    match entry::look(cache.path(), SPEC) {
+        Look::Damaged(reason) => assert!(reason.contains(expected_reason), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    ensure(cache.path(), &mut good_fetch).unwrap();
+    entry::verify(cache.path(), SPEC).unwrap();
+    assert_eq!(entries(cache.path()), ["tiny-1"]);
+}
+
+#[test]
+fn torn_library_is_fetched_again() {
+    check_refetched(
+        |dir| fs::write(dir.join("lib/a.so"), "hel").unwrap(),
+        "has 3 bytes, not 6",
+    );
+}
+
+#[test]
+fn deleted_library_is_fetched_again() {
+    check_refetched(
+        |dir| fs::remove_file(dir.join("lib/a.so")).unwrap(),
+        "lib/a.so",
+    );
+}
+
+#[test]
+fn entry_without_its_record_is_fetched_again() {
+    check_refetched(
+        |dir| fs::remove_file(dir.join("engine.json")).unwrap(),
+        "engine.json",
+    );
+}
+
+#[test]
+fn record_of_another_build_is_fetched_again() {
+    let other = |dir: &Path| {
+        let record = fs::read_to_string(dir.join("engine.json")).unwrap();
+        fs::write(
+            dir.join("engine.json"),
+            record.replace(HELLO, &"0".repeat(64)),
+        )
+        .unwrap();
+    };
+    check_refetched(other, "lib/a.so is another build");
+}
+
+#[test]
+fn record_that_points_outside_its_entry_is_not_followed() {
+    let outside = |dir: &Path| {
+        let record = fs::read_to_string(dir.join("engine.json")).unwrap();
+        fs::write(
+            dir.join("engine.json"),
+            record.replace("LICENSE", "../../LICENSE"),
+        )
+        .unwrap();
+    };
+    check_refetched(outside, "leaves the entry");
+}
+
+/// Sizes cannot see this; that is what `verify` is for.
+#[test]
+fn verify_finds_a_change_that_keeps_the_size() {
+    let cache = tempfile::tempdir().unwrap();
+    ensure(cache.path(), &mut good_fetch).unwrap();
+    fs::write(cache.path().join("tiny-1/lib/a.so"), "hellO\n").unwrap();
+    let error = entry::verify(cache.path(), SPEC).unwrap_err();
+    assert!(matches!(&error, EngineError::HashMismatch { file, .. } if file == "lib/a.so"));
+}
+
+#[test]
+fn staging_folder_of_a_killed_fetch_is_cleared() {
+    let cache = tempfile::tempdir().unwrap();
+    put(
+        cache.path().join(".tiny-1.staging-dead/out/lib/a.so"),
+        b"hel",
+    );
+    put(
+        cache.path().join(".tiny-12.staging-live/out/lib/a.so"),
+        b"hel",
+    );
+    ensure(cache.path(), &mut good_fetch).unwrap();
+    let mut left = entries(cache.path());
+    left.sort();
+    assert_eq!(left, [".tiny-12.staging-live", "tiny-1"]);
+}
+
+#[test]
+fn many_at_once_fetch_once() {
+    const N: usize = 8;
+    let cache = tempfile::tempdir().unwrap();
+    let (fetches, start) = (AtomicUsize::new(0), Barrier::new(N));
+    std::thread::scope(|scope| {
+        for _ in 0..N {
+            scope.spawn(|| {
+                let mut fetch = |staging: &Staging<'_>, progress: &mut dyn FnMut(Progress)| {
+                    fetches.fetch_add(1, Ordering::Relaxed);
+                    good_fetch(staging, progress)
+                };
+                start.wait();
+                ensure(cache.path(), &mut fetch).unwrap();
+            });
+        }
+    });
+    assert_eq!(fetches.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn wait_for_a_stuck_holder_ends_with_the_way_out() {
+    let cache = tempfile::tempdir().unwrap();
+    let _held = lock::lock(cache.path(), "tiny-1", Duration::ZERO, &mut |_| ()).unwrap();
+    let error = lock::lock(cache.path(), "tiny-1", Duration::ZERO, &mut |_| ()).unwrap_err();
+    assert!(
+        matches!(error, EngineError::LockTimeout { .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("EPWATCH_CACHE"), "{error}");
+}
+
+/// Across processes: the holder is util-linux's `flock`, and it is killed, not asked to leave.
+#[cfg(target_os = "linux")]
+#[test]
+fn waiter_says_so_and_goes_on_when_the_holder_is_killed() {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let mut holder = Command::new("flock")
+        .arg("--no-fork")
+        .arg(cache.path().join(".tiny-1.lock"))
+        .args(["sh", "-c", "echo held; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "held\n");
+
+    let mut waited = 0;
+    entry::ensure(cache.path(), SPEC, &mut good_fetch, &mut |progress| {
+        if let Progress::WaitingForLock { lock, .. } = progress {
+            assert_eq!(lock, cache.path().join(".tiny-1.lock"));
+            waited += 1;
+            holder.kill().unwrap();
+        }
+    })
+    .unwrap();
+    holder.wait().unwrap();
+    assert_eq!(waited, 1);
+}

@@ -1,8 +1,9 @@
 //! The real packages, from their real sources, into the cache that every other test uses.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-use epwatch_engines::{Availability, Engine, for_tests, verify};
+use epwatch_engines::{Availability, Engine, for_tests, skipped_by_user, verify};
 
 /// Loading needs unsafe code, which this crate has none of; the host's Python does it in a child.
 #[track_caller]
@@ -48,4 +49,100 @@ fn qnn_plugin_and_htp_backend_load_where_they_exist() {
     verify(Engine::OnnxRuntimeQnn).unwrap();
     assert_loads(&qnn.qnn_htp_library());
     assert_loads(&qnn.qnn_provider_library());
+}
+
+#[test]
+fn alertmanager_comes_from_the_distribution_and_runs() {
+    if skipped_by_user(Engine::Alertmanager) {
+        return;
+    }
+    if let Availability::Unavailable { reason } = Engine::Alertmanager.availability() {
+        assert!(reason.contains("Debian"), "{reason}");
+        return;
+    }
+    let alertmanager = for_tests(Engine::Alertmanager);
+    verify(Engine::Alertmanager).unwrap();
+    let output = Command::new(alertmanager.alertmanager_binary())
+        .arg("--version")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let upstream = alertmanager.version().split('-').next().unwrap();
+    assert!(
+        String::from_utf8_lossy(&text).contains(upstream),
+        "{upstream} in {text:?}"
+    );
+}
+
+/// Runs one of the tests above in a child with an empty cache and other settings; returns what it
+/// printed when it failed.
+#[track_caller]
+fn failure_of(test: &str, settings: &[(&str, &str)]) -> String {
+    let cache = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env("EPWATCH_CACHE", cache.path())
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(!output.status.success(), "{text}");
+    let left: Vec<_> = std::fs::read_dir(cache.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    assert!(
+        left.iter()
+            .all(|path| path.extension() == Some("lock".as_ref())),
+        "{left:?}"
+    );
+    text
+}
+
+#[track_caller]
+fn assert_says(text: &str, expected: &[&str]) {
+    for part in expected {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+}
+
+/// Nothing listens on port 9 of this machine: as good as offline.
+const NOWHERE: &str = "http://127.0.0.1:9/";
+
+#[test]
+fn offline_npm_is_named_with_its_own_words_and_the_way_out() {
+    let settings = [("npm_config_registry", NOWHERE)];
+    let text = failure_of("libchdb_has_its_pinned_hash_and_loads", &settings);
+    let command = "failed to fetch libchdb-26.7.3-stable.1: `npm pack";
+    assert_says(
+        &text,
+        &[
+            command,
+            "ECONNREFUSED",
+            "folder that holds libchdb-26.7.3-stable.1/",
+        ],
+    );
+}
+
+#[test]
+fn offline_pip_is_named_with_its_own_words_and_the_way_out() {
+    let settings = [("PIP_INDEX_URL", NOWHERE), ("PIP_RETRIES", "0")];
+    let text = failure_of("onnxruntime_has_its_pinned_hash_and_loads", &settings);
+    let command = "failed to fetch onnxruntime-1.31.1: `python3 -m pip download";
+    let pip = "No matching distribution found for onnxruntime==1.31.1";
+    assert_says(
+        &text,
+        &[command, pip, "folder that holds onnxruntime-1.31.1/"],
+    );
+}
+
+#[test]
+fn machine_without_npm_is_told_how_to_get_it() {
+    let empty = tempfile::tempdir().unwrap();
+    let settings = [("PATH", empty.path().to_str().unwrap())];
+    let text = failure_of("libchdb_has_its_pinned_hash_and_loads", &settings);
+    assert_says(
+        &text,
+        &["`npm` is not installed; install npm", "apt-get install npm"],
+    );
 }

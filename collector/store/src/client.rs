@@ -1,0 +1,294 @@
+//! Where ClickHouse is, and the client for it: a server by URL or a Unix socket, one code path.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use clickhouse::{Client, Compression};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
+use url::Url;
+
+/// Why a store's address is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// Neither a URL nor `unix:/path`.
+    #[error(
+        "store address {0:?} is not understood; expected http://host:8123, https://host:8443 or \
+         unix:/path/to/store.sock"
+    )]
+    Address(String),
+    /// The URL holds more than an address.
+    #[error("store address must have no query and no fragment; database and user are settings")]
+    Extra,
+    /// `unix:` with a relative path.
+    #[error("store address unix:{0} needs an absolute path")]
+    RelativePath(String),
+}
+
+/// A ClickHouse to talk to. Prints its password as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreTarget {
+    address: Address,
+    database: String,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Address {
+    Url(Url),
+    Unix(PathBuf),
+}
+
+impl StoreTarget {
+    /// Reads `http://host:port`, `https://host:port` or `unix:/path`; credentials may stand in
+    /// the URL. An empty `database` means none.
+    ///
+    /// # Errors
+    /// The address has another form; the text never holds a password.
+    pub fn parse(address: &str, database: &str) -> Result<StoreTarget, TargetError> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            // unix:///path is as common as unix:/path.
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(TargetError::RelativePath(path.to_owned()));
+            }
+            return Ok(StoreTarget::unix(Path::new(path), database));
+        }
+        let is_http = address.starts_with("http://") || address.starts_with("https://");
+        let url = Url::parse(address).ok().filter(|_| is_http);
+        // An address that cannot be read may still hold a password.
+        let shown = || address.rsplit('@').next().unwrap_or_default().to_owned();
+        let mut url = url.ok_or_else(|| TargetError::Address(shown()))?;
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(TargetError::Extra);
+        }
+        let decoded = |text: &str| percent_decoded(text);
+        let user = Some(decoded(url.username())).filter(|user| !user.is_empty());
+        let password = url.password().map(decoded);
+        // Credentials go in headers. Both calls fail only for URLs without a host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        Ok(StoreTarget {
+            address: Address::Url(url),
+            database: database.to_owned(),
+            user,
+            password,
+        })
+    }
+
+    /// The engine behind a Unix socket.
+    pub fn unix(socket: &Path, database: &str) -> StoreTarget {
+        StoreTarget {
+            address: Address::Unix(socket.to_owned()),
+            database: database.to_owned(),
+            user: None,
+            password: None,
+        }
+    }
+
+    /// The same place with another database; an empty name means none.
+    #[must_use]
+    pub fn with_database(mut self, database: &str) -> StoreTarget {
+        database.clone_into(&mut self.database);
+        self
+    }
+
+    /// The same place as another user.
+    #[must_use]
+    pub fn with_credentials(mut self, user: &str, password: Option<&str>) -> StoreTarget {
+        self.user = Some(user.to_owned());
+        self.password = password.map(str::to_owned);
+        self
+    }
+
+    /// Returns the database; empty for none.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+}
+
+/// The address without credentials, in the form [`StoreTarget::parse`] reads.
+impl fmt::Display for StoreTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Url(url) => f.write_str(url.as_str().trim_end_matches('/')),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for StoreTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreTarget")
+            .field("address", &self.to_string())
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .finish()
+    }
+}
+
+/// Returns a client for a target. Cloning it shares its connections.
+///
+/// Inserts are synchronous (`async_insert=0`): an acknowledged one is stored. TLS uses ring and
+/// the bundled web roots, so no process-wide provider is needed.
+pub fn client(target: &StoreTarget) -> Client {
+    let client = match &target.address {
+        Address::Url(url) => Client::default().with_url(url.as_str()),
+        Address::Unix(path) => {
+            let http = HyperClient::builder(TokioExecutor::new())
+                .pool_idle_timeout(Duration::from_secs(30))
+                .build(UnixConnector(Arc::from(path.as_path())));
+            // The host is never resolved; compressing what stays in memory only costs.
+            Client::with_http_client(http)
+                .with_url("http://store")
+                .with_compression(Compression::None)
+        }
+    };
+    let mut client = client
+        .with_product_info("epwatch", env!("CARGO_PKG_VERSION"))
+        .with_setting("async_insert", "0");
+    if !target.database.is_empty() {
+        client = client.with_database(&target.database);
+    }
+    if let Some(user) = &target.user {
+        client = client.with_user(user);
+    }
+    if let Some(password) = &target.password {
+        client = client.with_password(password);
+    }
+    client
+}
+
+/// Decodes a URL's user or password, in which `=` is always escaped.
+fn percent_decoded(text: &str) -> String {
+    // The form decoder knows two more signs than percent, which stand for themselves here.
+    let text = text.replace('+', "%2B").replace('&', "%26");
+    let name = url::form_urlencoded::parse(text.as_bytes()).next();
+    name.map(|(name, _)| name.into_owned()).unwrap_or_default()
+}
+
+/// Connects to one socket, whatever host the URL names.
+#[derive(Clone)]
+struct UnixConnector(Arc<Path>);
+
+impl tower_service::Service<hyper::Uri> for UnixConnector {
+    type Response = UnixIo;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<UnixIo>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: hyper::Uri) -> Self::Future {
+        let path = self.0.clone();
+        Box::pin(async move {
+            let stream = UnixStream::connect(&path).await?;
+            Ok(UnixIo(TokioIo::new(stream)))
+        })
+    }
+}
+
+/// A socket as hyper's client wants it; `TokioIo` alone does not say it is a connection.
+struct UnixIo(TokioIo<UnixStream>);
+
+impl Connection for UnixIo {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for UnixIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for UnixIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        for (address, shown) in [
+            ("http://localhost:8123", "http://localhost:8123"),
+            ("https://ch.example/", "https://ch.example"),
+            ("unix:/run/store.sock", "unix:/run/store.sock"),
+            ("unix:///run/store.sock", "unix:/run/store.sock"),
+        ] {
+            let target = StoreTarget::parse(address, "epwatch").unwrap();
+            assert_eq!(target.to_string(), shown);
+            assert_eq!(StoreTarget::parse(shown, "epwatch"), Ok(target));
+        }
+    }
+
+    #[test]
+    fn credentials_are_taken_and_never_shown() {
+        let target = StoreTarget::parse("https://me:p%40ss+1%3D@host:8443", "d").unwrap();
+        assert_eq!(target.user.as_deref(), Some("me"));
+        assert_eq!(target.password.as_deref(), Some("p@ss+1="));
+        let shown = format!("{target} {target:?}");
+        assert!(
+            !shown.contains("ss+1") && !shown.contains("p%40"),
+            "{shown}"
+        );
+        assert!(shown.contains("***"), "{shown}");
+    }
+
+    #[test]
+    fn other_addresses_are_refused_without_their_password() {
+        for address in [
+            "localhost:8123",
+            "tcp://u:secret@host:9000",
+            "",
+            "/store.sock",
+        ] {
+            let error = StoreTarget::parse(address, "d").unwrap_err();
+            assert!(
+                matches!(error, TargetError::Address(_)),
+                "{address}: {error}"
+            );
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        let relative = StoreTarget::parse("unix:store.sock", "d");
+        assert_eq!(
+            relative,
+            Err(TargetError::RelativePath("store.sock".into()))
+        );
+        let extra = StoreTarget::parse("http://host/?database=x", "d");
+        assert_eq!(extra, Err(TargetError::Extra));
+    }
+}

@@ -1,0 +1,560 @@
+//! Run-time binding of libchdb, and all `unsafe` of this crate.
+//!
+//! Bound with `dlopen`, so building and most testing need no engine. Rules that the calls below
+//! keep, each learned from a crash or a loss:
+//! - the library is never closed: its threads and TLS destructors outlive any handle;
+//! - signal handlers are declined before the first connect, else the engine takes SIGTERM;
+//! - the engine stops with its last connection, so a caller keeps one open (`chdb_shutdown` is
+//!   not used) and the process ends by [`exit_now`], never by return: atexit handlers crash it;
+//! - rows go through the insert stream only. `chdb_query` cuts inline data at the first blank
+//!   line and runs what follows as SQL.
+
+use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+/// Why the engine could not be loaded, or refused a call.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindingError {
+    #[error("failed to load {path}")]
+    Load {
+        path: PathBuf,
+        #[source]
+        source: libloading::Error,
+    },
+    #[error("{path} lacks the function {symbol}: libchdb 26.7 or newer is needed")]
+    Symbol { path: PathBuf, symbol: &'static str },
+    #[error("failed to open the engine: its own log has the reason")]
+    Connect,
+    #[error("an engine argument holds a NUL byte")]
+    Nul(#[from] std::ffi::NulError),
+    /// The engine's own text: `Code: 60. DB::Exception: ... (UNKNOWN_TABLE)`.
+    #[error("{0}")]
+    Query(String),
+}
+
+type ConnectionPtr = *mut c_void;
+type ResultPtr = *mut c_void;
+type InsertPtr = *mut c_void;
+
+/// Statement with parameters: connection, SQL, format, names, values.
+type StatementFn<R> = unsafe extern "C" fn(
+    ConnectionPtr,
+    *const c_char,
+    usize,
+    *const c_char,
+    usize,
+    *const *const c_char,
+    *const usize,
+    *const *const c_char,
+    *const usize,
+    usize,
+) -> R;
+
+/// The functions of libchdb >= 26.7 that we call.
+struct Api {
+    version: unsafe extern "C" fn() -> *const c_char,
+    set_signal_handlers_enabled: unsafe extern "C" fn(c_int),
+    connect: unsafe extern "C" fn(c_int, *mut *mut c_char) -> *mut ConnectionPtr,
+    close_conn: unsafe extern "C" fn(*mut ConnectionPtr),
+    classify: unsafe extern "C" fn(
+        ConnectionPtr,
+        *const c_char,
+        usize,
+        *const c_char,
+        usize,
+        *mut RawAnalysis,
+    ) -> c_int,
+    query: StatementFn<ResultPtr>,
+    stream_query: StatementFn<ResultPtr>,
+    stream_fetch: unsafe extern "C" fn(ConnectionPtr, ResultPtr) -> ResultPtr,
+    stream_cancel: unsafe extern "C" fn(ConnectionPtr, ResultPtr),
+    stream_insert: StatementFn<InsertPtr>,
+    insert_append: unsafe extern "C" fn(InsertPtr, *const c_void, usize) -> c_int,
+    insert_done: unsafe extern "C" fn(InsertPtr) -> ResultPtr,
+    insert_cancel: unsafe extern "C" fn(InsertPtr),
+    insert_error: unsafe extern "C" fn(InsertPtr) -> *const c_char,
+    insert_destroy: unsafe extern "C" fn(InsertPtr),
+    result_destroy: unsafe extern "C" fn(ResultPtr),
+    result_buffer: unsafe extern "C" fn(ResultPtr) -> *const c_char,
+    result_length: unsafe extern "C" fn(ResultPtr) -> usize,
+    result_error: unsafe extern "C" fn(ResultPtr) -> *const c_char,
+    result_elapsed: unsafe extern "C" fn(ResultPtr) -> c_double,
+    result_rows_read: unsafe extern "C" fn(ResultPtr) -> u64,
+    result_bytes_read: unsafe extern "C" fn(ResultPtr) -> u64,
+    storage_rows_read: unsafe extern "C" fn(ResultPtr) -> u64,
+    storage_bytes_read: unsafe extern "C" fn(ResultPtr) -> u64,
+    result_rows_written: unsafe extern "C" fn(ResultPtr) -> u64,
+    result_bytes_written: unsafe extern "C" fn(ResultPtr) -> u64,
+}
+
+/// `chdb_query_analysis_v1`.
+#[repr(C)]
+#[derive(Default)]
+struct RawAnalysis {
+    struct_size: u32,
+    statement_count: u32,
+    flags: u32,
+    query_class: u32,
+}
+
+/// What kind of statement the engine's own parser sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatementClass {
+    ReadOnly,
+    Mutating,
+    /// Changes what belongs to no database: functions, users, the `system` database.
+    MutatingGlobal,
+    /// SET, USE, SYSTEM, KILL, BACKUP, ATTACH and the like.
+    Control,
+    Unknown,
+}
+
+/// The engine's own reading of a text, without running it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Analysis {
+    pub(crate) n_statements: u32,
+    pub(crate) class: StatementClass,
+}
+
+/// The loaded library. Cheap to copy: the function table lives as long as the process.
+#[derive(Clone, Copy)]
+pub(crate) struct Engine {
+    api: &'static Api,
+}
+
+impl Engine {
+    /// Loads the library and declines its signal handlers.
+    pub(crate) fn load(path: &Path) -> Result<Engine, BindingError> {
+        // SAFETY: loading runs the library's constructors; libchdb's have no precondition. The
+        // path is the operator's or the fetched, checksummed one.
+        let library =
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|source| {
+                BindingError::Load {
+                    path: path.to_owned(),
+                    source,
+                }
+            })?;
+        macro_rules! symbol {
+            ($name:literal) => {{
+                // SAFETY: the field's type is that of the function in chdb.h of 26.7, and the
+                // library is leaked below, so the pointer stays valid.
+                let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
+                *found.map_err(|_| BindingError::Symbol {
+                    path: path.to_owned(),
+                    symbol: $name,
+                })?
+            }};
+        }
+        let api = Api {
+            version: symbol!("chdb_version"),
+            set_signal_handlers_enabled: symbol!("chdb_set_signal_handlers_enabled"),
+            connect: symbol!("chdb_connect"),
+            close_conn: symbol!("chdb_close_conn"),
+            classify: symbol!("chdb_classify_query_n"),
+            query: symbol!("chdb_query_with_params_n"),
+            stream_query: symbol!("chdb_stream_query_with_params_n"),
+            stream_fetch: symbol!("chdb_stream_fetch_result"),
+            stream_cancel: symbol!("chdb_stream_cancel_query"),
+            stream_insert: symbol!("chdb_stream_insert_with_params_n"),
+            insert_append: symbol!("chdb_stream_append"),
+            insert_done: symbol!("chdb_stream_done"),
+            insert_cancel: symbol!("chdb_stream_cancel_insert"),
+            insert_error: symbol!("chdb_stream_insert_error"),
+            insert_destroy: symbol!("chdb_destroy_insert_stream"),
+            result_destroy: symbol!("chdb_destroy_query_result"),
+            result_buffer: symbol!("chdb_result_buffer"),
+            result_length: symbol!("chdb_result_length"),
+            result_error: symbol!("chdb_result_error"),
+            result_elapsed: symbol!("chdb_result_elapsed"),
+            result_rows_read: symbol!("chdb_result_rows_read"),
+            result_bytes_read: symbol!("chdb_result_bytes_read"),
+            storage_rows_read: symbol!("chdb_result_storage_rows_read"),
+            storage_bytes_read: symbol!("chdb_result_storage_bytes_read"),
+            result_rows_written: symbol!("chdb_result_rows_written"),
+            result_bytes_written: symbol!("chdb_result_bytes_written"),
+        };
+        std::mem::forget(library);
+        let engine = Engine {
+            api: Box::leak(Box::new(api)),
+        };
+        // SAFETY: a plain flag of the library, set before any connection exists.
+        unsafe { (engine.api.set_signal_handlers_enabled)(0) };
+        Ok(engine)
+    }
+
+    /// Returns the library's version text.
+    pub(crate) fn version(&self) -> String {
+        // SAFETY: a static NUL-terminated string of the library.
+        let text = unsafe { CStr::from_ptr((self.api.version)()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// Opens a connection: a session of its own on the process's one database folder.
+    ///
+    /// The first call starts the engine with these arguments; later calls must name the same
+    /// `--path`.
+    pub(crate) fn connect(&self, args: &[String]) -> Result<Connection, BindingError> {
+        let mut owned = vec![CString::new("clickhouse")?];
+        for arg in args {
+            owned.push(CString::new(arg.as_str())?);
+        }
+        let mut argv: Vec<*mut c_char> = owned.iter().map(|a| a.as_ptr().cast_mut()).collect();
+        let argc = c_int::try_from(argv.len()).expect("a dozen arguments fit an int");
+        // SAFETY: argv points to argc NUL-terminated strings that outlive the call; the engine
+        // copies them and writes to none.
+        let handle = unsafe { (self.api.connect)(argc, argv.as_mut_ptr()) };
+        // SAFETY: a non-null handle points to the connection pointer.
+        if handle.is_null() || unsafe { *handle }.is_null() {
+            return Err(BindingError::Connect);
+        }
+        Ok(Connection {
+            api: self.api,
+            handle,
+        })
+    }
+}
+
+/// One session. The engine runs one statement at a time per connection, hence `&mut self`.
+pub(crate) struct Connection {
+    api: &'static Api,
+    handle: *mut ConnectionPtr,
+}
+
+// SAFETY: the engine keeps no thread affinity for a connection; it needs only that one thread
+// at a time uses it, which `&mut self` gives.
+unsafe impl Send for Connection {}
+
+impl Connection {
+    fn raw(&self) -> ConnectionPtr {
+        // SAFETY: checked non-null at connect, valid until drop.
+        unsafe { *self.handle }
+    }
+
+    /// Runs one statement and returns its whole result.
+    pub(crate) fn query(
+        &mut self,
+        sql: &str,
+        format: &str,
+        params: &[(String, String)],
+    ) -> Result<QueryResult, BindingError> {
+        let result = self.statement(self.api.query, sql, format, params);
+        QueryResult::checked(self.api, result)
+    }
+
+    /// Runs a statement of ours whose result does not matter.
+    pub(crate) fn execute(&mut self, sql: &str) -> Result<(), BindingError> {
+        self.query(sql, "TabSeparated", &[]).map(drop)
+    }
+
+    /// Starts a SELECT that is fetched in chunks.
+    pub(crate) fn stream(
+        &mut self,
+        sql: &str,
+        format: &str,
+        params: &[(String, String)],
+    ) -> Result<SelectStream<'_>, BindingError> {
+        let head = self.statement(self.api.stream_query, sql, format, params);
+        let head = QueryResult::checked(self.api, head)?;
+        Ok(SelectStream {
+            connection: self,
+            head,
+            done: false,
+        })
+    }
+
+    /// Starts an INSERT whose rows follow. `sql` must have no FORMAT clause.
+    pub(crate) fn insert(
+        &mut self,
+        sql: &str,
+        format: &str,
+        params: &[(String, String)],
+    ) -> Result<InsertStream<'_>, BindingError> {
+        let handle = self.statement(self.api.stream_insert, sql, format, params);
+        if handle.is_null() {
+            return Err(BindingError::Query(internal("the insert did not start")));
+        }
+        let stream = InsertStream {
+            connection: self,
+            handle,
+            done: false,
+        };
+        stream.check()?;
+        Ok(stream)
+    }
+
+    /// Asks the engine's parser what `sql` is. `None` if it cannot say.
+    pub(crate) fn classify(&mut self, sql: &str) -> Option<Analysis> {
+        let mut raw = RawAnalysis {
+            struct_size: u32::try_from(size_of::<RawAnalysis>()).expect("16 bytes"),
+            ..RawAnalysis::default()
+        };
+        // SAFETY: sql is valid for its length, `raw` for the size it states; no target database.
+        let code = unsafe {
+            (self.api.classify)(
+                self.raw(),
+                sql.as_ptr().cast(),
+                sql.len(),
+                std::ptr::null(),
+                0,
+                &raw mut raw,
+            )
+        };
+        let class = match raw.query_class {
+            0 => StatementClass::ReadOnly,
+            1 => StatementClass::Mutating,
+            2 => StatementClass::MutatingGlobal,
+            3 => StatementClass::Control,
+            _ => StatementClass::Unknown,
+        };
+        (code == 0).then_some(Analysis {
+            n_statements: raw.statement_count,
+            class,
+        })
+    }
+
+    fn statement<R>(
+        &mut self,
+        function: StatementFn<R>,
+        sql: &str,
+        format: &str,
+        params: &[(String, String)],
+    ) -> R {
+        let names: Vec<*const c_char> = params.iter().map(|p| p.0.as_ptr().cast()).collect();
+        let name_lengths: Vec<usize> = params.iter().map(|p| p.0.len()).collect();
+        let values: Vec<*const c_char> = params.iter().map(|p| p.1.as_ptr().cast()).collect();
+        let value_lengths: Vec<usize> = params.iter().map(|p| p.1.len()).collect();
+        // SAFETY: every pointer is valid for the length beside it for the whole call, and the
+        // engine copies what it keeps.
+        unsafe {
+            function(
+                self.raw(),
+                sql.as_ptr().cast(),
+                sql.len(),
+                format.as_ptr().cast(),
+                format.len(),
+                names.as_ptr(),
+                name_lengths.as_ptr(),
+                values.as_ptr(),
+                value_lengths.as_ptr(),
+                params.len(),
+            )
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: ours since connect, and closed once. Streams borrow it, so none is left.
+        unsafe { (self.api.close_conn)(self.handle) };
+    }
+}
+
+/// What a statement read and wrote.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Stats {
+    pub(crate) elapsed_ns: u64,
+    pub(crate) result_rows: u64,
+    pub(crate) result_bytes: u64,
+    pub(crate) read_rows: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_rows: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// A result buffer of the engine.
+pub(crate) struct QueryResult {
+    api: &'static Api,
+    result: ResultPtr,
+}
+
+// SAFETY: an owned heap object; reading it has no thread affinity.
+unsafe impl Send for QueryResult {}
+
+impl QueryResult {
+    fn checked(api: &'static Api, result: ResultPtr) -> Result<QueryResult, BindingError> {
+        if result.is_null() {
+            return Err(BindingError::Query(internal("the engine gave no result")));
+        }
+        let result = QueryResult { api, result };
+        // SAFETY: the result is live; the text, if any, belongs to it and is copied.
+        let text = unsafe { copied_text((api.result_error)(result.result)) };
+        match text {
+            Some(text) if !text.is_empty() => Err(BindingError::Query(text)),
+            _ => Ok(result),
+        }
+    }
+
+    /// Returns the formatted rows.
+    pub(crate) fn data(&self) -> &[u8] {
+        // SAFETY: buffer and length describe one allocation that lives as long as the result.
+        unsafe {
+            let length = (self.api.result_length)(self.result);
+            let buffer = (self.api.result_buffer)(self.result);
+            if length == 0 || buffer.is_null() {
+                return &[];
+            }
+            std::slice::from_raw_parts(buffer.cast(), length)
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (api, result) = (self.api, self.result);
+        // SAFETY: plain getters on a live result.
+        let (stats, elapsed_s) = unsafe {
+            let stats = Stats {
+                elapsed_ns: 0,
+                result_rows: (api.result_rows_read)(result),
+                result_bytes: (api.result_bytes_read)(result),
+                read_rows: (api.storage_rows_read)(result),
+                read_bytes: (api.storage_bytes_read)(result),
+                written_rows: (api.result_rows_written)(result),
+                written_bytes: (api.result_bytes_written)(result),
+            };
+            (stats, (api.result_elapsed)(result))
+        };
+        let elapsed = std::time::Duration::try_from_secs_f64(elapsed_s).unwrap_or_default();
+        Stats {
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            ..stats
+        }
+    }
+}
+
+impl AsRef<[u8]> for QueryResult {
+    fn as_ref(&self) -> &[u8] {
+        self.data()
+    }
+}
+
+impl Drop for QueryResult {
+    fn drop(&mut self) {
+        // SAFETY: ours, destroyed once.
+        unsafe { (self.api.result_destroy)(self.result) };
+    }
+}
+
+/// A running SELECT. Dropped before its end, it is cancelled.
+pub(crate) struct SelectStream<'a> {
+    connection: &'a mut Connection,
+    head: QueryResult,
+    done: bool,
+}
+
+impl SelectStream<'_> {
+    /// Returns the next chunk of rows, or `None` at the end.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<QueryResult>, BindingError> {
+        if self.done {
+            return Ok(None);
+        }
+        let api = self.connection.api;
+        // SAFETY: the stream is live and not cancelled.
+        let chunk = unsafe { (api.stream_fetch)(self.connection.raw(), self.head.result) };
+        let chunk = QueryResult::checked(api, chunk);
+        self.done = !matches!(&chunk, Ok(chunk) if !chunk.data().is_empty());
+        chunk.map(|chunk| (!self.done).then_some(chunk))
+    }
+}
+
+impl Drop for SelectStream<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            let api = self.connection.api;
+            // SAFETY: live and not finished; its result is destroyed after this.
+            unsafe { (api.stream_cancel)(self.connection.raw(), self.head.result) };
+        }
+    }
+}
+
+/// A running INSERT. Dropped before [`finish`](Self::finish), it is cancelled.
+pub(crate) struct InsertStream<'a> {
+    connection: &'a mut Connection,
+    handle: InsertPtr,
+    done: bool,
+}
+
+impl InsertStream<'_> {
+    /// Hands on the next bytes of the rows, cut anywhere.
+    pub(crate) fn append(&mut self, data: &[u8]) -> Result<(), BindingError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the stream is live, data valid for its length and copied by the engine.
+        let code = unsafe {
+            (self.connection.api.insert_append)(self.handle, data.as_ptr().cast(), data.len())
+        };
+        if code != 0 {
+            self.check()?;
+            return Err(BindingError::Query(internal(
+                "the insert took no more rows",
+            )));
+        }
+        Ok(())
+    }
+
+    /// Writes the rows. They are in the store when this returns.
+    pub(crate) fn finish(mut self) -> Result<Stats, BindingError> {
+        self.done = true;
+        let api = self.connection.api;
+        // SAFETY: the stream is live; `done` keeps drop from cancelling it.
+        let result = unsafe { (api.insert_done)(self.handle) };
+        QueryResult::checked(api, result).map(|result| result.stats())
+    }
+
+    fn check(&self) -> Result<(), BindingError> {
+        // SAFETY: the stream is live; its text is copied.
+        let text = unsafe { copied_text((self.connection.api.insert_error)(self.handle)) };
+        match text {
+            Some(text) if !text.is_empty() => Err(BindingError::Query(text)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for InsertStream<'_> {
+    fn drop(&mut self) {
+        let api = self.connection.api;
+        // SAFETY: ours; cancelled only when not finished, destroyed once.
+        unsafe {
+            if !self.done {
+                (api.insert_cancel)(self.handle);
+            }
+            (api.insert_destroy)(self.handle);
+        }
+    }
+}
+
+fn internal(text: &str) -> String {
+    format!("Code: 1002. DB::Exception: {text}. (UNKNOWN_EXCEPTION)")
+}
+
+/// # Safety
+/// `text` is null or a live NUL-terminated string.
+unsafe fn copied_text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: promised by the caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// Ends the process at once, without atexit handlers and destructors.
+///
+/// With the engine loaded, leaving by return or `process::exit` crashed 12 times of 12.
+pub(crate) fn exit_now(code: u8) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(c_int::from(code)) }
+}
+
+/// Asks the kernel for SIGTERM when the thread that spawned this process ends.
+///
+/// Linux only; elsewhere the end of the control channel says the same, a little later.
+pub(crate) fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: sets one attribute of this process.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+    }
+}

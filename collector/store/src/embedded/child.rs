@@ -1,0 +1,219 @@
+//! The engine's process: loads libchdb, serves it on a Unix socket, ends with its parent.
+//!
+//! A process of its own because the library takes threads, memory and file limits as it likes,
+//! crashes on a normal exit, and 560 MB of C++ must not take ingest down with it.
+
+use std::fs::Permissions;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::binding::{self, Engine};
+use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
+use super::engine::RunningEngine;
+use super::http::Service;
+
+/// Connections at once; each may wait for a slot, so more than statements.
+const MAX_CONNECTIONS: usize = 512;
+
+/// The first call on a fresh thread costs the engine about 2 ms, so threads are kept.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
+
+/// Longest text taken for a URL and headers. An INSERT stands in the URL.
+const MAX_HEAD_BYTES: usize = 256 << 10;
+
+/// Runs the engine child: the body of the hidden subcommand that
+/// [`ChildProgram`](super::ChildProgram) starts.
+///
+/// Standard input must be the supervisor's control channel. Ends the process by `_exit` once the
+/// channel is there and read; returns only when started by hand.
+pub fn run_engine_child() -> ExitCode {
+    binding::end_with_parent();
+    match take_orders() {
+        Ok((control, orders)) => binding::exit_now(run(control, &orders)),
+        Err(error) => {
+            let _ = writeln!(
+                io::stderr(),
+                "engine-child is started by epwatch itself, not by hand: {error}"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn take_orders() -> io::Result<(UnixStream, Orders)> {
+    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut line = String::new();
+    BufReader::new(&control)
+        .take(MAX_LINE_BYTES)
+        .read_line(&mut line)?;
+    let orders: Orders = serde_json::from_str(&line)?;
+    // The death signal covers only a parent that dies after it was set.
+    if std::os::unix::process::parent_id() != orders.parent_pid {
+        return Err(io::Error::other("the parent is gone"));
+    }
+    Ok((control, orders))
+}
+
+fn run(control: UnixStream, orders: &Orders) -> u8 {
+    // Under memory pressure the engine goes first: it comes back and loses nothing.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    let engine = match start_engine(orders) {
+        Ok(engine) => engine,
+        Err((stage, reason)) => {
+            report(&control, &Report::Failed { stage, reason });
+            return 1;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(orders.max_concurrent_queries + 16)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
+        .enable_all()
+        .build();
+    let served = runtime.and_then(|runtime| {
+        let served = runtime.block_on(serve(&control, engine, orders));
+        // Its threads may sit in the engine: the process ends under them.
+        std::mem::forget(runtime);
+        served
+    });
+    match served {
+        Ok(()) => 0,
+        Err(error) => {
+            let reason = error.to_string();
+            let stage = Stage::Socket;
+            report(&control, &Report::Failed { stage, reason });
+            1
+        }
+    }
+}
+
+fn start_engine(orders: &Orders) -> Result<Arc<RunningEngine>, (Stage, String)> {
+    let engine = Engine::load(&orders.library).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        (
+            Stage::Library,
+            format!("{error}{}", cause.unwrap_or_default()),
+        )
+    })?;
+    tracing::debug!(library = engine.version(), "library loaded");
+    // Without this argument the library silently reads ./config.xml.
+    let mut args = vec![format!("--config-file={}", orders.config_file.display())];
+    args.extend_from_slice(&orders.engine_args);
+    RunningEngine::start(engine, &orders.data, &args, orders.default_settings.clone())
+        .map(Arc::new)
+        .map_err(|error| (Stage::Engine, error.to_string()))
+}
+
+/// Binds the socket, reports ready, and answers until told to end.
+async fn serve(
+    control: &UnixStream,
+    engine: Arc<RunningEngine>,
+    orders: &Orders,
+) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let listener = bind(&orders.socket)?;
+    let version = engine.version().to_owned();
+    let service = Arc::new(Service::new(engine, orders.max_concurrent_queries));
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let open = TaskTracker::new();
+    let (stop, _) = tokio::sync::watch::channel(());
+    let end = watch_control(control.try_clone()?);
+    tokio::pin!(end);
+    report(control, &Report::Ready { version });
+    loop {
+        let accept = async {
+            let permit = connections.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accept => accepted,
+            _ = terminate.recv() => break,
+            () = &mut end => break,
+        };
+        // Out of file descriptors, say: others close, so wait for that rather than spin.
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let (service, mut stop) = (service.clone(), stop.subscribe());
+        open.spawn(async move {
+            let answer = service_fn(move |request| service.clone().handle(request));
+            let connection = http1::Builder::new()
+                .max_buf_size(MAX_HEAD_BYTES)
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::pin!(connection);
+            // An error here is a client that left; its statement is killed by its guard.
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                _ = stop.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+            drop(permit);
+        });
+    }
+    let _ = std::fs::remove_file(&orders.socket);
+    drop(stop);
+    open.close();
+    let drain = Duration::from_millis(orders.drain_ms);
+    let _ = tokio::time::timeout(drain, open.wait()).await;
+    Ok(())
+}
+
+/// Binds with mode 0600. The folder is 0700, so there is no moment of wider access.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    // We hold the folder's lock, so a socket left there is a dead one's, unless the path was
+    // given to two engines.
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(io::Error::other(format!(
+                "failed to bind {}: something else than a socket is there; remove it",
+                path.display()
+            )));
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::other(format!(
+                "failed to bind {}: another process answers on it",
+                path.display()
+            )));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let bound = UnixListener::bind(path).and_then(|bound| {
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        Ok(bound)
+    });
+    bound.map_err(|error| io::Error::other(format!("failed to bind {}: {error}", path.display())))
+}
+
+/// Ends when the supervisor closes the channel, or with it.
+async fn watch_control(mut control: UnixStream) {
+    let (ended_tx, ended) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while matches!(control.read(&mut byte), Ok(1)) {}
+        drop(ended_tx);
+    });
+    let _ = ended.await;
+}
+
+fn report(mut control: &UnixStream, report: &Report) {
+    let line = serde_json::to_string(report).expect("plain strings serialise");
+    // A parent that is gone reads no report.
+    let _ = control.write_all(format!("{line}\n").as_bytes());
+}

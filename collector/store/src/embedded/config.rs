@@ -1,0 +1,298 @@
+//! What the embedded engine is told: its folder, library, limits, and how its child is started.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::EmbeddedError;
+
+/// Set in the environment of a child that is a test executable.
+pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
+
+/// Longest path a Unix socket can have: `sun_path` less its NUL (104 on the BSDs, 108 on Linux).
+const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
+/// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
+/// disk before they are acknowledged.
+const ENGINE_CONFIG: &str = "\
+<clickhouse>
+    <mark_cache_size>67108864</mark_cache_size>
+    <primary_index_cache_size>67108864</primary_index_cache_size>
+    <index_mark_cache_size>33554432</index_mark_cache_size>
+    <query_condition_cache_size>16777216</query_condition_cache_size>
+    <compiled_expression_cache_size>33554432</compiled_expression_cache_size>
+    <parquet_metadata_cache_size>0</parquet_metadata_cache_size>
+    <iceberg_metadata_files_cache_size>0</iceberg_metadata_files_cache_size>
+    <vector_similarity_index_cache_size>1048576</vector_similarity_index_cache_size>
+    <text_index_tokens_cache_size>1048576</text_index_tokens_cache_size>
+    <text_index_header_cache_size>1048576</text_index_header_cache_size>
+    <text_index_postings_cache_size>1048576</text_index_postings_cache_size>
+    <max_thread_pool_size>512</max_thread_pool_size>
+    <max_io_thread_pool_size>16</max_io_thread_pool_size>
+    <max_backups_io_thread_pool_size>4</max_backups_io_thread_pool_size>
+    <merge_tree>
+        <fsync_after_insert>1</fsync_after_insert>
+        <fsync_part_directory>1</fsync_part_directory>
+    </merge_tree>
+</clickhouse>
+";
+
+/// The program that becomes the engine's child: this one again.
+#[derive(Debug, Clone)]
+pub struct ChildProgram {
+    executable: PathBuf,
+    args: Vec<OsString>,
+    is_test: bool,
+}
+
+impl ChildProgram {
+    /// The running executable with the subcommand `engine-child`, whose body is
+    /// [`run_engine_child`](super::run_engine_child).
+    ///
+    /// # Errors
+    /// The path of the running executable is unknown.
+    pub fn current_exe_subcommand() -> io::Result<ChildProgram> {
+        Ok(ChildProgram {
+            executable: std::env::current_exe()?,
+            args: vec!["engine-child".into()],
+            is_test: false,
+        })
+    }
+
+    /// An executable with arguments that calls [`run_engine_child`](super::run_engine_child).
+    pub fn new(
+        executable: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> ChildProgram {
+        ChildProgram {
+            executable: executable.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            is_test: false,
+        }
+    }
+
+    /// The running test executable, which must declare
+    /// [`engine_child_entry!`](crate::engine_child_entry) at its root.
+    ///
+    /// # Errors
+    /// The path of the running executable is unknown.
+    pub fn for_tests() -> io::Result<ChildProgram> {
+        let libtest = [
+            "--exact",
+            "engine_child_entry",
+            "--nocapture",
+            "--test-threads=1",
+        ];
+        Ok(ChildProgram {
+            executable: std::env::current_exe()?,
+            args: libtest.map(Into::into).to_vec(),
+            is_test: true,
+        })
+    }
+
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(&self.args);
+        // Times mean the same on every machine; the library heeds only the environment here.
+        command.env("TZ", "UTC");
+        if self.is_test {
+            command.env(CHILD_ENV, "1");
+        }
+        command
+    }
+}
+
+/// Settings of the embedded engine. Required ones in [`new`](Self::new), the rest by `with_*`.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct EmbeddedConfig {
+    pub(super) data_dir: PathBuf,
+    pub(super) library: PathBuf,
+    pub(super) program: ChildProgram,
+    socket: Option<PathBuf>,
+    memory_limit_bytes: u64,
+    pub(super) max_concurrent_queries: usize,
+    pub(super) start_timeout: Duration,
+    pub(super) stop_timeout: Duration,
+}
+
+impl EmbeddedConfig {
+    /// An engine on `data_dir` (made with mode 0700, owned by one engine at a time) from the
+    /// libchdb at `library`.
+    pub fn new(
+        data_dir: impl Into<PathBuf>,
+        library: impl Into<PathBuf>,
+        program: ChildProgram,
+    ) -> EmbeddedConfig {
+        EmbeddedConfig {
+            data_dir: data_dir.into(),
+            library: library.into(),
+            program,
+            socket: None,
+            memory_limit_bytes: 2 << 30,
+            max_concurrent_queries: 64,
+            start_timeout: Duration::from_secs(60),
+            stop_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Where the socket lies. Its folder should be readable by this user alone. Default:
+    /// `store.sock` in the data folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
+    pub fn with_socket(mut self, socket: impl Into<PathBuf>) -> EmbeddedConfig {
+        self.socket = Some(socket.into());
+        self
+    }
+
+    /// The engine's memory, in bytes; one statement gets three quarters of it. Default 2 GiB.
+    pub fn with_memory_limit(mut self, bytes: u64) -> EmbeddedConfig {
+        self.memory_limit_bytes = bytes;
+        self
+    }
+
+    /// Statements at once; four times as many wait, more are refused. Default 64.
+    pub fn with_max_concurrent_queries(mut self, n: usize) -> EmbeddedConfig {
+        self.max_concurrent_queries = n.max(1);
+        self
+    }
+
+    /// How long a start may take before the child is killed and tried again. Default 60 s.
+    pub fn with_start_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
+        self.start_timeout = timeout;
+        self
+    }
+
+    /// How long a stop waits for running statements before the child is killed. Default 10 s.
+    pub fn with_stop_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
+        self.stop_timeout = timeout;
+        self
+    }
+
+    pub(super) fn engine_args(&self) -> Vec<String> {
+        vec![format!(
+            "--max_server_memory_usage={}",
+            self.memory_limit_bytes
+        )]
+    }
+
+    /// What every request starts with: a connection does not inherit the engine's arguments.
+    pub(super) fn default_settings(&self) -> Vec<(String, String)> {
+        let query_bytes = self.memory_limit_bytes / 4 * 3;
+        [
+            ("max_memory_usage", query_bytes.to_string()),
+            // The library takes an asynchronous insert and then never batches.
+            ("async_insert", "0".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+}
+
+/// The paths of one engine, made and checked.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) database: PathBuf,
+    pub(super) config_file: PathBuf,
+    pub(super) socket: PathBuf,
+}
+
+impl Layout {
+    /// Makes the data folder and writes the engine's configuration.
+    pub(super) fn prepare(config: &EmbeddedConfig) -> Result<Layout, EmbeddedError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| EmbeddedError::DataDir { path, source }
+        };
+        let data_dir = &config.data_dir;
+        fs::create_dir_all(data_dir).map_err(failed(data_dir))?;
+        fs::set_permissions(data_dir, Permissions::from_mode(0o700)).map_err(failed(data_dir))?;
+        // One spelling a folder: the engine compares paths as text.
+        let data_dir = data_dir.canonicalize().map_err(failed(data_dir))?;
+        if data_dir.to_str().is_none() {
+            let source = io::Error::other("the path is no UTF-8, which the engine cannot take");
+            return Err(failed(&data_dir)(source));
+        }
+        let config_file = data_dir.join("engine.xml");
+        fs::write(&config_file, ENGINE_CONFIG).map_err(failed(&config_file))?;
+        Ok(Layout {
+            database: data_dir.join("db"),
+            config_file,
+            socket: socket_path(
+                config.socket.as_deref(),
+                &data_dir,
+                runtime_dir().as_deref(),
+            )?,
+        })
+    }
+}
+
+fn runtime_dir() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+}
+
+/// Chooses a socket path that fits the operating system's limit.
+fn socket_path(
+    chosen: Option<&Path>,
+    data_dir: &Path,
+    runtime_dir: Option<&Path>,
+) -> Result<PathBuf, EmbeddedError> {
+    let fits = |path: &Path| path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES;
+    let wanted = chosen.map_or_else(|| data_dir.join("store.sock"), Path::to_owned);
+    if fits(&wanted) {
+        return Ok(wanted);
+    }
+    if let (None, Some(runtime_dir)) = (chosen, runtime_dir) {
+        // The runtime folder is this user's alone; the name tells two data folders apart.
+        let short = runtime_dir.join(format!("epwatch-{}.sock", short_hash(data_dir)));
+        if fits(&short) {
+            return Ok(short);
+        }
+    }
+    Err(EmbeddedError::SocketPathTooLong {
+        path: wanted,
+        max: MAX_SOCKET_PATH_BYTES,
+    })
+}
+
+fn short_hash(path: &Path) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_data_folder_holds_its_socket() {
+        let path = socket_path(None, Path::new("/data"), None).unwrap();
+        assert_eq!(path, Path::new("/data/store.sock"));
+    }
+
+    #[test]
+    fn long_data_folder_gets_a_socket_of_its_own_in_the_runtime_folder() {
+        let long = |letter: &str| PathBuf::from(format!("/{}", letter.repeat(120)));
+        let at = |data: &Path| socket_path(None, data, Some(Path::new("/run/user/1"))).unwrap();
+        let (a, b) = (at(&long("a")), at(&long("b")));
+        assert!(a.starts_with("/run/user/1") && a.as_os_str().len() <= MAX_SOCKET_PATH_BYTES);
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn too_long_a_path_says_so() {
+        let long = PathBuf::from(format!("/{}", "a".repeat(120)));
+        for (chosen, runtime) in [(None, None), (Some(&*long), Some(Path::new("/run")))] {
+            let error = socket_path(chosen, &long, runtime).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("107") || text.contains("103"), "{text}");
+        }
+    }
+}

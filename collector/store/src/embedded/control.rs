@@ -1,0 +1,51 @@
+//! What supervisor and engine child say to each other, one JSON line each way.
+//!
+//! The channel is a socket pair that the child has as its standard input: the child reads its
+//! orders, writes one [`Report`], and from then on only waits for the end of the channel, which
+//! says that the parent stopped it or died.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest line either side reads.
+pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// What the child shall do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Orders {
+    /// Told so that a child that starts after its parent's death can know.
+    pub(super) parent_pid: u32,
+    pub(super) library: PathBuf,
+    /// The folder the engine owns.
+    pub(super) data: PathBuf,
+    pub(super) config_file: PathBuf,
+    pub(super) socket: PathBuf,
+    /// Arguments of the engine besides path and configuration.
+    pub(super) engine_args: Vec<String>,
+    /// Settings of a request that does not name them.
+    pub(super) default_settings: Vec<(String, String)>,
+    pub(super) max_concurrent_queries: usize,
+    pub(super) drain_ms: u64,
+}
+
+/// How the start went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Report {
+    Ready { version: String },
+    Failed { stage: Stage, reason: String },
+}
+
+/// Where a start failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stage {
+    /// The library is missing, damaged or too old.
+    Library,
+    /// The engine did not open its folder; its standard error has the reason.
+    Engine,
+    /// The socket cannot be bound.
+    Socket,
+}

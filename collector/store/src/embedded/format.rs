@@ -1,0 +1,140 @@
+//! Output formats: which can be fetched in chunks, and what each chunk repeats.
+//!
+//! The engine writes every chunk as a document of its own. Formats without a header simply join;
+//! for those with one it is cut from all chunks but the first; the others (JSON, Parquet, Pretty)
+//! are made whole.
+
+/// How chunks of a format join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Streaming {
+    /// They follow each other.
+    Plain,
+    /// Each begins with this many header lines.
+    HeaderLines(usize),
+    /// Each begins with a varint of columns, then their names and types.
+    NamesAndTypes,
+}
+
+impl Streaming {
+    /// `None` if the format must be made whole.
+    pub(crate) fn of(format: &str) -> Option<Streaming> {
+        Some(match format {
+            "TabSeparated" | "TSV" | "TabSeparatedRaw" | "TSVRaw" | "CSV" | "JSONEachRow"
+            | "JSONLines" | "NDJSON" | "JSONCompactEachRow" | "RowBinary" => Streaming::Plain,
+            "TabSeparatedWithNames"
+            | "TSVWithNames"
+            | "CSVWithNames"
+            | "JSONCompactEachRowWithNames" => Streaming::HeaderLines(1),
+            "TabSeparatedWithNamesAndTypes"
+            | "TSVWithNamesAndTypes"
+            | "CSVWithNamesAndTypes"
+            | "JSONCompactEachRowWithNamesAndTypes" => Streaming::HeaderLines(2),
+            "RowBinaryWithNamesAndTypes" => Streaming::NamesAndTypes,
+            _ => return None,
+        })
+    }
+}
+
+/// Returns the length of a chunk's header in bytes.
+///
+/// # Errors
+/// The chunk ends inside its header; the text is an engine-like one.
+pub(crate) fn header_length(streaming: Streaming, chunk: &[u8]) -> Result<usize, String> {
+    let length = match streaming {
+        Streaming::Plain => Some(0),
+        Streaming::HeaderLines(lines) => chunk
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .nth(lines - 1)
+            .map(|(at, _)| at + 1),
+        Streaming::NamesAndTypes => names_and_types_length(chunk),
+    };
+    length.ok_or_else(|| {
+        "Code: 1002. DB::Exception: chunk ends inside its header. (UNKNOWN_EXCEPTION)".to_owned()
+    })
+}
+
+fn names_and_types_length(chunk: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let n_columns = varint(chunk, &mut at)?;
+    for _ in 0..n_columns.checked_mul(2)? {
+        let length = varint(chunk, &mut at)?;
+        at = at.checked_add(length).filter(|at| *at <= chunk.len())?;
+    }
+    Some(at)
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    let mut value = 0_usize;
+    for shift in (0..usize::BITS).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        value |= usize::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Returns the Content-Type ClickHouse gives a format.
+pub(crate) fn content_type(format: &str) -> &'static str {
+    if format.starts_with("JSON") {
+        "application/json; charset=UTF-8"
+    } else if format.starts_with("TabSeparated") || format.starts_with("TSV") {
+        "text/tab-separated-values; charset=UTF-8"
+    } else if format.starts_with("CSV") {
+        "text/csv; charset=UTF-8; header=absent"
+    } else if format.starts_with("Pretty") || format == "Vertical" {
+        "text/plain; charset=UTF-8"
+    } else {
+        "application/octet-stream"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_measured() {
+        let rowbinary = [
+            &[2, 1][..],
+            b"a",
+            &[2],
+            b"bb",
+            &[6],
+            b"UInt64",
+            &[6],
+            b"String",
+            b"rows",
+        ];
+        let rowbinary = rowbinary.concat();
+        let length = header_length(Streaming::NamesAndTypes, &rowbinary);
+        assert_eq!(length, Ok(rowbinary.len() - 4));
+        assert_eq!(
+            header_length(Streaming::HeaderLines(2), b"a\tb\nU\tS\n1\t2\n"),
+            Ok(8)
+        );
+        assert_eq!(header_length(Streaming::Plain, b""), Ok(0));
+    }
+
+    #[test]
+    fn a_torn_header_is_refused() {
+        for chunk in [&[2_u8, 200][..], &[255; 12], &[1, 5, b'a']] {
+            assert!(
+                header_length(Streaming::NamesAndTypes, chunk).is_err(),
+                "{chunk:?}"
+            );
+        }
+        assert!(header_length(Streaming::HeaderLines(1), b"no line end").is_err());
+    }
+
+    #[test]
+    fn documents_are_not_streamed() {
+        for format in ["JSON", "Parquet", "Arrow", "PrettyCompact", "Native"] {
+            assert_eq!(Streaming::of(format), None);
+        }
+    }
+}

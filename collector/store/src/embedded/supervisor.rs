@@ -1,0 +1,458 @@
+//! Keeps the engine's child alive: start, watch, start again with backoff, stop.
+//!
+//! Runs on a thread of its own, since the kernel's death signal follows the thread that spawned
+//! the child and a runtime's worker may end before the process does. A child that dies after it
+//! was ready comes back for ever, each time with an error in the log; a start that fails for a
+//! reason that will not go away, or five times in a row, ends in [`EngineState::Failed`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::config::{EmbeddedConfig, Layout};
+use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
+use crate::client::StoreTarget;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// A child that lived this long was well: the next start does not wait longer for it.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// Starts in a row that may fail before it is said to be hopeless.
+const MAX_FAILED_STARTS: u32 = 5;
+
+/// What is kept of the child's standard error, for the reason of its end.
+const STDERR_TAIL_BYTES: usize = 4 << 10;
+
+/// Why the embedded engine cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbeddedError {
+    /// The data folder cannot be made or written.
+    #[error("failed to prepare {path}")]
+    DataDir {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// No socket path fits the operating system's limit.
+    #[error(
+        "socket path {path} is longer than {max} bytes; choose a shorter data folder or socket \
+         path, or set XDG_RUNTIME_DIR"
+    )]
+    SocketPathTooLong {
+        /// The path that was wanted.
+        path: PathBuf,
+        /// The limit.
+        max: usize,
+    },
+    /// The supervisor's thread cannot start.
+    #[error("failed to start the engine's supervisor")]
+    Supervisor(#[source] io::Error),
+    /// The engine gave up.
+    #[error(transparent)]
+    Failed(EngineFailure),
+    /// The engine was stopped.
+    #[error("the embedded engine is stopped")]
+    Stopped,
+}
+
+/// Why the engine's child did not start.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineFailure {
+    /// Another process has the folder open (ClickHouse code 76).
+    #[error(
+        "the data folder {data_dir} is in use by another process; stop that one, or choose \
+         another folder"
+    )]
+    Locked {
+        /// The folder.
+        data_dir: PathBuf,
+    },
+    /// libchdb is missing, damaged or too old.
+    #[error("{reason}; `epwatch engines` fetches the library")]
+    Library {
+        /// What loading said.
+        reason: String,
+    },
+    /// The engine's program cannot be started at all.
+    #[error("failed to start the engine's program: {reason}")]
+    Program {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// The engine, or its socket, did not open.
+    #[error("failed to start the embedded engine: {reason}; it said: {stderr}")]
+    Start {
+        /// What the child reported, or how it ended.
+        reason: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
+}
+
+impl EngineFailure {
+    /// Says whether trying again could help.
+    fn is_final(&self) -> bool {
+        !matches!(self, EngineFailure::Start { .. })
+    }
+}
+
+/// How the engine is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum EngineState {
+    /// A child is starting, or the next one waits for its turn.
+    Starting {
+        /// Children that died so far.
+        n_restarts: u64,
+    },
+    /// The socket answers.
+    Ready {
+        /// The child's process id.
+        pid: u32,
+        /// ClickHouse's version.
+        version: String,
+        /// Children that died so far.
+        n_restarts: u64,
+    },
+    /// It gave up; it will not come back.
+    Failed {
+        /// Why.
+        reason: EngineFailure,
+    },
+    /// It was stopped.
+    Stopped,
+}
+
+/// The embedded engine with its supervisor. Dropped, the child is told to end.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    socket: PathBuf,
+    state: watch::Receiver<EngineState>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl EmbeddedStore {
+    /// Prepares the data folder and starts the supervisor; [`ready`](Self::ready) waits for the
+    /// engine.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or no socket path fits.
+    pub async fn start(config: EmbeddedConfig) -> Result<EmbeddedStore, EmbeddedError> {
+        let layout = Layout::prepare(&config)?;
+        let socket = layout.socket.clone();
+        let (state_tx, state) = watch::channel(EngineState::Starting { n_restarts: 0 });
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(EmbeddedError::Supervisor)?;
+        let supervisor = Supervisor {
+            config,
+            layout,
+            state: state_tx,
+            n_restarts: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("engine-supervisor".to_owned())
+            .spawn(move || runtime.block_on(supervisor.run(stopped)))
+            .map_err(EmbeddedError::Supervisor)?;
+        Ok(EmbeddedStore {
+            socket,
+            state,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until the engine answers.
+    ///
+    /// # Errors
+    /// It gave up or was stopped.
+    pub async fn ready(&self) -> Result<(), EmbeddedError> {
+        let mut state = self.state.clone();
+        let settled = state
+            .wait_for(|state| !matches!(state, EngineState::Starting { .. }))
+            .await;
+        match settled.as_deref() {
+            Ok(EngineState::Failed { reason }) => Err(EmbeddedError::Failed(reason.clone())),
+            Ok(EngineState::Stopped) | Err(_) => Err(EmbeddedError::Stopped),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Returns the engine's state, now and as it changes.
+    pub fn state(&self) -> watch::Receiver<EngineState> {
+        self.state.clone()
+    }
+
+    /// Returns the socket's path, for `--clickhouse unix:/path` of another process.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Returns the engine as a target for clients; an empty `database` means none.
+    pub fn target(&self, database: &str) -> StoreTarget {
+        StoreTarget::unix(&self.socket, database)
+    }
+
+    /// Returns a client for a database; an empty name means none. It outlives restarts: what it
+    /// asks while the engine is away fails and can be asked again.
+    pub fn client(&self, database: &str) -> clickhouse::Client {
+        crate::client::client(&self.target(database))
+    }
+
+    /// Lets running statements end, for a bounded time, and waits for the child's end.
+    pub async fn stop(mut self) {
+        self.stop = None; // Dropping the sender is the order.
+        if let Some(thread) = self.thread.take() {
+            // A panic in there was reported on its thread; the child ends with the thread.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+struct Supervisor {
+    config: EmbeddedConfig,
+    layout: Layout,
+    state: watch::Sender<EngineState>,
+    n_restarts: u64,
+}
+
+/// How a child's life ended.
+enum Ended {
+    Stopped,
+    NotStarted(EngineFailure),
+    Died { after: Duration },
+}
+
+impl Supervisor {
+    async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut backoff = FIRST_BACKOFF;
+        let mut n_failed = 0;
+        loop {
+            match self.one_life(&mut stop).await {
+                Ended::Stopped => break,
+                Ended::NotStarted(reason) => {
+                    n_failed += 1;
+                    // A lock or library that was fine before may be again.
+                    let hopeless = reason.is_final() && self.n_restarts == 0;
+                    if hopeless || n_failed >= MAX_FAILED_STARTS {
+                        tracing::error!(%reason, "embedded engine gave up");
+                        self.state.send_replace(EngineState::Failed { reason });
+                        return;
+                    }
+                    tracing::warn!(%reason, ?backoff, "embedded engine did not start");
+                }
+                Ended::Died { after } => {
+                    n_failed = 0;
+                    if after >= STABLE_AFTER {
+                        backoff = FIRST_BACKOFF;
+                    }
+                }
+            }
+            self.n_restarts += 1;
+            self.say_starting();
+            tokio::select! {
+                () = tokio::time::sleep(backoff) => {}
+                _ = &mut stop => break,
+            }
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+        self.state.send_replace(EngineState::Stopped);
+    }
+
+    fn say_starting(&self) {
+        self.state.send_replace(EngineState::Starting {
+            n_restarts: self.n_restarts,
+        });
+    }
+
+    async fn one_life(&self, stop: &mut oneshot::Receiver<()>) -> Ended {
+        let mut process = match self.spawn() {
+            Ok(process) => process,
+            Err(error) => {
+                let reason = error.to_string();
+                return Ended::NotStarted(EngineFailure::Program { reason });
+            }
+        };
+        let report = tokio::select! {
+            report = timeout(self.config.start_timeout, self.first_report(&mut process)) => report,
+            _ = &mut *stop => {
+                process.end(self.config.stop_timeout).await;
+                return Ended::Stopped;
+            }
+        };
+        let version = match report {
+            Ok(Ok(Report::Ready { version })) => version,
+            Ok(Ok(Report::Failed { stage, reason })) => {
+                let (_, stderr) = process.kill().await;
+                return Ended::NotStarted(self.failure(stage, reason, stderr));
+            }
+            Ok(Err(error)) => {
+                let (status, stderr) = process.kill().await;
+                let reason = format!("{error} ({})", described(status));
+                return Ended::NotStarted(EngineFailure::Start { reason, stderr });
+            }
+            Err(_) => {
+                let (_, stderr) = process.kill().await;
+                let reason = format!("no answer in {:?}", self.config.start_timeout);
+                return Ended::NotStarted(EngineFailure::Start { reason, stderr });
+            }
+        };
+        let ready_since = Instant::now();
+        tracing::info!(pid = process.pid, version, "embedded engine is ready");
+        self.state.send_replace(EngineState::Ready {
+            pid: process.pid,
+            version,
+            n_restarts: self.n_restarts,
+        });
+        tokio::select! {
+            status = process.child.wait() => {
+                let stderr = process.stderr_tail().await;
+                let status = described(status.ok());
+                tracing::error!(pid = process.pid, status, stderr, "embedded engine died");
+                Ended::Died { after: ready_since.elapsed() }
+            }
+            _ = stop => {
+                process.end(self.config.stop_timeout).await;
+                Ended::Stopped
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Process> {
+        let (ours, childs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = self.config.program.command();
+        // Ctrl-C in a terminal reaches its whole process group; the order to end is ours to give.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = Command::from(command)
+            .stdin(Stdio::from(OwnedFd::from(childs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stderr = child.stderr.take().expect("piped above");
+        Ok(Process {
+            pid: child.id().expect("just spawned, not waited for"),
+            child,
+            control: UnixStream::from_std(ours)?,
+            stderr: tokio::spawn(read_tail(stderr)),
+        })
+    }
+
+    async fn first_report(&self, process: &mut Process) -> io::Result<Report> {
+        let orders = Orders {
+            parent_pid: std::process::id(),
+            library: self.config.library.clone(),
+            data: self.layout.database.clone(),
+            config_file: self.layout.config_file.clone(),
+            socket: self.layout.socket.clone(),
+            engine_args: self.config.engine_args(),
+            default_settings: self.config.default_settings(),
+            max_concurrent_queries: self.config.max_concurrent_queries,
+            drain_ms: u64::try_from(self.config.stop_timeout.as_millis() / 2).unwrap_or(u64::MAX),
+        };
+        let line = serde_json::to_string(&orders)? + "\n";
+        process.control.write_all(line.as_bytes()).await?;
+        let mut line = String::new();
+        let mut reader = BufReader::new(&mut process.control).take(MAX_LINE_BYTES);
+        if reader.read_line(&mut line).await? == 0 {
+            return Err(io::Error::other("it ended before it was ready"));
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn failure(&self, stage: Stage, reason: String, stderr: String) -> EngineFailure {
+        // Only the engine's log says why it did not open; 76 is CANNOT_OPEN_FILE, and of its
+        // causes the lock is the one an operator meets.
+        let is_locked = stderr.contains("Code: 76") && stderr.contains("Cannot lock file");
+        match stage {
+            Stage::Engine if is_locked => EngineFailure::Locked {
+                data_dir: self.config.data_dir.clone(),
+            },
+            Stage::Library => EngineFailure::Library { reason },
+            _ => EngineFailure::Start { reason, stderr },
+        }
+    }
+}
+
+/// A child with its channels.
+struct Process {
+    pid: u32,
+    child: Child,
+    control: UnixStream,
+    stderr: JoinHandle<String>,
+}
+
+impl Process {
+    /// Closes the control channel, which tells the child to end; kills it if it does not.
+    async fn end(mut self, patience: Duration) {
+        let _ = self.control.shutdown().await;
+        if timeout(patience, self.child.wait()).await.is_err() {
+            tracing::warn!(
+                pid = self.pid,
+                "embedded engine did not end in time; killing it"
+            );
+            self.kill().await;
+        }
+    }
+
+    async fn kill(mut self) -> (Option<ExitStatus>, String) {
+        // One that ended by itself gets to keep its own status.
+        let ended = timeout(Duration::from_millis(100), self.child.wait()).await;
+        if ended.is_err() {
+            let _ = self.child.start_kill();
+        }
+        let status = self.child.wait().await.ok();
+        (status, self.stderr_tail().await)
+    }
+
+    async fn stderr_tail(&mut self) -> String {
+        // Ends at once with the child, unless a grandchild holds the pipe.
+        let tail = timeout(Duration::from_secs(1), &mut self.stderr).await;
+        match tail {
+            Ok(Ok(tail)) => tail,
+            _ => String::new(),
+        }
+    }
+}
+
+/// Reads to the end and returns the last bytes, as text.
+async fn read_tail(mut stderr: ChildStderr) -> String {
+    let mut tail = VecDeque::with_capacity(STDERR_TAIL_BYTES);
+    let mut buffer = vec![0; STDERR_TAIL_BYTES];
+    while let Ok(n) = stderr.read(&mut buffer).await {
+        if n == 0 {
+            break;
+        }
+        tracing::debug!(text = %String::from_utf8_lossy(&buffer[..n]).trim_end(), "engine stderr");
+        tail.extend(&buffer[..n]);
+        let excess = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..excess);
+    }
+    String::from_utf8_lossy(tail.make_contiguous())
+        .trim()
+        .to_owned()
+}
+
+fn described(status: Option<ExitStatus>) -> String {
+    status.map_or_else(|| "unknown end".to_owned(), |status| status.to_string())
+}

@@ -1,0 +1,162 @@
+//! Tokens of ClickHouse SQL, just enough to tell code from quoted text and comments.
+//!
+//! Shared by the statement reader of the engine's socket and by the migrations runner. It never
+//! fails: an unclosed quote or comment runs to the end, and the engine then refuses the text.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    /// A bare word or number: keyword, identifier, literal.
+    Word,
+    /// `'text'`.
+    Text,
+    /// `` `name` `` or `"name"`.
+    QuotedName,
+    Open,
+    Close,
+    Semicolon,
+    Other,
+}
+
+/// One token and where it lies in the text, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: TokenKind,
+    pub(crate) text: &'a str,
+    pub(crate) start: usize,
+}
+
+impl<'a> Token<'a> {
+    pub(crate) fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+
+    /// Says whether this is the given keyword, in any case, unquoted.
+    pub(crate) fn is_word(&self, word: &str) -> bool {
+        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
+    }
+
+    /// Returns the name that a word or a quoted name stands for, escapes left as they are.
+    pub(crate) fn name(&self) -> Option<&'a str> {
+        match self.kind {
+            TokenKind::Word => Some(self.text),
+            TokenKind::QuotedName => Some(self.text.trim_matches(['`', '"'])),
+            _ => None,
+        }
+    }
+}
+
+/// Iterates over the tokens of `sql`, comments and white space left out.
+pub(crate) fn tokens(sql: &str) -> Tokens<'_> {
+    Tokens { sql, at: 0 }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Tokens<'a> {
+    sql: &'a str,
+    at: usize,
+}
+
+impl Tokens<'_> {
+    fn skip_blank(&mut self) {
+        let bytes = self.sql.as_bytes();
+        loop {
+            while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+                self.at += 1;
+            }
+            let rest = &bytes[self.at..];
+            let ends_line = [&b"--"[..], b"#!", b"# "];
+            if ends_line.iter().any(|mark| rest.starts_with(mark)) {
+                self.at += find(rest, b"\n").unwrap_or(rest.len());
+            } else if rest.starts_with(b"/*") {
+                self.at += find(&rest[2..], b"*/").map_or(rest.len(), |at| at + 4);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn quoted_end(&self, quote: u8) -> usize {
+        let bytes = self.sql.as_bytes();
+        let mut at = self.at + 1;
+        while let Some(&byte) = bytes.get(at) {
+            if byte == b'\\' {
+                at += 2;
+            } else if byte != quote {
+                at += 1;
+            } else if bytes.get(at + 1) == Some(&quote) {
+                at += 2;
+            } else {
+                return at + 1;
+            }
+        }
+        bytes.len()
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        self.skip_blank();
+        let bytes = self.sql.as_bytes();
+        let start = self.at;
+        let &first = bytes.get(start)?;
+        let (kind, end) = match first {
+            b'\'' => (TokenKind::Text, self.quoted_end(first)),
+            b'"' | b'`' => (TokenKind::QuotedName, self.quoted_end(first)),
+            b'(' | b'[' | b'{' => (TokenKind::Open, start + 1),
+            b')' | b']' | b'}' => (TokenKind::Close, start + 1),
+            b';' => (TokenKind::Semicolon, start + 1),
+            _ if is_word_byte(first) => {
+                let length = bytes[start..].iter().take_while(|b| is_word_byte(**b));
+                (TokenKind::Word, start + length.count())
+            }
+            _ => (TokenKind::Other, start + 1),
+        };
+        self.at = end;
+        // Every end is after an ASCII byte or at the text's end, hence on a character boundary.
+        let text = self.sql.get(start..end)?;
+        Some(Token { kind, text, start })
+    }
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|w| w == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(sql: &str, expected: &[&str]) {
+        let found: Vec<&str> = tokens(sql).map(|token| token.text).collect();
+        assert_eq!(found, expected, "{sql}");
+    }
+
+    #[test]
+    fn comments_and_blanks_are_left_out() {
+        check("SELECT/* a ; */1 -- b ;\n, 2", &["SELECT", "1", ",", "2"]);
+        check("# note\nSELECT 1", &["SELECT", "1"]);
+        check("/* never closed", &[]);
+    }
+
+    #[test]
+    fn quoted_text_is_one_token() {
+        check(r"a 'it''s; \' b' c", &["a", r"'it''s; \' b'", "c"]);
+        check("`a``b`.\"c\"", &["`a``b`", ".", "\"c\""]);
+        check("'never closed; \\", &["'never closed; \\"]);
+        check("é 'ü' ü(", &["é", "'ü'", "ü", "("]);
+    }
+
+    #[test]
+    fn escape_before_a_wide_character_stays_on_a_boundary() {
+        check("'\\é' x", &["'\\é'", "x"]);
+        check("'\\é", &["'\\é"]);
+    }
+}

@@ -1,0 +1,294 @@
+//! Two lognormal components fitted to a histogram by expectation maximisation.
+//!
+//! A. P. Dempster, N. M. Laird and D. B. Rubin, *Maximum likelihood from incomplete data via the EM
+//! algorithm*, JRSS B 39(1), 1977. In ln(us) the components are normal. A bucket's runs are spread
+//! evenly over its width w in ln(us), so that the mean log density of a normal over a bucket with
+//! middle x is that at x with w^2 / 12 added to (x - mean)^2. With it every step is closed, the
+//! likelihood never falls, and no component can collapse onto a bucket.
+
+use std::f64::consts::PI;
+
+use crate::SparseHistogram;
+
+/// EM converges slowly where the components overlap, which is where the answer says least.
+const MAX_STEPS: u32 = 200;
+/// Gain in log-likelihood per run below which a step changes nothing one could see.
+const TOLERANCE: f64 = 1e-9;
+
+/// One lognormal component.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Component {
+    /// Share of the runs, in [0, 1].
+    pub weight: f64,
+    /// Mean of ln(latency in us).
+    pub mean_ln: f64,
+    /// Standard deviation of ln(latency in us), unitless; about the CV where it is small.
+    pub sd_ln: f64,
+}
+
+impl Component {
+    /// Median latency of the component in microseconds, exp(mean_ln).
+    pub fn median_us(&self) -> f64 {
+        self.mean_ln.exp()
+    }
+
+    /// ln of weight x normal density, averaged over a cell.
+    fn ln_density(&self, cell: &Cell) -> f64 {
+        let squared = (cell.mid - self.mean_ln).powi(2) + cell.variance;
+        self.weight.ln()
+            - self.sd_ln.ln()
+            - 0.5 * (2.0 * PI).ln()
+            - squared / (2.0 * self.sd_ln * self.sd_ln)
+    }
+}
+
+/// Two components that fit best, and how much better than one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mixture {
+    /// The component with the smaller mean.
+    pub fast: Component,
+    /// The component with the larger mean.
+    pub slow: Component,
+    /// Log-likelihood of two components minus that of one, for `n` independent observations.
+    pub log_likelihood_ratio: f64,
+    /// BIC of one component minus that of two, 2 LLR - 3 ln n (three parameters more): positive
+    /// where two are worth it. G. Schwarz, *Estimating the dimension of a model*, 1978.
+    pub bic_gain: f64,
+    /// EM steps taken.
+    pub steps: u32,
+    /// Whether the last step no longer mattered; else the steps ran out.
+    pub converged: bool,
+}
+
+impl Mixture {
+    /// Ashman's D, sqrt(2) |difference of means| / sqrt(sum of variances), in ln(us): above 2 the
+    /// components are apart. K. M. Ashman, C. M. Bird and S. E. Zepf, 1994.
+    pub fn separation(&self) -> f64 {
+        let variances = self.fast.sd_ln.powi(2) + self.slow.sd_ln.powi(2);
+        (self.slow.mean_ln - self.fast.mean_ln) * (2.0 / variances).sqrt()
+    }
+}
+
+/// Fits two components, starting from the best cut of the histogram in two.
+///
+/// `n` is the number of independent observations in the histogram, devices rather than runs; it
+/// scales the likelihood ratio and nothing else. Deterministic, at most 200 steps. `None` with
+/// fewer than two buckets that hold runs, where nothing can be split, or with `n` = 0.
+pub fn fit(histogram: &SparseHistogram, n: u64) -> Option<Mixture> {
+    let cells: Vec<Cell> = histogram.buckets().iter().map(Cell::of).collect();
+    let (mean_ln, variance) = histogram.ln_moments()?;
+    if cells.len() < 2 || n == 0 {
+        return None;
+    }
+    let one = Component {
+        weight: 1.0,
+        mean_ln,
+        sd_ln: variance.sqrt(),
+    };
+    let likelihood_of_one: f64 = cells
+        .iter()
+        .map(|cell| cell.count * one.ln_density(cell))
+        .sum();
+
+    let runs: f64 = cells.iter().map(|cell| cell.count).sum();
+    let (mut fast, mut slow) = best_cut(&cells);
+    let mut likelihood = f64::NEG_INFINITY;
+    let (mut steps, mut converged) = (0, false);
+    while steps < MAX_STEPS && !converged {
+        steps += 1;
+        let (mut left, mut right) = (Sums::default(), Sums::default());
+        let mut reached = 0.0;
+        for cell in &cells {
+            let (a, b) = (fast.ln_density(cell), slow.ln_density(cell));
+            let (top, apart) = (a.max(b), (-(a - b).abs()).exp());
+            reached += cell.count * (top + apart.ln_1p());
+            let less = apart / (1.0 + apart);
+            let share = if b > a { 1.0 - less } else { less };
+            left.add(cell, cell.count * (1.0 - share));
+            right.add(cell, cell.count * share);
+        }
+        converged = reached - likelihood <= TOLERANCE * runs;
+        likelihood = reached;
+        match (left.component(runs), right.component(runs)) {
+            (Some(new_fast), Some(new_slow)) => (fast, slow) = (new_fast, new_slow),
+            // One of them died out: what is left is one component.
+            _ => break,
+        }
+    }
+    if fast.mean_ln > slow.mean_ln {
+        (fast, slow) = (slow, fast);
+    }
+    let observations = n as f64;
+    let log_likelihood_ratio = (likelihood - likelihood_of_one) * (observations / runs);
+    Some(Mixture {
+        fast,
+        slow,
+        log_likelihood_ratio,
+        bic_gain: 2.0 * log_likelihood_ratio - 3.0 * observations.ln(),
+        steps,
+        converged,
+    })
+}
+
+/// A bucket in ln(us): its middle, the variance of an even spread over it, its runs.
+struct Cell {
+    mid: f64,
+    variance: f64,
+    count: f64,
+}
+
+impl Cell {
+    fn of(bucket: &crate::Bucket) -> Self {
+        let (low, high) = bucket.ln_edges();
+        let variance = (high - low).powi(2) / 12.0;
+        Self {
+            mid: f64::midpoint(low, high),
+            variance,
+            count: bucket.count as f64,
+        }
+    }
+}
+
+/// Weighted moments of cells.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    weight: f64,
+    mean: f64,
+    m2: f64,
+}
+
+impl Sums {
+    fn add(&mut self, cell: &Cell, weight: f64) {
+        if weight <= 0.0 {
+            return;
+        }
+        self.weight += weight;
+        let delta = cell.mid - self.mean;
+        self.mean += delta * weight / self.weight;
+        self.m2 += weight * (delta * (cell.mid - self.mean) + cell.variance);
+    }
+
+    /// The component these make up among `runs`; `None` if next to nothing is left of it.
+    fn component(&self, runs: f64) -> Option<Component> {
+        let weight = self.weight / runs;
+        let variance = self.m2 / self.weight;
+        (weight > 1e-12 && variance > 0.0).then(|| Component {
+            weight,
+            mean_ln: self.mean,
+            sd_ln: variance.sqrt(),
+        })
+    }
+}
+
+/// The cut between two cells after which each side has the likeliest normal of its own: a global
+/// optimum over cuts, hence no random starts.
+fn best_cut(cells: &[Cell]) -> (Component, Component) {
+    let left = running_sums(cells.iter());
+    let mut right = running_sums(cells.iter().rev());
+    right.reverse();
+    let runs = left[cells.len() - 1].weight;
+
+    let value =
+        |component: &Component| component.weight * (component.weight.ln() - component.sd_ln.ln());
+    let whole = Component {
+        weight: 0.5,
+        mean_ln: left[cells.len() - 1].mean,
+        sd_ln: 1.0,
+    };
+    let mut best = (f64::NEG_INFINITY, whole, whole);
+    for cut in 1..cells.len() {
+        let sides = (left[cut - 1].component(runs), right[cut].component(runs));
+        let (Some(fast), Some(slow)) = sides else {
+            continue;
+        };
+        let reached = value(&fast) + value(&slow);
+        if reached > best.0 {
+            best = (reached, fast, slow);
+        }
+    }
+    (best.1, best.2)
+}
+
+/// The moments of the first cell, of the first two, and so on.
+fn running_sums<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<Sums> {
+    let mut sums = Sums::default();
+    cells
+        .map(|cell| {
+            sums.add(cell, cell.count);
+            sums
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    /// Buckets of 1 % holding two lognormals, their masses by the midpoint rule.
+    fn two(weight: f64, medians: [f64; 2], sd: f64, runs: f64) -> SparseHistogram {
+        let density = |x: f64, median: f64| {
+            (-(x - median.ln()).powi(2) / (2.0 * sd * sd)).exp() / (sd * (2.0 * PI).sqrt())
+        };
+        let buckets = (0..400).map(|i| {
+            let (low_us, high_us) = (1e3 * 1.01f64.powi(i), 1e3 * 1.01f64.powi(i + 1));
+            let x = f64::midpoint(low_us.ln(), high_us.ln());
+            let mass = (1.0 - weight) * density(x, medians[0]) + weight * density(x, medians[1]);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "small"
+            )]
+            let count = (runs * mass * 1.01f64.ln()).round() as u64;
+            Bucket {
+                low_us,
+                high_us,
+                count,
+            }
+        });
+        SparseHistogram::from_buckets(buckets).unwrap()
+    }
+
+    #[test]
+    fn both_components_are_found_again() {
+        let fit = fit(&two(0.3, [8_200.0, 24_000.0], 0.12, 1e5), 400).unwrap();
+        assert!((fit.slow.weight - 0.3).abs() < 2e-3, "{fit:?}");
+        assert!(
+            (fit.fast.median_us() / 8_200.0 - 1.0).abs() < 2e-3,
+            "{fit:?}"
+        );
+        assert!(
+            (fit.slow.median_us() / 24_000.0 - 1.0).abs() < 2e-3,
+            "{fit:?}"
+        );
+        assert!((fit.fast.sd_ln - 0.12).abs() < 2e-3, "{fit:?}");
+        assert!(
+            fit.converged && fit.bic_gain > 100.0 && fit.separation() > 8.0,
+            "{fit:?}"
+        );
+    }
+
+    #[test]
+    fn one_hump_is_not_worth_two_components() {
+        let fit = fit(&two(0.0, [8_200.0, 24_000.0], 0.12, 1e5), 400).unwrap();
+        assert!(fit.bic_gain < 0.0, "{fit:?}");
+    }
+
+    #[test]
+    fn the_likelihood_ratio_scales_with_the_independent_observations() {
+        let histogram = two(0.3, [8_200.0, 24_000.0], 0.12, 1e4);
+        let [some, more] = [100, 400].map(|n| fit(&histogram, n).unwrap().log_likelihood_ratio);
+        assert!((more / some - 4.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn says_nothing_about_a_lone_bucket() {
+        let one = [Bucket {
+            low_us: 10.0,
+            high_us: 11.0,
+            count: 9,
+        }];
+        assert_eq!(fit(&SparseHistogram::from_buckets(one).unwrap(), 9), None);
+        assert_eq!(fit(&SparseHistogram::default(), 9), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Bounds of a median from its order statistics, and "k of the last n".
+//!
+//! Which device ratio lies surely below the true median needs no assumption on their law: the number
+//! of devices below the median is binomial(n, 1/2) (H. A. David and H. N. Nagaraja, *Order
+//! Statistics*, 3rd ed., section 7.1). The r-th smallest of n lies above the median with the chance
+//! P(Bin(n, 1/2) <= r - 1).
+
+/// Up to here the binomial is summed; beyond it the normal approximation is right to one rank.
+const EXACT_UP_TO: u64 = 1000;
+
+/// Lower confidence bound of the median, one-sided: the largest value that lies above the true
+/// median with a chance of at most P(N > z) (z = 3: 0.00135). Unit of the values.
+///
+/// `None` where there are too few values (z = 3 needs 10), one is NaN, or z is no positive number.
+pub fn median_lower_bound(values: &[f64], z: f64) -> Option<f64> {
+    let rank = median_bound_rank(values.len(), z)?;
+    Some(sorted(values)?[rank - 1])
+}
+
+/// Upper confidence bound of the median, the mirror image of [`median_lower_bound`].
+pub fn median_upper_bound(values: &[f64], z: f64) -> Option<f64> {
+    let rank = median_bound_rank(values.len(), z)?;
+    Some(sorted(values)?[values.len() - rank])
+}
+
+/// The median: the middle value, or the mean of the two middle ones. `None` without values or with
+/// a NaN among them.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values)?;
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(f64::midpoint(sorted[sorted.len() / 2 - 1], upper))
+}
+
+/// Rank, from 1, of the order statistic that bounds the median of n values from below at z.
+///
+/// Up to n = 1,000 exact: the largest r with P(Bin(n, 1/2) <= r - 1) <= P(N > z). Beyond that the
+/// normal approximation with continuity correction, floor((n + 1) / 2 - z sqrt(n) / 2). `None`
+/// where not even the smallest value is one, or z is no positive number.
+pub fn median_bound_rank(n: usize, z: f64) -> Option<usize> {
+    if n == 0 || !z.is_finite() || z <= 0.0 {
+        return None;
+    }
+    let devices = n as f64;
+    if n as u64 > EXACT_UP_TO {
+        let rank = ((devices + 1.0) / 2.0 - z * devices.sqrt() / 2.0).floor();
+        #[expect(clippy::cast_possible_truncation, reason = "between 1 and n / 2 + 1")]
+        #[expect(clippy::cast_sign_loss, reason = "checked on this line")]
+        return (rank >= 1.0).then_some(rank as usize);
+    }
+    let chance = statrs::function::erf::erfc(z / std::f64::consts::SQRT_2) / 2.0;
+    // P(Bin = 0) = 2^-n is at least 9e-302 here.
+    let mut term = 0.5f64.powf(devices);
+    let mut below = term;
+    let mut rank = 0;
+    while below <= chance && rank < n {
+        rank += 1;
+        term *= (n - rank + 1) as f64 / rank as f64;
+        below += term;
+    }
+    (rank > 0).then_some(rank)
+}
+
+/// Whether at least `k` of the last `n` windows are hits; the newest comes last. Windows that are
+/// not there yet are no hits.
+pub fn k_of_last(windows: &[bool], k: usize, n: usize) -> bool {
+    let hits = windows.iter().rev().take(n).filter(|hit| **hit).count();
+    hits >= k
+}
+
+fn sorted(values: &[f64]) -> Option<Vec<f64>> {
+    if values.iter().any(|value| value.is_nan()) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_values_are_the_fewest_that_bound_a_median_at_three_sigma() {
+        assert_eq!(median_bound_rank(9, 3.0), None);
+        assert_eq!(median_bound_rank(10, 3.0), Some(1));
+        let ratios: Vec<f64> = (0..10).map(|i| 2.0 + f64::from(i) / 10.0).collect();
+        assert_eq!(median_lower_bound(&ratios, 3.0), Some(2.0));
+        assert_eq!(median_upper_bound(&ratios, 3.0), Some(2.9));
+        assert_eq!(median_lower_bound(&ratios[..9], 3.0), None);
+    }
+
+    #[test]
+    fn medians_of_even_and_odd_sets() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!((median(&[]), median(&[f64::NAN])), (None, None));
+    }
+
+    #[test]
+    fn two_of_three_looks_at_the_last_three_only() {
+        assert!(k_of_last(&[true, false, true], 2, 3));
+        assert!(!k_of_last(&[true, true, false, false], 2, 3));
+        assert!(!k_of_last(&[true], 2, 3));
+    }
+}

@@ -1,0 +1,30 @@
+# Everyday commands. Each is a plain line that works without `just`.
+
+# The quick look before a commit.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# All tests, with the real engine, ONNX Runtime and QNN; fetches them once.
+test:
+    cargo test --workspace
+
+# The whole product on this machine, with a simulated fleet and real sessions.
+demo *ARGS:
+    cargo run --release -- demo {{ARGS}}
+
+# Documentation, with broken links denied.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Licences, sources and banned crates (needs cargo-deny).
+deny:
+    cargo deny check bans licenses sources
+
+# What the runtimes are and where they lie; fetches what is missing.
+engines:
+    cargo run -- engines fetch
+
+# What CI runs, on a machine that may have nothing but Rust.
+ci:
+    bash .ci/run

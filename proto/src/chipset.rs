@@ -1,0 +1,272 @@
+//! Chipsets: one code for the many ways phones spell theirs, and what is known of each.
+//!
+//! Three number spaces, never mixed: the text of `ro.soc.model` (`SM8650`), the kernel's
+//! `soc_id` (639), and QNN's `soc_model` (57).
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::bounds::clipped;
+
+/// Longest chipset, in bytes.
+pub const MAX_CHIPSET_BYTES: usize = 64;
+/// What starts the chipset of a vendor that has no code here.
+const OTHER: &str = "other:";
+
+/// A normalised chipset: `SM8650` or the like for Qualcomm, `other:<raw>` for others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Chipset(String);
+
+/// What is known of one Qualcomm chipset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Soc {
+    /// Its code, for example `SM8650`.
+    pub soc: &'static str,
+    /// What it is sold as.
+    pub name: &'static str,
+    /// Hexagon architecture version of its HTP, for example 75.
+    pub hexagon_arch: u32,
+    /// QNN's `soc_model` number.
+    pub qnn_id: u32,
+    /// Whether its HTP computes in FP16.
+    pub fp16: Fp16,
+}
+
+/// Whether an HTP computes in FP16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fp16 {
+    /// Yes.
+    Yes,
+    /// Yes, but many ops fail when the session is created.
+    ManyOpsFail,
+    /// No: float nodes stay on the CPU.
+    No,
+}
+
+const fn soc(
+    soc: &'static str,
+    name: &'static str,
+    hexagon_arch: u32,
+    qnn_id: u32,
+    fp16: Fp16,
+) -> Soc {
+    Soc {
+        soc,
+        name,
+        hexagon_arch,
+        qnn_id,
+        fp16,
+    }
+}
+
+/// Known chipsets: Qualcomm's tables as onnxruntime-qnn 2.7.0 (QNN SDK 2.51) has them, FP16 as
+/// its HTP emulator answered.
+pub const SOCS: [Soc; 19] = [
+    soc("SM8350", "Snapdragon 888", 68, 30, Fp16::ManyOpsFail),
+    soc("SM8450", "Snapdragon 8 Gen 1", 69, 36, Fp16::Yes),
+    soc("SM8475", "Snapdragon 8+ Gen 1", 69, 42, Fp16::Yes),
+    soc("SM8550", "Snapdragon 8 Gen 2", 73, 43, Fp16::Yes),
+    soc("SM8635", "Snapdragon 8s Gen 3", 73, 68, Fp16::No),
+    soc("SM8735", "Snapdragon 8s Gen 4", 73, 85, Fp16::No),
+    soc("SM8650", "Snapdragon 8 Gen 3", 75, 57, Fp16::Yes),
+    soc("SM8750", "Snapdragon 8 Elite", 79, 69, Fp16::Yes),
+    soc("SM8845", "Snapdragon 8 Gen 5", 81, 97, Fp16::Yes),
+    soc("SM8850", "Snapdragon 8 Elite Gen 5", 81, 87, Fp16::Yes),
+    soc("SM7325", "Snapdragon 778G", 68, 35, Fp16::No),
+    soc("SM7550", "Snapdragon 7 Gen 3", 73, 64, Fp16::No),
+    soc("SM7675", "Snapdragon 7+ Gen 3", 73, 70, Fp16::No),
+    soc("SM7750", "Snapdragon 7 Gen 4", 73, 86, Fp16::No),
+    soc("QCS6490", "QCS6490", 68, 93, Fp16::No),
+    soc("QCM6690", "QCM6690", 73, 78, Fp16::No),
+    soc("QCS8550", "QCS8550", 73, 66, Fp16::Yes),
+    soc("QCS9100", "QCS9100", 73, 77, Fp16::Yes),
+    soc("SC8380XP", "Snapdragon X Elite", 73, 60, Fp16::Yes),
+];
+
+/// Boards that name one chipset; taro and lahaina, for example, do not.
+const BOARDS: [(&str, &str); 4] = [
+    ("kona", "SM8250"),
+    ("kalama", "SM8550"),
+    ("pineapple", "SM8650"),
+    ("sun", "SM8750"),
+];
+
+/// Qualcomm's families; four digits follow.
+const PREFIXES: [&str; 6] = ["QCS", "QCM", "SXR", "SM", "SA", "SC"];
+
+/// Other vendors, some of whose codes look like Qualcomm's (Unisoc's `SC9863A`).
+const OTHER_VENDORS: [&str; 12] = [
+    "mediatek",
+    "samsung",
+    "exynos",
+    "google",
+    "unisoc",
+    "spreadtrum",
+    "hisilicon",
+    "huawei",
+    "apple",
+    "rockchip",
+    "intel",
+    "nvidia",
+];
+
+impl Chipset {
+    /// The chipset that a device's own words name.
+    ///
+    /// Takes the platform's text (`QTI SM8750-AC`), the SoC's manufacturer and the board; each may
+    /// be empty. Qualcomm's code wins, then a board that names one chipset; everything else is
+    /// `other:` and the text as it is, `other:unknown` without any.
+    pub fn normalise(raw: &str, soc_manufacturer: &str, board: &str) -> Self {
+        let vendor = format!("{soc_manufacturer} {raw}").to_lowercase();
+        let foreign = OTHER_VENDORS.iter().any(|v| vendor.contains(v));
+        if !foreign {
+            let by_board = || {
+                BOARDS
+                    .iter()
+                    .find(|(b, _)| board.trim().eq_ignore_ascii_case(b))
+            };
+            if let Some(code) = qualcomm_code(raw) {
+                return Self(code);
+            }
+            if let Some((_, soc)) = by_board() {
+                return Self((*soc).to_owned());
+            }
+        }
+        let words: Vec<_> = raw.split_whitespace().collect();
+        let text = match words.is_empty() {
+            true => "unknown".to_owned(),
+            false => words.join(" "),
+        };
+        Self(clipped(&format!("{OTHER}{text}"), MAX_CHIPSET_BYTES))
+    }
+
+    /// The code, or `other:` and the raw text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is a Qualcomm code.
+    pub fn is_qualcomm(&self) -> bool {
+        !self.0.starts_with(OTHER)
+    }
+
+    /// What is known of it.
+    pub fn soc(&self) -> Option<&'static Soc> {
+        soc_by_name(&self.0)
+    }
+}
+
+impl fmt::Display for Chipset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Serialize for Chipset {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
+}
+
+/// The known chipset of that code.
+pub fn soc_by_name(soc: &str) -> Option<&'static Soc> {
+    SOCS.iter().find(|s| s.soc == soc)
+}
+
+/// The known chipset of that QNN `soc_model` number.
+pub fn soc_by_qnn_id(qnn_id: u32) -> Option<&'static Soc> {
+    SOCS.iter().find(|s| s.qnn_id == qnn_id)
+}
+
+/// The first Qualcomm code in a text: family and four digits, what follows them cut
+/// (`SM8750-AC`, `SM8750P`), unless the table knows it by a longer name (`SC8380XP`).
+fn qualcomm_code(raw: &str) -> Option<String> {
+    let text = raw.to_ascii_uppercase();
+    for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
+        let Some(prefix) = PREFIXES.iter().find(|p| word.starts_with(**p)) else {
+            continue;
+        };
+        let digits = word[prefix.len()..]
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .count();
+        if digits != 4 {
+            continue;
+        }
+        let code = &word[..prefix.len() + 4];
+        // Unisoc's, where the manufacturer's name is missing.
+        if code.starts_with("SC9") || code.starts_with("SC77") {
+            continue;
+        }
+        let known = SOCS.iter().find(|s| s.soc.starts_with(code));
+        return Some(known.map_or(code, |s| s.soc).to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(raw: &str, manufacturer: &str, board: &str, expected: &str) {
+        let chipset = Chipset::normalise(raw, manufacturer, board);
+        assert_eq!(chipset.as_str(), expected);
+        assert!(chipset.as_str().len() <= MAX_CHIPSET_BYTES);
+        assert_eq!(chipset.is_qualcomm(), !expected.starts_with("other:"));
+    }
+
+    #[test]
+    fn qualcomm_spellings_give_one_code() {
+        check("SM8650", "QTI", "pineapple", "SM8650");
+        check("QTI SM8650", "", "", "SM8650");
+        check("QTI SM8750-AC", "QTI", "sun", "SM8750");
+        check("SM8750P", "QTI", "", "SM8750");
+        check("sm8550", "Qualcomm", "", "SM8550");
+        check("Qualcomm Technologies, Inc QCS6490", "", "", "QCS6490");
+        check("SXR2230P", "QTI", "", "SXR2230");
+        check("SA8295P", "QTI", "", "SA8295");
+        check("SC8380XP", "", "", "SC8380XP");
+        check("SC8380", "", "", "SC8380XP");
+    }
+
+    #[test]
+    fn boards_count_only_where_they_name_one_chipset() {
+        check("", "", "kona", "SM8250");
+        check("unknown", "QTI", "kalama", "SM8550");
+        check("", "", "Sun", "SM8750");
+        check("", "", "taro", "other:unknown");
+        check("", "", "lahaina", "other:unknown");
+    }
+
+    #[test]
+    fn other_vendors_keep_their_text() {
+        check("MT6989", "MediaTek", "", "other:MT6989");
+        check("s5e9945", "Samsung", "", "other:s5e9945");
+        check("SC9863A", "Spreadtrum", "", "other:SC9863A");
+        check("SC9863A", "", "", "other:SC9863A");
+        check("Tensor  G3", "Google", "sun", "other:Tensor G3");
+        check("SM-S918B", "", "", "other:SM-S918B");
+        check("SM86501", "", "", "other:SM86501");
+        check("", "", "", "other:unknown");
+        check(
+            &"é".repeat(99),
+            "",
+            "",
+            &format!("other:{}", "é".repeat(29)),
+        );
+        check("a\u{0}b", "", "", "other:a b");
+    }
+
+    #[test]
+    fn table_is_found_by_name_and_by_qnn_id() {
+        for soc in &SOCS {
+            assert_eq!(soc_by_name(soc.soc), Some(soc));
+            assert_eq!(soc_by_qnn_id(soc.qnn_id), Some(soc));
+            let chipset = Chipset::normalise(soc.soc, "", "");
+            assert_eq!(chipset.soc(), Some(soc));
+        }
+        assert_eq!(soc_by_qnn_id(57).map(|s| s.soc), Some("SM8650"));
+    }
+}

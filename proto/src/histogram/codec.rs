@@ -1,0 +1,285 @@
+//! HdrHistogram's V2 encoding, straight to and from sparse buckets.
+//!
+//! ```text
+//! u32 cookie 0x1c849313 | u32 payload length | u32 normalising offset (0) | u32 digits
+//! u64 lowest | u64 highest | f64 conversion ratio (1.0) | payload        (all big-endian)
+//! ```
+//!
+//! The payload is zig-zag LEB128 numbers of at most 9 bytes (the ninth holds 8 bits): a count of
+//! the next bucket, or, negative, how many empty buckets follow. The crate's own decoder trusts
+//! the header's length and bounds and allocates what they say; this one allocates at most one
+//! entry per byte that really came.
+
+use super::{
+    HIGHEST_US, LOWEST_US, MAX_ENCODED_BYTES, N_BUCKETS, SIGNIFICANT_DIGITS, SparseHistogram,
+};
+use crate::error::ParseError;
+
+const COOKIE: u32 = 0x1c84_9313;
+const HEADER_BYTES: usize = 40;
+
+impl SparseHistogram {
+    /// Reads V2 bytes of the fleet's scheme.
+    ///
+    /// # Errors
+    /// Anything else: another cookie (deflated bytes too), another layout, a length that is not
+    /// the payload's, a torn number, a bucket or a total out of range. The field is relative.
+    pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
+        if bytes.len() > MAX_ENCODED_BYTES {
+            let expected = format!("at most {MAX_ENCODED_BYTES} bytes");
+            return Err(ParseError::malformed("", expected, bytes.len()));
+        }
+        let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
+            let expected = "a V2 header of 40 bytes";
+            return Err(ParseError::malformed("", expected, bytes.len()));
+        };
+        check_header(header, payload.len())?;
+        decode_payload(payload)
+    }
+
+    /// Writes V2 bytes: the same that the crate's serializer makes of the same counts.
+    pub fn encode_v2(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + 3 * self.indices().len() + 1);
+        out.extend(COOKIE.to_be_bytes());
+        out.extend([0; 4]);
+        out.extend(0_u32.to_be_bytes());
+        out.extend(u32::from(SIGNIFICANT_DIGITS).to_be_bytes());
+        out.extend(LOWEST_US.to_be_bytes());
+        out.extend(HIGHEST_US.to_be_bytes());
+        out.extend(1_f64.to_be_bytes());
+
+        let mut next = 0;
+        for (index, count) in self.buckets() {
+            match index - next {
+                0 => {}
+                1 => write_varint(&mut out, 0),
+                gap => write_varint(&mut out, zig_zag(-i64::from(gap))),
+            }
+            let count = i64::try_from(count).expect("total fits i64: checked when made");
+            write_varint(&mut out, zig_zag(count));
+            next = index + 1;
+        }
+        if self.indices().is_empty() {
+            write_varint(&mut out, 0);
+        }
+        let payload = u32::try_from(out.len() - HEADER_BYTES).expect("at most 9 bytes a bucket");
+        out[4..8].copy_from_slice(&payload.to_be_bytes());
+        out
+    }
+}
+
+fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
+    let u32_at = |at: usize| u32::from_be_bytes(array(&header[at..at + 4]));
+    let u64_at = |at: usize| u64::from_be_bytes(array(&header[at..at + 8]));
+    if u32_at(0) != COOKIE {
+        let got = format!("{:#010x}", u32_at(0));
+        let expected = "0x1c849313 (V2, not deflated)";
+        return Err(ParseError::malformed("cookie", expected, got));
+    }
+    let ratio = f64::from_bits(u64_at(32));
+    if ratio.to_bits() != 1_f64.to_bits() {
+        return Err(ParseError::malformed("conversion_ratio", "1", ratio));
+    }
+    let numbers = [
+        ("payload_length", u64::from(u32_at(4)), payload_len as u64),
+        ("normalising_offset", u64::from(u32_at(8)), 0),
+        (
+            "significant_digits",
+            u64::from(u32_at(12)),
+            u64::from(SIGNIFICANT_DIGITS),
+        ),
+        ("lowest_us", u64_at(16), LOWEST_US),
+        ("highest_us", u64_at(24), HIGHEST_US),
+    ];
+    for (field, got, expected) in numbers {
+        if got != expected {
+            return Err(ParseError::malformed(field, expected.to_string(), got));
+        }
+    }
+    Ok(())
+}
+
+fn decode_payload(mut payload: &[u8]) -> Result<SparseHistogram, ParseError> {
+    let mut indices = Vec::new();
+    let mut counts = Vec::new();
+    let mut next: u64 = 0;
+    while !payload.is_empty() {
+        let number = un_zig_zag(read_varint(&mut payload)?);
+        let step = if number < 0 { number.unsigned_abs() } else { 1 };
+        let end = next.saturating_add(step);
+        if end > u64::from(N_BUCKETS) {
+            let expected = format!("at most {N_BUCKETS} buckets");
+            return Err(ParseError::malformed("payload", expected, end));
+        }
+        if number > 0 {
+            indices.push(u16::try_from(next).expect("below N_BUCKETS"));
+            counts.push(number.unsigned_abs());
+        }
+        next = end;
+    }
+    SparseHistogram::from_parts(indices, counts)
+}
+
+fn read_varint(bytes: &mut &[u8]) -> Result<u64, ParseError> {
+    let mut value = 0;
+    for position in 0..9 {
+        let Some((&byte, rest)) = bytes.split_first() else {
+            let expected = "whole numbers";
+            return Err(ParseError::malformed("payload", expected, "a torn one"));
+        };
+        *bytes = rest;
+        if position == 8 {
+            // The ninth byte holds eight bits and is the last, whatever its high bit says.
+            value |= u64::from(byte) << 56;
+            break;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * position);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    Ok(value)
+}
+
+fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+    for _ in 0..8 {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+    out.push(u8::try_from(value).expect("64 - 8 x 7 bits are left"));
+}
+
+fn zig_zag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
+fn un_zig_zag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the caller cuts N bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording_histogram;
+    use super::*;
+    use hdrhistogram::{
+        Histogram,
+        serialization::{Deserializer, Serializer, V2Serializer},
+    };
+    use proptest::prelude::*;
+
+    fn crate_bytes(hdr: &Histogram<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(hdr, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn valid_bytes() -> Vec<u8> {
+        let mut hdr = recording_histogram();
+        for value in [0, 1, 2, 700, 701, 9_999, 60_000_000] {
+            hdr.record(value).unwrap();
+        }
+        crate_bytes(&hdr)
+    }
+
+    #[track_caller]
+    fn check_refused(bytes: &[u8], field: &str) {
+        let error = SparseHistogram::decode_v2(bytes).unwrap_err();
+        assert_eq!(error.field(), field, "{error}");
+    }
+
+    #[test]
+    fn another_layout_is_refused_by_name() {
+        let at = |offset: usize, new: &[u8]| {
+            let mut bytes = valid_bytes();
+            bytes[offset..offset + new.len()].copy_from_slice(new);
+            bytes
+        };
+        check_refused(&at(0, &0x1c84_9314_u32.to_be_bytes()), "cookie");
+        check_refused(&at(4, &u32::MAX.to_be_bytes()), "payload_length");
+        check_refused(&at(8, &[1]), "normalising_offset");
+        check_refused(&at(12, &5_u32.to_be_bytes()), "significant_digits");
+        check_refused(&at(16, &u64::MAX.to_be_bytes()), "lowest_us");
+        check_refused(&at(24, &u64::MAX.to_be_bytes()), "highest_us");
+        check_refused(&at(32, &f64::NAN.to_be_bytes()), "conversion_ratio");
+        check_refused(&valid_bytes()[..39], "");
+        check_refused(&[], "");
+        check_refused(&vec![0; MAX_ENCODED_BYTES + 1], "");
+    }
+
+    fn with_payload(payload: &[u8]) -> Vec<u8> {
+        let mut bytes = valid_bytes();
+        bytes.truncate(HEADER_BYTES);
+        let len = u32::try_from(payload.len()).unwrap();
+        bytes[4..8].copy_from_slice(&len.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn payload_that_lies_is_refused() {
+        check_refused(&with_payload(&[0x80]), "payload");
+        // i64::MIN empty buckets.
+        check_refused(&with_payload(&[0xff; 9]), "payload");
+        let mut beyond = Vec::new();
+        write_varint(&mut beyond, zig_zag(-i64::from(N_BUCKETS)));
+        assert!(SparseHistogram::decode_v2(&with_payload(&beyond)).is_ok());
+        beyond.push(2);
+        check_refused(&with_payload(&beyond), "payload");
+        // Two counts of i64::MAX.
+        let mut overflow = Vec::new();
+        write_varint(&mut overflow, zig_zag(i64::MAX));
+        write_varint(&mut overflow, zig_zag(i64::MAX));
+        check_refused(&with_payload(&overflow), "total");
+    }
+
+    #[test]
+    fn empty_histogram_round_trips() {
+        let hdr = recording_histogram();
+        let sparse = SparseHistogram::decode_v2(&crate_bytes(&hdr)).unwrap();
+        assert_eq!(sparse.total(), 0);
+        assert_eq!(sparse.encode_v2(), crate_bytes(&hdr));
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_the_crates_bytes(
+            samples in prop::collection::vec((0..=HIGHEST_US, 1_u64..1 << 40), 0..60),
+        ) {
+            let mut hdr = recording_histogram();
+            for (value, count) in samples {
+                hdr.record_n(value, count).unwrap();
+            }
+            let bytes = crate_bytes(&hdr);
+            let sparse = SparseHistogram::decode_v2(&bytes).unwrap();
+            prop_assert_eq!(sparse.total(), hdr.len());
+            prop_assert_eq!(&sparse, &SparseHistogram::from_hdr(&hdr));
+            prop_assert_eq!(sparse.encode_v2(), bytes);
+            let back: Histogram<u64> =
+                Deserializer::new().deserialize(&mut &sparse.encode_v2()[..]).unwrap();
+            prop_assert_eq!(back, hdr);
+        }
+
+        #[test]
+        fn any_payload_ends_within_bounds(payload in prop::collection::vec(any::<u8>(), 0..600)) {
+            if let Ok(sparse) = SparseHistogram::decode_v2(&with_payload(&payload)) {
+                prop_assert!(sparse.indices().len() <= payload.len());
+                let again = SparseHistogram::decode_v2(&sparse.encode_v2()).unwrap();
+                prop_assert_eq!(again, sparse);
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = SparseHistogram::decode_v2(&bytes);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A histogram as its occupied buckets: what rows in the store hold.
+
+use hdrhistogram::{Counter, Histogram};
+
+use super::{N_BUCKETS, bucket_high_us, bucket_low_us, bucket_of_us};
+use crate::error::ParseError;
+
+/// Occupied buckets of the fleet's scheme: indices rising, counts not zero, total within `i64`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SparseHistogram {
+    indices: Vec<u16>,
+    counts: Vec<u64>,
+    total: u64,
+}
+
+impl SparseHistogram {
+    /// Makes one of bucket indices and their counts, as rows in the store hold them.
+    ///
+    /// # Errors
+    /// Indices that do not rise or are out of range, counts of zero, lists of different length,
+    /// a total that does not fit `i64`.
+    pub fn from_parts(indices: Vec<u16>, counts: Vec<u64>) -> Result<Self, ParseError> {
+        if indices.len() != counts.len() {
+            let expected = format!("{} counts", indices.len());
+            return Err(ParseError::malformed("counts", expected, counts.len()));
+        }
+        if !indices.is_sorted_by(|a, b| a < b) {
+            let expected = "rising indices";
+            return Err(ParseError::malformed("indices", expected, "others"));
+        }
+        if let Some(last) = indices.last().filter(|i| **i >= N_BUCKETS) {
+            let expected = format!("below {N_BUCKETS}");
+            return Err(ParseError::malformed("indices", expected, last));
+        }
+        if counts.contains(&0) {
+            return Err(ParseError::malformed("counts", "1 or more", 0));
+        }
+        let total = counts
+            .iter()
+            .try_fold(0_u64, |sum, n| sum.checked_add(*n))
+            .filter(|total| i64::try_from(*total).is_ok())
+            .ok_or_else(|| ParseError::malformed("total", "at most 2^63 - 1", "more"))?;
+        Ok(Self {
+            indices,
+            counts,
+            total,
+        })
+    }
+
+    /// The occupied buckets of a dense histogram, which must have the fleet's settings
+    /// ([`super::recording_histogram`]); values beyond the highest go to its bucket.
+    pub fn from_hdr<T: Counter>(hdr: &Histogram<T>) -> Self {
+        let mut sparse = Self::default();
+        for step in hdr.iter_recorded() {
+            let value = hdr.lowest_equivalent(step.value_iterated_to());
+            sparse.record_n(value, step.count_at_value().as_u64());
+        }
+        sparse
+    }
+
+    /// Counts `n` runs of `value_us` microseconds. Saturates where counts end.
+    pub fn record_n(&mut self, value_us: u64, n: u64) {
+        self.add(bucket_of_us(value_us), n);
+    }
+
+    /// Adds another histogram. Saturates where counts end.
+    pub fn merge(&mut self, other: &Self) {
+        for (index, count) in other.buckets() {
+            self.add(index, count);
+        }
+    }
+
+    fn add(&mut self, index: u16, n: u64) {
+        let n = n.min(i64::MAX.cast_unsigned() - self.total);
+        if n == 0 {
+            return;
+        }
+        self.total += n;
+        match self.indices.binary_search(&index) {
+            Ok(at) => self.counts[at] += n,
+            Err(at) => {
+                self.indices.insert(at, index);
+                self.counts.insert(at, n);
+            }
+        }
+    }
+
+    /// Indices of the occupied buckets, rising.
+    pub fn indices(&self) -> &[u16] {
+        &self.indices
+    }
+
+    /// Runs in each of them.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Index and count of each occupied bucket, rising.
+    pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.indices
+            .iter()
+            .copied()
+            .zip(self.counts.iter().copied())
+    }
+
+    /// Runs in all buckets.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// Bucket that holds the quantile `q` in `[0, 1]`: the first where the runs so far reach
+    /// `q` of all, and at least one. `None` if empty or `q` is out of range.
+    pub fn quantile_bucket(&self, q: f64) -> Option<u16> {
+        self.locate(q).map(|(index, _)| index)
+    }
+
+    /// Latency at quantile `q` in `[0, 1]`, in microseconds, interpolated within the bucket as if
+    /// its runs were spread evenly. `None` if empty or `q` is out of range.
+    #[expect(clippy::cast_precision_loss, reason = "edges are below 2^53")]
+    pub fn quantile_us(&self, q: f64) -> Option<f64> {
+        let (index, within) = self.locate(q)?;
+        let low = bucket_low_us(index) as f64;
+        let high = bucket_high_us(index) as f64;
+        Some(low + (high - low) * within)
+    }
+
+    /// Bucket of a quantile, and where in the bucket it lies, 0 to 1.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank rounded in its 54th bit stays in or beside its bucket"
+    )]
+    fn locate(&self, q: f64) -> Option<(u16, f64)> {
+        if !(0.0..=1.0).contains(&q) || self.is_empty() {
+            return None;
+        }
+        let rank = ((q * self.total as f64).ceil() as u64).clamp(1, self.total);
+        let mut before = 0;
+        for (index, count) in self.buckets() {
+            if before + count >= rank {
+                let within = ((rank - before) as f64 - 0.5) / count as f64;
+                return Some((index, within));
+            }
+            before += count;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(samples: &[(u64, u64)]) -> SparseHistogram {
+        let mut sparse = SparseHistogram::default();
+        for (value, n) in samples {
+            sparse.record_n(*value, *n);
+        }
+        sparse
+    }
+
+    #[test]
+    fn counts_saturate_instead_of_wrapping() {
+        let mut sparse = of(&[(5, u64::MAX)]);
+        sparse.merge(&of(&[(9, 7)]));
+        assert_eq!(sparse.total(), i64::MAX.cast_unsigned());
+        assert_eq!(sparse.indices(), [5]);
+    }
+
+    #[test]
+    fn quantiles_need_samples_and_a_share() {
+        assert_eq!(of(&[]).quantile_us(0.5), None);
+        assert_eq!(of(&[(1, 1)]).quantile_us(f64::NAN), None);
+        assert_eq!(of(&[(1, 1)]).quantile_us(1.1), None);
+        assert_eq!(of(&[(100, 4)]).quantile_us(0.5), Some(100.375));
+    }
+
+    proptest! {
+        #[test]
+        fn merged_in_any_order_is_all_in_one(
+            a in prop::collection::vec((0..70_000_000_u64, 1..1_000_u64), 0..40),
+            b in prop::collection::vec((0..70_000_000_u64, 1..1_000_u64), 0..40),
+        ) {
+            let all = of(&[a.clone(), b.clone()].concat());
+            let (mut ab, mut ba) = (of(&a), of(&b));
+            ab.merge(&of(&b));
+            ba.merge(&of(&a));
+            prop_assert_eq!(&ab, &all);
+            prop_assert_eq!(&ba, &all);
+            let parts = (all.indices().to_vec(), all.counts().to_vec());
+            prop_assert_eq!(SparseHistogram::from_parts(parts.0, parts.1), Ok(all));
+        }
+
+        #[test]
+        fn quantile_is_in_the_crates_bucket(
+            values in prop::collection::vec(1..60_000_000_u64, 1..200),
+            q in 0.0..=1.0_f64,
+        ) {
+            let mut hdr = super::super::recording_histogram();
+            for value in &values {
+                hdr.record(*value).unwrap();
+            }
+            let sparse = SparseHistogram::from_hdr(&hdr);
+            let index = sparse.quantile_bucket(q).unwrap();
+            let value = hdr.value_at_quantile(q);
+            prop_assert!(bucket_low_us(index) <= value && value < bucket_high_us(index));
+            let us = sparse.quantile_us(q).unwrap();
+            prop_assert!(bucket_low_us(index) as f64 <= us && us <= bucket_high_us(index) as f64);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What things are known by. Text forms of an installation are shortened: logs hold no device
+//! identifiers.
+
+use std::{fmt, num::NonZeroU64};
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    bounds::{exact_bytes, required},
+    error::{Inside, ParseError},
+    v1,
+};
+
+/// One installation of an app: 128 bits of SHA-256 over a secret that only it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstallationId([u8; 16]);
+
+impl InstallationId {
+    /// The id that belongs to a secret. Who presents the secret owns the installation.
+    pub fn from_secret(secret: &[u8]) -> Self {
+        let hash = Sha256::digest(secret);
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash[..16]);
+        Self(id)
+    }
+
+    /// An id from its bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for storage and the wire.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The whole id in hexadecimal, for storage. Not for logs: `Display` is.
+    pub fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
+/// First two bytes only: enough to tell lines of a log apart, too little to name a device.
+impl fmt::Display for InstallationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}…", hex(&self.0[..2]))
+    }
+}
+
+impl fmt::Debug for InstallationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InstallationId({self})")
+    }
+}
+
+/// One start of a process that reports: 64 random bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Position of a report in its stream: starts at 1, grows by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sequence(NonZeroU64);
+
+impl Sequence {
+    /// The first report of a stream.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
+    /// `None` for zero.
+    pub fn new(value: u64) -> Option<Self> {
+        NonZeroU64::new(value).map(Self)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The sequence of the stream's next report; `None` where numbers end.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One ORT session: random, not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionUid(NonZeroU64);
+
+impl SessionUid {
+    /// `None` for zero.
+    pub fn new(value: u64) -> Option<Self> {
+        NonZeroU64::new(value).map(Self)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    pub(crate) fn parse(field: &str, value: u64) -> Result<Self, ParseError> {
+        Self::new(value).ok_or_else(|| ParseError::malformed(field, "a session's uid", 0))
+    }
+}
+
+impl fmt::Display for SessionUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// SHA-256 of a model file or a manifest; hexadecimal as text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelHash([u8; 32]);
+
+impl ModelHash {
+    /// The hash of a file's content.
+    pub fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+
+    /// A hash from its bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let text = text.as_bytes();
+        if text.len() != 64 {
+            return None;
+        }
+        let digit = |c: u8| {
+            char::from(c)
+                .to_digit(16)
+                .and_then(|d| u8::try_from(d).ok())
+        };
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ModelHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for ModelHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ModelHash({self})")
+    }
+}
+
+impl Serialize for ModelHash {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+/// What a report is known by, everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReportKey {
+    /// Who reports.
+    pub installation: InstallationId,
+    /// Which start of a process.
+    pub stream: StreamId,
+    /// Which report of it.
+    pub sequence: Sequence,
+}
+
+impl ReportKey {
+    /// Reads the key of an encoded report that may be malformed elsewhere.
+    ///
+    /// `None` if it cannot be read that far. Looks no further than field 1.
+    pub fn peek(report: &[u8]) -> Option<Self> {
+        use prost::{Message, encoding};
+        let mut rest = report;
+        while !rest.is_empty() {
+            let (tag, wire_type) = encoding::decode_key(&mut rest).ok()?;
+            if tag == 1 && wire_type == encoding::WireType::LengthDelimited {
+                let len = usize::try_from(encoding::decode_varint(&mut rest).ok()?).ok()?;
+                let key = v1::ReportKey::decode(rest.get(..len)?).ok()?;
+                return Self::try_from(key).ok();
+            }
+            let context = encoding::DecodeContext::default();
+            encoding::skip_field(wire_type, tag, &mut rest, context).ok()?;
+        }
+        None
+    }
+}
+
+impl fmt::Display for ReportKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.installation, self.stream, self.sequence)
+    }
+}
+
+impl TryFrom<v1::ReportKey> for ReportKey {
+    type Error = ParseError;
+
+    fn try_from(key: v1::ReportKey) -> Result<Self, ParseError> {
+        let installation = exact_bytes("installation_id", &key.installation_id)?;
+        let sequence = Sequence::new(key.sequence);
+        Ok(Self {
+            installation: InstallationId(installation),
+            stream: StreamId(key.stream_id),
+            sequence: sequence.ok_or_else(|| ParseError::malformed("sequence", "1 or more", 0))?,
+        })
+    }
+}
+
+impl From<&ReportKey> for v1::ReportKey {
+    fn from(key: &ReportKey) -> Self {
+        Self {
+            installation_id: bytes::Bytes::copy_from_slice(key.installation.as_bytes()),
+            stream_id: key.stream.0,
+            sequence: key.sequence.get(),
+        }
+    }
+}
+
+pub(crate) fn required_key(
+    field: &str,
+    key: Option<v1::ReportKey>,
+) -> Result<ReportKey, ParseError> {
+    ReportKey::try_from(required(field, key)?).inside(field)
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        for nibble in [byte >> 4, byte & 0xf] {
+            out.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    /// `printf 'secret' | sha256sum`
+    #[test]
+    fn installation_is_the_cut_hash_of_its_secret() {
+        let id = InstallationId::from_secret(b"secret");
+        assert_eq!(id.to_hex(), "2bb80d537b1da3e38bd30361aa855686");
+    }
+
+    #[test]
+    fn text_of_an_installation_names_no_device() {
+        let id = InstallationId::from_secret(b"secret");
+        assert_eq!(format!("{id} {id:?}"), "2bb8… InstallationId(2bb8…)");
+    }
+
+    #[test]
+    fn key_is_read_from_a_report_that_is_broken_behind_it() {
+        let key = ReportKey {
+            installation: InstallationId::from_secret(b"x"),
+            stream: StreamId(7),
+            sequence: Sequence::FIRST,
+        };
+        let report = v1::Report {
+            key: Some((&key).into()),
+            ..Default::default()
+        };
+        let mut bytes = report.encode_to_vec();
+        bytes.extend([0x62, 0xff, 0xff]);
+        assert!(v1::Report::decode(&bytes[..]).is_err());
+        assert_eq!(ReportKey::peek(&bytes), Some(key));
+        assert_eq!(ReportKey::peek(&bytes[..5]), None);
+        assert_eq!(ReportKey::peek(&[]), None);
+    }
+
+    #[test]
+    fn hash_reads_its_own_text() {
+        let hash = ModelHash::of(b"model");
+        assert_eq!(ModelHash::from_hex(&hash.to_string()), Some(hash));
+        assert_eq!(ModelHash::from_hex("12"), None);
+        assert_eq!(ModelHash::from_hex(&"g".repeat(64)), None);
+    }
+}

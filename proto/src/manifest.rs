@@ -1,0 +1,211 @@
+//! MACs per node of a model file, and how they fall on the nodes of a placement.
+//!
+//! The side-car file is JSON: `{"model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`.
+//! Names in a placement are the file's, give or take what the runtime did to them, so they are
+//! matched exactly, then without `_token_N`, then without the trailing `/XxxFusion` too.
+
+use std::collections::{BTreeMap, HashMap};
+
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bounds::{at_most, list, positive, text},
+    error::ParseError,
+    fingerprint::{normalised_node_name, without_token},
+    ids::ModelHash,
+    v1,
+};
+
+/// Counting rules of this version: Conv, ConvTranspose, Gemm and MatMul.
+pub const MANIFEST_ALGORITHM: u32 = 1;
+/// Most nodes with MACs.
+pub const MAX_MANIFEST_NODES: usize = 100_000;
+/// Longest node name in a manifest, in bytes.
+pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
+
+/// MACs per node of one model file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelManifest {
+    /// Version of the counting rules.
+    pub algorithm: u32,
+    /// Sum over all nodes, named or not.
+    pub total_macs: u64,
+    /// Nodes with MACs.
+    pub nodes: Vec<NodeMacs>,
+}
+
+/// MACs of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMacs {
+    /// Exactly as in the file; empty: unnamed.
+    pub name: String,
+    /// Op type; empty: not known.
+    pub op_type: String,
+    /// Multiply-accumulates.
+    pub macs: u64,
+}
+
+/// The side-car file beside a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideCar {
+    /// SHA-256 of the model file, hexadecimal.
+    pub model_sha256: String,
+    /// Sum over all nodes, named or not.
+    pub total_macs: u64,
+    /// MACs by node name; nodes that are not listed have none.
+    pub nodes: BTreeMap<String, u64>,
+}
+
+/// How a model's MACs fall on a placement's nodes. Shares are of `total_macs`, 0 to 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attribution {
+    /// How much could be attributed to any node. Shares compare only from 0.95 on.
+    pub attributed: f64,
+    /// Share of each EP that holds a node.
+    pub by_ep: BTreeMap<String, f64>,
+    /// Share of each node, in the order given.
+    pub by_node: Vec<f64>,
+}
+
+impl ModelManifest {
+    /// What the manifest is known by: SHA-256 of its encoded bytes.
+    pub fn sha256(&self) -> ModelHash {
+        ModelHash::of(&v1::ModelManifest::from(self).encode_to_vec())
+    }
+
+    /// Attributes MACs to nodes of a placement, given as (name, EP) in any order.
+    ///
+    /// Each entry of the manifest is given to at most one node, to the one whose name is nearest:
+    /// shares never add up to more than 1. Without any MACs everything is 0.
+    #[expect(clippy::cast_precision_loss, reason = "shares of a sum")]
+    pub fn attribute<'a>(
+        &self,
+        placement: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Attribution {
+        let nodes: Vec<_> = placement.into_iter().collect();
+        let mut open: HashMap<&str, u64> = HashMap::new();
+        for node in self.nodes.iter().filter(|n| !n.name.is_empty()) {
+            let macs = open.entry(&node.name).or_default();
+            *macs = macs.saturating_add(node.macs);
+        }
+        let mut found = vec![0_u64; nodes.len()];
+        let rules: [fn(&str) -> &str; 3] = [as_it_is, without_token, normalised_node_name];
+        for rule in rules {
+            for ((name, _), macs) in nodes.iter().zip(&mut found) {
+                if let Some(open) = open.remove(rule(name)) {
+                    *macs = macs.saturating_add(open);
+                }
+            }
+        }
+        let total = self.total_macs.max(1) as f64;
+        let by_node: Vec<f64> = found.iter().map(|macs| *macs as f64 / total).collect();
+        let mut by_ep = BTreeMap::new();
+        for ((_, ep), share) in nodes.iter().zip(&by_node) {
+            *by_ep.entry((*ep).to_owned()).or_insert(0.0) += share;
+        }
+        let attributed = found
+            .iter()
+            .fold(0_u64, |sum, macs| sum.saturating_add(*macs));
+        Attribution {
+            attributed: (attributed as f64 / total).min(1.0),
+            by_ep,
+            by_node,
+        }
+    }
+
+    fn check_total(&self) -> Result<(), ParseError> {
+        let macs = self.nodes.iter().map(|n| n.macs);
+        let sum = macs.fold(0_u64, u64::saturating_add);
+        if sum > self.total_macs {
+            let expected = format!("at least {sum}, the sum over nodes");
+            return Err(ParseError::malformed(
+                "total_macs",
+                expected,
+                self.total_macs,
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn as_it_is(name: &str) -> &str {
+    name
+}
+
+impl SideCar {
+    /// Reads the hash of the model file.
+    ///
+    /// # Errors
+    /// If it is not 64 hexadecimal digits.
+    pub fn model_hash(&self) -> Result<ModelHash, ParseError> {
+        ModelHash::from_hex(&self.model_sha256).ok_or_else(|| {
+            let expected = "64 hexadecimal digits";
+            ParseError::malformed("model_sha256", expected, &self.model_sha256)
+        })
+    }
+}
+
+impl TryFrom<SideCar> for ModelManifest {
+    type Error = ParseError;
+
+    fn try_from(side_car: SideCar) -> Result<Self, ParseError> {
+        side_car.model_hash()?;
+        at_most("nodes", side_car.nodes.len(), MAX_MANIFEST_NODES)?;
+        let mut nodes = Vec::with_capacity(side_car.nodes.len());
+        for (name, macs) in side_car.nodes {
+            nodes.push(NodeMacs {
+                name: text("nodes", name, MAX_MANIFEST_NAME_BYTES)?,
+                op_type: String::new(),
+                macs,
+            });
+        }
+        let manifest = Self {
+            algorithm: MANIFEST_ALGORITHM,
+            total_macs: side_car.total_macs,
+            nodes,
+        };
+        manifest.check_total()?;
+        Ok(manifest)
+    }
+}
+
+impl TryFrom<v1::ModelManifest> for ModelManifest {
+    type Error = ParseError;
+
+    fn try_from(m: v1::ModelManifest) -> Result<Self, ParseError> {
+        let algorithm = positive("algorithm", m.algorithm)?;
+        if algorithm > MANIFEST_ALGORITHM {
+            return Err(ParseError::unsupported("algorithm", "1", algorithm));
+        }
+        let node = |n: v1::NodeMacs| {
+            Ok(NodeMacs {
+                name: text("name", n.name, MAX_MANIFEST_NAME_BYTES)?,
+                op_type: text("op_type", n.op_type, 64)?,
+                macs: n.macs,
+            })
+        };
+        let manifest = Self {
+            algorithm,
+            total_macs: m.total_macs,
+            nodes: list("nodes", m.nodes, MAX_MANIFEST_NODES, node)?,
+        };
+        manifest.check_total()?;
+        Ok(manifest)
+    }
+}
+
+impl From<&ModelManifest> for v1::ModelManifest {
+    fn from(m: &ModelManifest) -> Self {
+        let node = |n: &NodeMacs| v1::NodeMacs {
+            name: n.name.clone(),
+            op_type: n.op_type.clone(),
+            macs: n.macs,
+        };
+        Self {
+            algorithm: m.algorithm,
+            total_macs: m.total_macs,
+            nodes: m.nodes.iter().map(node).collect(),
+        }
+    }
+}

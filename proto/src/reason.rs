@@ -1,0 +1,218 @@
+//! Why the NPU did not get a node, a graph or a session: closed codes, each with its meaning and
+//! what to do about it.
+
+use crate::wire_enum::wire_enum;
+
+wire_enum! {
+    /// Why the NPU did not get a node, a graph or a session.
+    pub enum ReasonCode: ReasonCode {
+        /// Not known.
+        Unknown = Unknown "unknown",
+        /// The session did not ask for it.
+        EpNotRequested = EpNotRequested "ep_not_requested",
+        /// It is not in this ORT and was not registered.
+        EpNotAvailable = EpNotAvailable "ep_not_available",
+        /// It is registered and offers no device.
+        NoEpDevice = NoEpDevice "no_ep_device",
+        /// An operator's directive took it off.
+        NpuOffByDirective = NpuOffByDirective "npu_off_by_directive",
+        /// Its back end's library is not there.
+        BackendLibraryMissing = BackendLibraryMissing "backend_library_missing",
+        /// Its back end did not start.
+        BackendSetupFailed = BackendSetupFailed "backend_setup_failed",
+        /// It does not know the soc_model.
+        SocModelUnknown = SocModelUnknown "soc_model_unknown",
+        /// It was built for an older ORT.
+        EpTooOldForOrt = EpTooOldForOrt "ep_too_old_for_ort",
+        /// The DSP went down.
+        DspRestarted = DspRestarted "dsp_restarted",
+        /// A dimension is not fixed.
+        DynamicShape = DynamicShape "dynamic_shape",
+        /// The op is not supported at all.
+        OpNotSupported = OpNotSupported "op_not_supported",
+        /// The op is, this use of it is not.
+        OpConfigRejected = OpConfigRejected "op_config_rejected",
+        /// The HTP has no FP16.
+        Fp16NotSupported = Fp16NotSupported "fp16_not_supported",
+        /// The layout transform asked for a node that was then not taken.
+        LayoutNotSelected = LayoutNotSelected "layout_not_selected",
+        /// The graph could not be prepared.
+        PrepareFailed = PrepareFailed "prepare_failed",
+        /// An edge node of a quantised graph: on the CPU on purpose.
+        EdgeQuantization = EdgeQuantization "edge_quantization",
+        /// A precompiled graph without its EP.
+        EpcontextWithoutEp = EpcontextWithoutEp "epcontext_without_ep",
+        /// A precompiled graph for another runtime or chipset.
+        EpcontextIncompatible = EpcontextIncompatible "epcontext_incompatible",
+        /// The manifest does not declare the DSP library.
+        NativeLibraryNotDeclared = NativeLibraryNotDeclared "native_library_not_declared",
+        /// ADSP_LIBRARY_PATH is not set.
+        AdspLibraryPathUnset = AdspLibraryPathUnset "adsp_library_path_unset",
+        /// ADSP_LIBRARY_PATH has the wrong separator.
+        AdspLibraryPathSeparator = AdspLibraryPathSeparator "adsp_library_path_separator",
+        /// Native libraries stay inside the APK.
+        NativeLibrariesNotExtracted = NativeLibrariesNotExtracted
+            "native_libraries_not_extracted",
+        /// The runtime is older than the model's export.
+        RuntimeOlderThanModel = RuntimeOlderThanModel "runtime_older_than_model",
+        /// This ORT gives no placement.
+        AssignmentApiUnavailable = AssignmentApiUnavailable "assignment_api_unavailable",
+        /// This session did not record its placement.
+        AssignmentNotRecorded = AssignmentNotRecorded "assignment_not_recorded",
+    }
+}
+
+impl ReasonCode {
+    /// One sentence: what it means.
+    pub fn meaning(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// One sentence: what to do about it.
+    pub fn fix(self) -> &'static str {
+        self.texts().1
+    }
+
+    /// Whether the back end or the request failed as a whole: a failure to start, not a node
+    /// that was refused.
+    pub fn is_setup_failure(self) -> bool {
+        matches!(
+            self,
+            Self::EpNotAvailable
+                | Self::NoEpDevice
+                | Self::BackendLibraryMissing
+                | Self::BackendSetupFailed
+                | Self::SocModelUnknown
+                | Self::EpTooOldForOrt
+                | Self::DspRestarted
+                | Self::NativeLibraryNotDeclared
+                | Self::AdspLibraryPathUnset
+                | Self::AdspLibraryPathSeparator
+                | Self::NativeLibrariesNotExtracted
+        )
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Unknown => (
+                "The reason is not known.",
+                "Create the session with verbose logging once and look for \"Validation FAILED\".",
+            ),
+            Self::EpNotRequested => (
+                "The session did not ask for the QNN EP.",
+                "Add QNNExecutionProvider to the session's options.",
+            ),
+            Self::EpNotAvailable => (
+                "The QNN EP is neither built into this ONNX Runtime nor registered as a plugin.",
+                "Ship onnxruntime-qnn and register its library before the session is created.",
+            ),
+            Self::NoEpDevice => (
+                "The QNN EP is registered but offers no device here.",
+                "Check that the device has a Hexagon NPU and that libQnnHtp.so can be loaded.",
+            ),
+            Self::NpuOffByDirective => (
+                "An operator's directive told this device not to use the NPU.",
+                "Revoke the directive, or wait until it expires.",
+            ),
+            Self::BackendLibraryMissing => (
+                "The back end's library was not found.",
+                "Put libQnnHtp.so and the skel library for this Hexagon version into the package.",
+            ),
+            Self::BackendSetupFailed => (
+                "The back end did not start, so the whole graph runs on the CPU.",
+                "Check backend_path, and that the app may reach the DSP.",
+            ),
+            Self::SocModelUnknown => (
+                "The back end does not know the given soc_model.",
+                "Leave soc_model out, or ship a QNN version that knows the chipset.",
+            ),
+            Self::EpTooOldForOrt => (
+                "The plugin was built for an older ONNX Runtime.",
+                "Update onnxruntime-qnn to the release that matches this ONNX Runtime.",
+            ),
+            Self::DspRestarted => (
+                "The DSP subsystem restarted while the session was alive.",
+                "Create the session again; if it happens often, look for crashes in the DSP's log.",
+            ),
+            Self::DynamicShape => (
+                "An input has a dimension that is not fixed, which the HTP cannot compile.",
+                "Export the model with fixed shapes, or set the free dimensions when creating the session.",
+            ),
+            Self::OpNotSupported => (
+                "The HTP does not support this op.",
+                "Replace the op by supported ones, or move it out of the model.",
+            ),
+            Self::OpConfigRejected => (
+                "The HTP supports this op, but not with these types, shapes or attributes.",
+                "Read the validator's sentence, and change type, shape or attribute.",
+            ),
+            Self::Fp16NotSupported => (
+                "This chipset's HTP has no FP16, so float nodes cannot run on it.",
+                "Quantise these nodes too, or ship a fully quantised variant for this chipset.",
+            ),
+            Self::LayoutNotSelected => (
+                "A node was moved to the NPU's layout and then not taken.",
+                "Quantise the model, or keep it from this chipset: its HTP refuses the float node.",
+            ),
+            Self::PrepareFailed => (
+                "The HTP accepted the nodes one by one but could not prepare the graph.",
+                "Split the graph, or quantise the ops that need the most memory.",
+            ),
+            Self::EdgeQuantization => (
+                "Quantising the input and dequantising the output is left to the CPU on purpose.",
+                "Nothing is wrong.",
+            ),
+            Self::EpcontextWithoutEp => (
+                "The model is precompiled for an EP that this session does not have.",
+                "Request that EP, or ship the model that it was compiled from.",
+            ),
+            Self::EpcontextIncompatible => (
+                "The precompiled graph is for another runtime or chipset.",
+                "Compile it again for this chipset and QNN version.",
+            ),
+            Self::NativeLibraryNotDeclared => (
+                "The app's manifest does not declare libcdsprpc.so, so Android hides it.",
+                "Add <uses-native-library android:name=\"libcdsprpc.so\" android:required=\"false\"/>.",
+            ),
+            Self::AdspLibraryPathUnset => (
+                "ADSP_LIBRARY_PATH is not set, so the DSP does not find its skel library.",
+                "Set it to the app's native library folder before the session is created.",
+            ),
+            Self::AdspLibraryPathSeparator => (
+                "ADSP_LIBRARY_PATH separates folders by ':', and the DSP expects ';'.",
+                "Separate them by ';'.",
+            ),
+            Self::NativeLibrariesNotExtracted => (
+                "Native libraries stay inside the APK, so the skel library is not on disk.",
+                "Set useLegacyPackaging = true for jniLibs.",
+            ),
+            Self::RuntimeOlderThanModel => (
+                "The QNN runtime is older than the one that the model was exported with.",
+                "Ship at least the QNN version of the export.",
+            ),
+            Self::AssignmentApiUnavailable => (
+                "This ONNX Runtime is older than 1.24 and does not tell where nodes run.",
+                "Update ONNX Runtime to 1.24 or later.",
+            ),
+            Self::AssignmentNotRecorded => (
+                "The session was created without session.record_ep_graph_assignment_info=1.",
+                "Set that option, or let the SDK create the session.",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_says_what_and_how_to_fix_in_one_sentence_each() {
+        for code in ReasonCode::ALL {
+            for text in [code.meaning(), code.fix()] {
+                assert!(text.len() > 15 && text.len() < 120, "{code}: {text}");
+                assert!(text.ends_with('.'), "{code}: {text}");
+            }
+        }
+    }
+}

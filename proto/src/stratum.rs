@@ -1,0 +1,131 @@
+//! What held while a run was measured. Runs of different strata are never added up on the device.
+
+use serde::Serialize;
+
+use crate::{bounds::text, error::ParseError, v1, wire_enum::wire_enum};
+
+wire_enum! {
+    /// Where in the session's life a run lies.
+    pub enum Phase: Phase {
+        /// The session's first runs.
+        Cold = Cold "cold",
+        /// Those after.
+        Warm = Warm "warm",
+    }
+}
+
+wire_enum! {
+    /// Android's thermal status.
+    pub enum Thermal: Thermal {
+        /// Not known, which is not "none".
+        Unknown = Unknown "unknown",
+        /// No throttling.
+        None = None "none",
+        /// Not noticed by users.
+        Light = Light "light",
+        /// Noticed a little.
+        Moderate = Moderate "moderate",
+        /// Noticed a lot.
+        Severe = Severe "severe",
+        /// Everything is reduced.
+        Critical = Critical "critical",
+        /// Components are shut down.
+        Emergency = Emergency "emergency",
+        /// The device is about to go off.
+        Shutdown = Shutdown "shutdown",
+    }
+}
+
+wire_enum! {
+    /// Whether the platform saves power.
+    pub enum PowerSave: PowerSave {
+        /// Not known.
+        Unknown = Unknown "unknown",
+        /// No.
+        Off = Off "off",
+        /// Yes.
+        On = On "on",
+    }
+}
+
+wire_enum! {
+    /// Age of the session when the run began.
+    pub enum SessionAge: SessionAge {
+        /// Not known.
+        Unknown = Unknown "unknown",
+        /// Under one minute.
+        Under1Min = Under1Min "under_1_min",
+        /// One to ten minutes.
+        From1To10Min = SessionAge1To10Min "1_to_10_min",
+        /// Over ten minutes.
+        Over10Min = Over10Min "over_10_min",
+    }
+}
+
+/// `shape_key` of a model that admits one shape only.
+pub const STATIC_SHAPE: &str = "static";
+/// `shape_key` of all shapes beyond the cap on keys.
+pub const OTHER_SHAPE: &str = "other";
+/// Longest `shape_key`, in bytes.
+pub const MAX_SHAPE_KEY_BYTES: usize = 128;
+/// Longest `performance_mode`, in bytes.
+pub const MAX_PERFORMANCE_MODE_BYTES: usize = 32;
+
+/// What held while a run was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Stratum {
+    /// Cold or warm.
+    pub phase: Phase,
+    /// Thermal status.
+    pub thermal: Thermal,
+    /// Power save.
+    pub power_save: PowerSave,
+    /// As the host says it; empty: unknown.
+    pub performance_mode: String,
+    /// Input shapes, [`STATIC_SHAPE`], [`OTHER_SHAPE`]; empty: unknown.
+    pub shape_key: String,
+    /// Age of the session.
+    pub session_age: SessionAge,
+}
+
+impl Stratum {
+    /// Warm runs, thermal none or light, no power save: the only ones that vote. "Unknown" is
+    /// not clean evidence of anything, but devices that cannot report are judged too, so unknown
+    /// thermal state and power save count as clean.
+    pub fn is_clean(&self) -> bool {
+        let cool = matches!(
+            self.thermal,
+            Thermal::Unknown | Thermal::None | Thermal::Light
+        );
+        self.phase == Phase::Warm && cool && self.power_save != PowerSave::On
+    }
+}
+
+impl TryFrom<v1::Stratum> for Stratum {
+    type Error = ParseError;
+
+    fn try_from(s: v1::Stratum) -> Result<Self, ParseError> {
+        let mode = s.performance_mode;
+        Ok(Self {
+            phase: Phase::parse("phase", s.phase)?,
+            thermal: Thermal::parse("thermal", s.thermal)?,
+            power_save: PowerSave::parse("power_save", s.power_save)?,
+            performance_mode: text("performance_mode", mode, MAX_PERFORMANCE_MODE_BYTES)?,
+            shape_key: text("shape_key", s.shape_key, MAX_SHAPE_KEY_BYTES)?,
+            session_age: SessionAge::parse("session_age", s.session_age)?,
+        })
+    }
+}
+
+impl From<&Stratum> for v1::Stratum {
+    fn from(s: &Stratum) -> Self {
+        Self {
+            phase: s.phase.to_wire(),
+            thermal: s.thermal.to_wire(),
+            power_save: s.power_save.to_wire(),
+            performance_mode: s.performance_mode.clone(),
+            shape_key: s.shape_key.clone(),
+            session_age: s.session_age.to_wire(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `epwatch engines`: the runtimes that epwatch runs but does not ship.
+
+use std::process::ExitCode;
+
+use epwatch_engines::{Engine, State};
+
+use crate::output;
+
+/// Shows or fetches the runtimes: libchdb, onnxruntime, onnxruntime-qnn.
+///
+/// They come from npm and PyPI, pinned by version and hash, into a cache (EPWATCH_CACHE, else
+/// XDG_CACHE_HOME/epwatch, else ~/.cache/epwatch). Other commands fetch what they need by themselves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print one JSON document.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show what is in the cache (the default).
+    List,
+    /// Fetch what is missing: all that the product uses, or the named ones.
+    Fetch {
+        /// libchdb, onnxruntime, onnxruntime-qnn or alertmanager.
+        engines: Vec<Engine>,
+    },
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Action::Fetch { engines }) = args.action {
+        let wanted = if engines.is_empty() {
+            Engine::PRODUCT.to_vec()
+        } else {
+            engines
+        };
+        for engine in wanted {
+            match epwatch_engines::ensure(engine, &mut epwatch_engines::console()) {
+                // What does not exist here is shown as such in the list below.
+                Err(error) if error.is_unavailable() => {}
+                other => {
+                    other?;
+                }
+            }
+        }
+    }
+    show(args.json)
+}
+
+fn show(json: bool) -> anyhow::Result<ExitCode> {
+    let statuses = epwatch_engines::list();
+    if json {
+        output::json(&statuses)?;
+    } else {
+        for status in &statuses {
+            output::line(status)?;
+        }
+    }
+    let is_missing = statuses
+        .iter()
+        .filter(|s| Engine::PRODUCT.contains(&s.engine))
+        .any(|s| matches!(s.state, State::Missing | State::Damaged(_)));
+    Ok(ExitCode::from(u8::from(is_missing)))
+}

@@ -1,0 +1,35 @@
+//! How every subcommand speaks: answers on stdout, all else on stderr, colour only on a terminal.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use serde::Serialize;
+
+/// Could not find out: the exit code of an error that is not the user's.
+const COULD_NOT_FIND_OUT: u8 = 3;
+
+/// Prints an error and its causes once, at the top, and returns the exit code for it.
+pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    let mut text = format!("epwatch: {error}");
+    for cause in error.chain().skip(1) {
+        text.push_str(&format!("\n  because: {cause}"));
+    }
+    // Nothing is left to do when stderr is gone.
+    let _ = writeln!(io::stderr(), "{text}");
+    ExitCode::from(COULD_NOT_FIND_OUT)
+}
+
+/// Writes one line of an answer.
+pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
+
+/// Writes the one JSON document of `--json`.
+pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, document)?;
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Dependencies point one way: the table below is the architecture, and cargo tells what is true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// Which crates of the workspace each crate may build on. Collector and detector meet in
+/// ClickHouse only; the fleet knows the device's side only.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("epwatch-proto", &[]),
+    ("epwatch-engines", &[]),
+    ("epwatch-stats", &[]),
+    ("epwatch-sdk", &["epwatch-proto"]),
+    ("epwatch-store", &["epwatch-proto"]),
+    ("epwatch-collector", &["epwatch-proto", "epwatch-store"]),
+    (
+        "epwatch-detector",
+        &["epwatch-proto", "epwatch-stats", "epwatch-store"],
+    ),
+    ("epwatch-fleet", &["epwatch-proto", "epwatch-sdk"]),
+    (
+        "epwatch",
+        &[
+            "epwatch-collector",
+            "epwatch-detector",
+            "epwatch-engines",
+            "epwatch-fleet",
+            "epwatch-proto",
+            "epwatch-sdk",
+            "epwatch-stats",
+            "epwatch-store",
+        ],
+    ),
+];
+
+/// Tests may fetch the runtimes besides.
+const TESTS_MAY_USE: &[&str] = &["epwatch-engines"];
+
+fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .no_deps()
+        .other_options(vec!["--locked".into()])
+        .exec()
+        .expect("cargo metadata reads this workspace");
+    let names: BTreeSet<_> = metadata
+        .packages
+        .iter()
+        .map(|p| p.name.to_string())
+        .collect();
+    metadata
+        .packages
+        .iter()
+        .map(|package| {
+            let inside = package
+                .dependencies
+                .iter()
+                .filter(|d| names.contains(&d.name))
+                .map(|d| (d.name.clone(), d.kind))
+                .collect();
+            (package.name.to_string(), inside)
+        })
+        .collect()
+}
+
+#[test]
+fn every_crate_is_in_the_table() {
+    let in_table: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let in_workspace: BTreeSet<_> = workspace().into_keys().collect();
+    assert_eq!(in_table, in_workspace);
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let workspace = workspace();
+    for (name, allowed) in MAY_USE {
+        for (dependency, kind) in &workspace[*name] {
+            let in_tests_only = *kind == DependencyKind::Development;
+            assert!(
+                allowed.contains(&dependency.as_str())
+                    || in_tests_only && TESTS_MAY_USE.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency} ({kind})"
+            );
+        }
+    }
+}
