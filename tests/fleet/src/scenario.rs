@@ -175,7 +175,10 @@ impl Scenario {
     /// mix, and shares hold to within a device or two.
     pub(crate) fn chipset_of(&self, device: usize) -> Chipset {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
-        #[expect(clippy::cast_precision_loss, reason = "fleets have far fewer than 2^52 devices")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "fleets have far fewer than 2^52 devices"
+        )]
         let position = (0.5 + GOLDEN * device as f64).fract();
         let total: f64 = self.chipsets.iter().map(|entry| entry.share).sum();
         let mut reached = 0.0;
@@ -217,7 +220,10 @@ impl Scenario {
                     chipset: c,
                     version: v,
                     share,
-                } => (*c == chipset && v == version && fault_draw < *share, Placed::OnCpu),
+                } => (
+                    *c == chipset && v == version && fault_draw < *share,
+                    Placed::OnCpu,
+                ),
                 Fault::PlacedAs {
                     chipset: c,
                     version: v,
@@ -250,7 +256,8 @@ impl Scenario {
             (
                 "chipsets",
                 "at least one, with positive shares",
-                !self.chipsets.is_empty() && self.chipsets.iter().all(|entry| positive(entry.share)),
+                !self.chipsets.is_empty()
+                    && self.chipsets.iter().all(|entry| positive(entry.share)),
             ),
             (
                 "shapes",
@@ -324,8 +331,13 @@ mod tests {
     fn chipsets_come_in_their_shares() {
         let scenario = scenario();
         for entry in &scenario.chipsets {
-            let n = (0..1_000).filter(|i| scenario.chipset_of(*i) == entry.chipset).count();
-            assert!((n as f64 - 1_000.0 * entry.share).abs() < 10.0, "{entry:?}: {n}");
+            let n = (0..1_000)
+                .filter(|i| scenario.chipset_of(*i) == entry.chipset)
+                .count();
+            assert!(
+                (n as f64 - 1_000.0 * entry.share).abs() < 10.0,
+                "{entry:?}: {n}"
+            );
         }
     }
 
@@ -335,7 +347,11 @@ mod tests {
         let updates: Vec<_> = (0..1_000).flat_map(|i| scenario.updates_of(i)).collect();
         assert!((760..840).contains(&updates.len()), "{}", updates.len());
         let within = Duration::from_secs(10)..Duration::from_secs(15);
-        assert!(updates.iter().all(|(at, version)| within.contains(at) && version == "2"));
+        assert!(
+            updates
+                .iter()
+                .all(|(at, version)| within.contains(at) && version == "2")
+        );
     }
 
     #[test]
