@@ -98,3 +98,21 @@ pub(super) async fn incidents(store: &Client) -> anyhow::Result<Vec<Incident>> {
 pub(super) async fn ledger(store: &Client) -> anyhow::Result<Ledger> {
     Ok(store.query(LEDGER).fetch_one().await?)
 }
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.first_page_seconds {
+            Some(seconds) => writeln!(f, "first page after {seconds:.0} s")?,
+            None => writeln!(f, "nobody was paged")?,
+        }
+        for incident in &self.incidents {
+            writeln!(f, "{} {} ({}): {}", incident.severity, incident.verdict, incident.state, incident.summary)?;
+        }
+        let Ledger { recorded, stored, dropped, refused, duplicate, missing } = &self.ledger;
+        write!(
+            f,
+            "{recorded} reports recorded = {stored} stored + {dropped} dropped + {refused} refused + \
+             {missing} missing; {duplicate} came twice and count once"
+        )
+    }
+}
