@@ -99,6 +99,18 @@ impl EmbeddedStore {
         self.state.clone()
     }
 
+    /// Waits until the engine gave up or was stopped, and says why.
+    pub async fn gone(&self) -> EmbeddedError {
+        let mut state = self.state.clone();
+        let gone = state
+            .wait_for(|state| matches!(state, EngineState::Failed { .. } | EngineState::Stopped))
+            .await;
+        match gone.as_deref() {
+            Ok(EngineState::Failed { reason }) => EmbeddedError::Failed(reason.clone()),
+            _ => EmbeddedError::Stopped,
+        }
+    }
+
     /// Returns the socket's path, for `--clickhouse unix:/path` of another process.
     pub fn socket(&self) -> &Path {
         &self.socket

@@ -1,0 +1,260 @@
+//! Where each model version runs on each chipset: recorded from the real runtimes, or handed in
+//! by real sessions while a demo runs.
+//!
+//! The recorded ones are `tests/fixtures/placements` (onnxruntime 1.31.1 with onnxruntime-qnn
+//! 2.7.0), weighed with the MACs side-cars beside their models. They go through the same code as
+//! what the SDK reads from a live session.
+
+use std::collections::HashMap;
+
+use epwatch_proto::placement::{CPU_EP, QNN_EP, is_npu_ep};
+use epwatch_proto::{ModelHash, ModelManifest, Placement, SideCar};
+use serde::Deserialize;
+
+use crate::assignment::{Node, placement};
+use crate::chipsets::Chipset;
+use crate::fallback::CpuWork;
+use crate::scenario::{Placed, ScenarioError};
+
+/// Recorded placements and the side-car of one model file.
+struct Fixture {
+    manifest: &'static str,
+    placements: [(Chipset, &'static str); 5],
+}
+
+macro_rules! recorded {
+    ($model:literal, $version:literal) => {
+        Fixture {
+            manifest: include_str!(concat!("../../fixtures/models/", $model, ".macs.json")),
+            placements: [
+                (Chipset::Sm8550, recorded!(@ $version, "SM8550")),
+                (Chipset::Sm8635, recorded!(@ $version, "SM8635")),
+                (Chipset::Sm8650, recorded!(@ $version, "SM8650")),
+                (Chipset::Sm8750, recorded!(@ $version, "SM8750")),
+                (Chipset::Sm7550, recorded!(@ $version, "SM7550")),
+            ],
+        }
+    };
+    (@ $version:literal, $chipset:literal) => {
+        include_str!(concat!("../../fixtures/placements/", $version, ".", $chipset, ".json"))
+    };
+}
+
+/// A first version that is quantised throughout and wholly on every NPU.
+const INT8: Fixture = recorded!("mixed_v1.int8", "mixed_v1");
+/// A version with a float head, which chipsets without FP16 leave to the CPU.
+const FLOAT_HEAD: Fixture = recorded!("mixed_v2.head32", "mixed_v2");
+
+/// One of the recorded models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedModel {
+    /// `mixed_v1.int8`: on the NPU of every chipset.
+    Int8,
+    /// `mixed_v2.head32`: SM8635 and SM7550 leave its head to the CPU, 26 % of the MACs.
+    FloatHead,
+}
+
+/// What a session of one version on one chipset gets.
+#[derive(Debug, Clone)]
+pub struct Placements {
+    by_version: HashMap<String, Version>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Version {
+    model_sha256: Option<ModelHash>,
+    on: HashMap<Chipset, Placement>,
+    on_cpu: Option<Placement>,
+}
+
+impl Placements {
+    /// None yet.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            by_version: HashMap::new(),
+        }
+    }
+
+    /// The recorded placements of `models`, each under the version that the fleet calls it.
+    #[must_use]
+    pub fn recorded(models: &[(&str, RecordedModel)]) -> Self {
+        let mut placements = Self::empty();
+        for (version, model) in models {
+            let fixture = match model {
+                RecordedModel::Int8 => &INT8,
+                RecordedModel::FloatHead => &FLOAT_HEAD,
+            };
+            placements
+                .by_version
+                .insert((*version).to_owned(), fixture.load());
+        }
+        placements
+    }
+
+    /// Puts a placement that a real session got in the place of the recorded one.
+    pub fn insert(&mut self, version: &str, chipset: Chipset, placement: Placement) {
+        let version = self.by_version.entry(version.to_owned()).or_default();
+        version.on.insert(chipset, placement);
+    }
+
+    /// Where this version runs on this chipset.
+    #[must_use]
+    pub fn get(&self, version: &str, chipset: Chipset) -> Option<&Placement> {
+        self.by_version.get(version)?.on.get(&chipset)
+    }
+
+    /// SHA-256 of the version's model file, if it is known.
+    pub(crate) fn model_sha256(&self, version: &str) -> Option<ModelHash> {
+        self.by_version.get(version)?.model_sha256
+    }
+
+    /// What a device gets.
+    pub(crate) fn placed(
+        &self,
+        version: &str,
+        placed: Placed,
+    ) -> Result<&Placement, ScenarioError> {
+        let missing = |chipset| ScenarioError::NoPlacement {
+            version: version.to_owned(),
+            chipset,
+        };
+        match placed {
+            Placed::As(chipset) => self
+                .get(version, chipset)
+                .ok_or_else(|| missing(chipset.name())),
+            Placed::OnCpu => self
+                .by_version
+                .get(version)
+                .and_then(|version| version.on_cpu.as_ref())
+                .ok_or_else(|| missing("the CPU alone")),
+        }
+    }
+}
+
+/// What of a placement's graph does not run on the NPU.
+#[must_use]
+pub fn cpu_work(placement: &Placement) -> CpuWork {
+    let on_npu = placement.eps.iter().filter(|ep| is_npu_ep(&ep.ep));
+    let n_benign = placement
+        .cpu_nodes
+        .iter()
+        .filter(|node| node.benign)
+        .count();
+    let n_benign = u32::try_from(n_benign).unwrap_or(u32::MAX);
+    let n_cpu = placement
+        .ep(CPU_EP)
+        .map_or(0, |ep| ep.n_nodes)
+        .saturating_sub(n_benign);
+    let n_computing = placement.n_nodes.saturating_sub(n_benign).max(1);
+    // Shares are of all MACs; where some could not be attributed, the known part stands for all.
+    let macs_share = placement
+        .cpu_macs_share()
+        .zip(placement.macs_attributed)
+        .filter(|(_, attributed)| *attributed > 0.5)
+        .map(|(share, attributed)| share / attributed);
+    CpuWork {
+        macs_share,
+        node_share: f64::from(n_cpu) / f64::from(n_computing),
+        n_npu_partitions: on_npu.filter_map(|ep| ep.n_partitions).sum(),
+    }
+}
+
+/// A recorded placement as the fixture's file has it.
+#[derive(Debug, Deserialize)]
+struct Recorded {
+    eps: HashMap<String, RecordedEp>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RecordedEp {
+    partitions: u32,
+}
+
+impl Fixture {
+    fn load(&self) -> Version {
+        let side_car: SideCar =
+            serde_json::from_str(self.manifest).expect("the fixture is in the repository");
+        let model_sha256 = side_car
+            .model_hash()
+            .expect("the fixture is in the repository");
+        let manifest = ModelManifest::try_from(side_car).expect("the fixture is in the repository");
+        let mut version = Version {
+            model_sha256: Some(model_sha256),
+            ..Version::default()
+        };
+        for (chipset, json) in &self.placements {
+            let mut recorded: Recorded =
+                serde_json::from_str(json).expect("the fixture is in the repository");
+            let n_partitions = recorded.eps.get(QNN_EP).map_or(0, |ep| ep.partitions);
+            let placed = placement(&recorded.nodes, n_partitions, &manifest);
+            version.on.insert(*chipset, placed);
+            for node in &mut recorded.nodes {
+                CPU_EP.clone_into(&mut node.ep);
+            }
+            version.on_cpu = Some(placement(&recorded.nodes, 0, &manifest));
+        }
+        version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fallback::slow_factor;
+
+    fn recorded() -> Placements {
+        Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)])
+    }
+
+    #[test]
+    fn recorded_placements_travel_as_they_are() {
+        let placements = recorded();
+        for version in placements.by_version.values() {
+            for placement in version.on.values().chain(&version.on_cpu) {
+                let wire = epwatch_proto::v1::Placement::from(placement);
+                assert_eq!(&Placement::try_from(wire).unwrap(), placement);
+            }
+        }
+    }
+
+    #[test]
+    fn the_float_head_leaves_the_npu_only_where_there_is_no_fp16() {
+        let placements = recorded();
+        for chipset in [Chipset::Sm8550, Chipset::Sm8650, Chipset::Sm8750] {
+            let work = cpu_work(placements.get("2", chipset).unwrap());
+            assert_eq!(work.macs_share, Some(0.0), "{chipset:?}");
+            assert_eq!(slow_factor(work, chipset), 1.0);
+        }
+        for chipset in [Chipset::Sm8635, Chipset::Sm7550] {
+            let placement = placements.get("2", chipset).unwrap();
+            let ops = placement.cpu_ops();
+            assert_eq!(ops, ["Gemm", "LayerNormalization", "Relu", "Softmax"]);
+            let work = cpu_work(placement);
+            assert!((work.macs_share.unwrap() - 0.261).abs() < 0.001, "{work:?}");
+            assert!((3.5..4.5).contains(&slow_factor(work, chipset)));
+            let before = cpu_work(placements.get("1", chipset).unwrap());
+            assert_eq!(slow_factor(before, chipset), 1.0);
+        }
+    }
+
+    #[test]
+    fn on_the_cpu_alone_means_all_of_it() {
+        let placements = recorded();
+        let placement = placements.placed("2", Placed::OnCpu).unwrap();
+        let work = cpu_work(placement);
+        assert_eq!(work.n_npu_partitions, 0);
+        assert_eq!(placement.cpu_macs_share(), Some(1.0));
+        assert_eq!(slow_factor(work, Chipset::Sm8650), 12.4);
+    }
+
+    #[test]
+    fn a_live_placement_takes_the_recorded_ones_place() {
+        let mut placements = recorded();
+        let live = placements.placed("2", Placed::OnCpu).unwrap().clone();
+        placements.insert("2", Chipset::Sm8650, live.clone());
+        assert_eq!(placements.get("2", Chipset::Sm8650), Some(&live));
+        assert!(placements.placed("3", Placed::As(Chipset::Sm8650)).is_err());
+    }
+}

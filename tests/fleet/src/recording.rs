@@ -1,0 +1,113 @@
+//! What the SDK does on a simulated device: its own core, driven with the device's time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::{
+    InstallationId, Model, Placement, PowerSave, Sdk, SendClock, SessionUid, StreamId, Thermal,
+};
+use epwatch_sdk::{Conditions, Core, CoreConfig, Now, SealedReport, SessionInfo, SessionRecorder};
+
+use crate::chance::Chance;
+use crate::identity::{self, Identity};
+use crate::physics::Run;
+use crate::scenario::Scenario;
+
+/// A device is booted this long before its time zero.
+const UPTIME_AT_ZERO: Duration = Duration::from_secs(1_000);
+/// What making a session costs.
+const CREATION: Duration = Duration::from_millis(400);
+
+/// The SDK's side of one device.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    core: Core,
+    sdk: Sdk,
+    session: Option<Arc<SessionRecorder>>,
+    start_unix_ms: i64,
+    boot_id: String,
+    ids: Chance,
+}
+
+impl Recording {
+    pub(crate) fn new(scenario: &Scenario, identity: &Identity, start_unix_ms: i64) -> Self {
+        let config = CoreConfig::new(scenario.app_id.clone(), identity.device.clone());
+        let mut config = config.expect("Fleet::new validated the app id");
+        config.app = identity::app(scenario);
+        config.runtime = identity::runtime();
+        config.boot_id.clone_from(&identity.boot_id);
+        let sdk = config.sdk.clone();
+        let zero = now(start_unix_ms, Duration::ZERO);
+        let mut core = Core::new(config, StreamId(identity.stream), zero);
+        core.set_installation(InstallationId::from_secret(&identity.secret));
+        Self {
+            core,
+            sdk,
+            session: None,
+            start_unix_ms,
+            boot_id: identity.boot_id.clone(),
+            ids: Chance::split(scenario.seed ^ identity.stream, "session uid", 0),
+        }
+    }
+
+    /// Ends the session before it, if there was one.
+    pub(crate) fn open_session(&mut self, model: Model, placement: Placement, at: Duration) {
+        if let Some(session) = self.session.take() {
+            session.close();
+        }
+        let mut info = SessionInfo::new(model, placement);
+        // Equal seeds give equal reports.
+        info.uid = SessionUid::new(self.ids.bits() | 1).expect("the lowest bit is set");
+        info.creation = Some(CREATION);
+        let session = self.core.open_session(info, now(self.start_unix_ms, at));
+        self.session = Some(session);
+    }
+
+    pub(crate) fn record(&mut self, run: &Run, shape_key: &str, at: Duration) {
+        let session = self
+            .session
+            .as_ref()
+            .expect("a device opens a session first");
+        let conditions = Conditions::unknown()
+            .with_thermal(match run.thermal_status {
+                None => Thermal::Unknown,
+                Some(0) => Thermal::None,
+                Some(1) => Thermal::Light,
+                Some(2) => Thermal::Moderate,
+                Some(_) => Thermal::Severe,
+            })
+            .with_power_save(match run.power_save {
+                None => PowerSave::Unknown,
+                Some(false) => PowerSave::Off,
+                Some(true) => PowerSave::On,
+            });
+        session.record_under(at, run.latency, shape_key, &conditions);
+    }
+
+    pub(crate) fn seal(&mut self, at: Duration) -> Vec<SealedReport> {
+        self.core.seal(now(self.start_unix_ms, at))
+    }
+
+    pub(crate) fn send_clock(&self, at: Duration) -> SendClock {
+        let now = now(self.start_unix_ms, at);
+        SendClock {
+            wall_unix_ms: Some(now.wall_unix_ms),
+            uptime_ms: now.uptime_ms,
+            boot_id: self.boot_id.clone(),
+        }
+    }
+
+    pub(crate) fn sdk(&self) -> Sdk {
+        self.sdk.clone()
+    }
+}
+
+/// A moment of a device's time on its clocks, which agree.
+fn now(start_unix_ms: i64, at: Duration) -> Now {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Now {
+        mono: at,
+        wall_unix_ms: start_unix_ms.saturating_add_unsigned(ms(at)),
+        uptime_ms: Some(ms(UPTIME_AT_ZERO + at)),
+    }
+}

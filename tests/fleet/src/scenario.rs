@@ -1,0 +1,389 @@
+//! What a fleet is: who is in it, which model versions it runs from when on, what goes wrong.
+//!
+//! Faults only say which placement a device gets. That a device is slow follows from its placement
+//! (`fallback`), never from a script.
+
+use crate::chance::Chance;
+use crate::chipsets::{Chipset, Workload};
+use crate::physics::Noise;
+use std::time::Duration;
+
+/// A simulated fleet. Fields are public: start from `Scenario::new` and change what you need;
+/// `Fleet::new` validates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Equal seeds give equal fleets.
+    pub seed: u64,
+    /// App id as the collector knows it.
+    pub app_id: String,
+    /// App version that the devices report.
+    pub app_version: String,
+    /// For example `production`.
+    pub environment: String,
+    /// Model id as the app calls it.
+    pub model_id: String,
+    /// What the model resembles, which gives its base latency.
+    pub workload: Workload,
+    /// Input shapes that runs have, by weight.
+    pub shapes: Vec<InputShape>,
+    /// Version that every device runs at time zero.
+    pub first_version: String,
+    /// Later versions, in order of time.
+    pub rollouts: Vec<Rollout>,
+    /// Chipsets by weight.
+    pub chipsets: Vec<ChipsetShare>,
+    /// Devices in all.
+    pub n_devices: usize,
+    /// Runs per second of the median device; devices differ with a heavy tail.
+    pub runs_per_second: f64,
+    /// Time between a device's reports.
+    pub report_interval: Duration,
+    /// How runs and devices differ.
+    pub noise: Noise,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Share of devices that hold every version wholly on the CPU, always did.
+    pub always_fell_back: f64,
+}
+
+/// A chipset and its weight in the fleet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ChipsetShare {
+    /// The chipset.
+    pub chipset: Chipset,
+    /// Its weight; weights need not add up to 1.
+    pub share: f64,
+}
+
+/// One input shape of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputShape {
+    /// Shape key as the SDK records it: `static` when the model admits one only.
+    pub key: String,
+    /// Cost of a run next to the model's usual one.
+    pub cost: f64,
+    /// Weight among the runs.
+    pub share: f64,
+}
+
+/// When which share of the devices moves to another model version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rollout {
+    /// The new version.
+    pub version: String,
+    /// When the first device gets it.
+    pub starts: Duration,
+    /// How long it takes until all that get it have it: uniform in between.
+    pub takes: Duration,
+    /// Share of devices that get it, 0 to 1.
+    pub share: f64,
+}
+
+/// What goes wrong, by who gets which placement.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Every node is on the CPU and the session reports success.
+    TotalFallback {
+        /// Where.
+        chipset: Chipset,
+        /// From which version on its devices have it: this one only.
+        version: String,
+        /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
+        share: f64,
+    },
+    /// Devices get the placement that the version has on another chipset.
+    PlacedAs {
+        /// Where.
+        chipset: Chipset,
+        /// Which version.
+        version: String,
+        /// Whose placement they get.
+        like: Chipset,
+        /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
+        share: f64,
+    },
+}
+
+/// A scenario that cannot be simulated: the field and what it must be.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ScenarioError {
+    /// A field is out of bounds.
+    #[error("failed to set up the fleet: {field} must be {expected}")]
+    OutOfBounds {
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// Nobody said where this version runs on this chipset.
+    #[error("failed to set up the fleet: no placement of version {version} on {chipset}")]
+    NoPlacement {
+        /// Model version.
+        version: String,
+        /// Chipset.
+        chipset: &'static str,
+    },
+}
+
+/// Which placement a device gets for a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// As the version has it on this chipset.
+    As(Chipset),
+    /// Wholly on the CPU.
+    OnCpu,
+}
+
+impl Scenario {
+    /// A healthy fleet of `n_devices` on five chipsets that all run `first_version` for good: two
+    /// runs a second of a text transformer, a report every two seconds.
+    #[must_use]
+    pub fn new(app_id: &str, model_id: &str, first_version: &str, n_devices: usize) -> Self {
+        let share = |chipset, share| ChipsetShare { chipset, share };
+        Self {
+            seed: 1,
+            app_id: app_id.to_owned(),
+            app_version: "1.0".to_owned(),
+            environment: "production".to_owned(),
+            model_id: model_id.to_owned(),
+            workload: Workload::TextTransformer,
+            shapes: vec![InputShape {
+                key: "static".to_owned(),
+                cost: 1.0,
+                share: 1.0,
+            }],
+            first_version: first_version.to_owned(),
+            rollouts: Vec::new(),
+            chipsets: vec![
+                share(Chipset::Sm8650, 0.28),
+                share(Chipset::Sm8635, 0.24),
+                share(Chipset::Sm8550, 0.20),
+                share(Chipset::Sm8750, 0.18),
+                share(Chipset::Sm7550, 0.10),
+            ],
+            n_devices,
+            runs_per_second: 4.0,
+            report_interval: Duration::from_secs(2),
+            noise: Noise::default(),
+            faults: Vec::new(),
+            always_fell_back: 0.01,
+        }
+    }
+
+    /// Chipset of a device. A low-discrepancy sequence: every stretch of devices has the fleet's
+    /// mix, and shares hold to within a device or two.
+    pub(crate) fn chipset_of(&self, device: usize) -> Chipset {
+        const GOLDEN: f64 = 0.618_033_988_749_894_9;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "fleets have far fewer than 2^52 devices"
+        )]
+        let position = (0.5 + GOLDEN * device as f64).fract();
+        let total: f64 = self.chipsets.iter().map(|entry| entry.share).sum();
+        let mut reached = 0.0;
+        for entry in &self.chipsets {
+            reached += entry.share / total;
+            if position < reached {
+                return entry.chipset;
+            }
+        }
+        self.chipsets[self.chipsets.len() - 1].chipset
+    }
+
+    /// Versions that a device moves to and when, in order of time.
+    pub(crate) fn updates_of(&self, device: u64) -> Vec<(Duration, String)> {
+        let mut updates = Vec::new();
+        for (index, rollout) in self.rollouts.iter().enumerate() {
+            let mut chance = Chance::split(self.seed, "rollout", (device << 8) | index as u64);
+            let (gets_it, when) = (chance.happens(rollout.share), chance.unit());
+            if gets_it {
+                let at = rollout.starts + rollout.takes.mul_f64(when);
+                updates.push((at, rollout.version.clone()));
+            }
+        }
+        updates.sort_by_key(|(at, _)| *at);
+        updates
+    }
+
+    /// Which placement a device gets for a version.
+    pub(crate) fn placed(&self, device: u64, chipset: Chipset, version: &str) -> Placed {
+        let draw = |label| Chance::split(self.seed, label, device).unit();
+        if draw("always fell back") < self.always_fell_back {
+            return Placed::OnCpu;
+        }
+        // One draw for all faults: devices hit by the smaller share are among those of the larger.
+        let fault_draw = draw("fault");
+        for fault in &self.faults {
+            let (hits, placed) = match fault {
+                Fault::TotalFallback {
+                    chipset: c,
+                    version: v,
+                    share,
+                } => (
+                    *c == chipset && v == version && fault_draw < *share,
+                    Placed::OnCpu,
+                ),
+                Fault::PlacedAs {
+                    chipset: c,
+                    version: v,
+                    like,
+                    share,
+                } => (
+                    *c == chipset && v == version && fault_draw < *share,
+                    Placed::As(*like),
+                ),
+            };
+            if hits {
+                return placed;
+            }
+        }
+        Placed::As(chipset)
+    }
+
+    /// All versions, the first one first.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.first_version.as_str())
+            .chain(self.rollouts.iter().map(|rollout| rollout.version.as_str()))
+    }
+
+    /// Checks everything that a placement is not needed for.
+    pub(crate) fn validate(&self) -> Result<(), ScenarioError> {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let checks = [
+            ("n_devices", "at least 1", self.n_devices > 0),
+            (
+                "chipsets",
+                "at least one, with positive shares",
+                !self.chipsets.is_empty()
+                    && self.chipsets.iter().all(|entry| positive(entry.share)),
+            ),
+            (
+                "shapes",
+                "at least one, with positive cost and share",
+                !self.shapes.is_empty()
+                    && self
+                        .shapes
+                        .iter()
+                        .all(|shape| positive(shape.cost) && positive(shape.share)),
+            ),
+            ("runs_per_second", "above 0", positive(self.runs_per_second)),
+            (
+                "report_interval",
+                "at least 10 ms",
+                self.report_interval >= Duration::from_millis(10),
+            ),
+            (
+                "rollouts.share",
+                "between 0 and 1",
+                self.rollouts.iter().all(|rollout| share(rollout.share)),
+            ),
+            (
+                "rollouts",
+                "at most 255, and each version only once",
+                self.rollouts.len() < 256 && {
+                    let mut versions: Vec<&str> = self.versions().collect();
+                    versions.sort_unstable();
+                    versions.windows(2).all(|pair| pair[0] != pair[1])
+                },
+            ),
+            (
+                "faults.share",
+                "between 0 and 1",
+                self.faults.iter().all(|fault| match fault {
+                    Fault::TotalFallback { share: s, .. } | Fault::PlacedAs { share: s, .. } => {
+                        share(*s)
+                    }
+                }),
+            ),
+            (
+                "always_fell_back",
+                "between 0 and 1",
+                share(self.always_fell_back),
+            ),
+        ];
+        for (field, expected, holds) in checks {
+            if !holds {
+                return Err(ScenarioError::OutOfBounds { field, expected });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario() -> Scenario {
+        let mut scenario = Scenario::new("app", "model", "1", 1_000);
+        scenario.rollouts.push(Rollout {
+            version: "2".to_owned(),
+            starts: Duration::from_secs(10),
+            takes: Duration::from_secs(5),
+            share: 0.8,
+        });
+        scenario
+    }
+
+    #[test]
+    fn chipsets_come_in_their_shares() {
+        let scenario = scenario();
+        for entry in &scenario.chipsets {
+            let n = (0..1_000)
+                .filter(|i| scenario.chipset_of(*i) == entry.chipset)
+                .count();
+            assert!(
+                (n as f64 - 1_000.0 * entry.share).abs() < 10.0,
+                "{entry:?}: {n}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rollout_reaches_its_share_within_its_time() {
+        let scenario = scenario();
+        let updates: Vec<_> = (0..1_000).flat_map(|i| scenario.updates_of(i)).collect();
+        assert!((760..840).contains(&updates.len()), "{}", updates.len());
+        let within = Duration::from_secs(10)..Duration::from_secs(15);
+        assert!(
+            updates
+                .iter()
+                .all(|(at, version)| within.contains(at) && version == "2")
+        );
+    }
+
+    #[test]
+    fn a_fault_hits_its_share_of_one_chipset_and_version() {
+        let mut scenario = scenario();
+        scenario.always_fell_back = 0.0;
+        scenario.faults.push(Fault::TotalFallback {
+            chipset: Chipset::Sm8635,
+            version: "2".to_owned(),
+            share: 0.3,
+        });
+        let hit = |chipset, version| {
+            (0..1_000)
+                .filter(|i| scenario.placed(*i, chipset, version) == Placed::OnCpu)
+                .count()
+        };
+        assert!((250..350).contains(&hit(Chipset::Sm8635, "2")));
+        assert_eq!(hit(Chipset::Sm8635, "1"), 0);
+        assert_eq!(hit(Chipset::Sm8650, "2"), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_named() {
+        let mut scenario = scenario();
+        scenario.runs_per_second = f64::NAN;
+        let refused = scenario.validate().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "failed to set up the fleet: runs_per_second must be above 0"
+        );
+        scenario.runs_per_second = 1.0;
+        scenario.rollouts[0].version = "1".to_owned();
+        assert!(scenario.validate().is_err());
+    }
+}
