@@ -72,18 +72,6 @@ impl Chipset {
         Self::ALL.into_iter().find(|chipset| chipset.name() == name)
     }
 
-    /// Hexagon architecture version.
-    #[must_use]
-    pub fn hexagon_arch(self) -> u32 {
-        match self {
-            Self::Sm8450 => 69,
-            Self::Sm8550 | Self::Sm8635 | Self::Sm7550 | Self::Sm7750 => 73,
-            Self::Sm8650 => 75,
-            Self::Sm8750 => 79,
-            Self::Sm8850 => 81,
-        }
-    }
-
     /// Phones that carry it, as `ro.product.model` says them: invented, two per chipset, so that
     /// device models are an axis without naming real ones.
     #[must_use]

@@ -84,19 +84,19 @@ impl Default for Noise {
 
 /// What does not change about one device.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DeviceTraits {
+pub(crate) struct DeviceTraits {
     /// Its silicon next to the fleet's median.
-    pub silicon: f64,
+    pub(crate) silicon: f64,
     /// A slow-down that was always there; 1 for nearly all.
-    pub lasting: f64,
+    pub(crate) lasting: f64,
     /// Coefficient of variation of its clean runs.
-    pub run_cv: f64,
+    pub(crate) run_cv: f64,
     /// Runs it makes next to the fleet's median device.
-    pub runs: f64,
+    pub(crate) runs: f64,
     /// Whether it can report heat and power save.
-    pub reports_context: bool,
+    pub(crate) reports_context: bool,
     /// Whether its thermal status stays 0 however hot it is.
-    pub status_stays_zero: bool,
+    pub(crate) status_stays_zero: bool,
     governor: f64,
 }
 
@@ -122,18 +122,18 @@ impl DeviceTraits {
 
 /// One run and what the device can say about the moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
+pub(crate) struct Run {
     /// How long it took.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
     /// Android's thermal status, 0 to 6; `None`: the device cannot say.
-    pub thermal_status: Option<u8>,
+    pub(crate) thermal_status: Option<u8>,
     /// Whether power save was on; `None`: the device cannot say.
-    pub power_save: Option<bool>,
+    pub(crate) power_save: Option<bool>,
 }
 
 /// What one session does to its runs.
 #[derive(Debug, Clone)]
-pub struct SessionPhysics {
+pub(crate) struct SessionPhysics {
     base_us: f64,
     first_run: f64,
     n_runs: u64,
@@ -143,7 +143,7 @@ pub struct SessionPhysics {
 
 /// One device's physics over time.
 #[derive(Debug, Clone)]
-pub struct DevicePhysics {
+pub(crate) struct DevicePhysics {
     noise: Noise,
     traits: DeviceTraits,
     chance: Chance,
@@ -154,8 +154,7 @@ pub struct DevicePhysics {
 
 impl DevicePhysics {
     /// The device of this number in the fleet of this seed.
-    #[must_use]
-    pub fn new(noise: &Noise, seed: u64, device: u64) -> Self {
+    pub(crate) fn new(noise: &Noise, seed: u64, device: u64) -> Self {
         let silicon_cv = Chance::split(seed, "silicon", 0).between(noise.silicon_cv);
         let mut chance = Chance::split(seed, "traits", device);
         let episodes = |pattern, label| Episodes::new(pattern, Chance::split(seed, label, device));
@@ -170,15 +169,13 @@ impl DevicePhysics {
     }
 
     /// What does not change about it.
-    #[must_use]
-    pub fn traits(&self) -> DeviceTraits {
+    pub(crate) fn traits(&self) -> DeviceTraits {
         self.traits
     }
 
     /// Opens a session whose runs take `npu_latency_us` on a median device when all of it is on
     /// the NPU, times `slow_factor` for what is not.
-    #[must_use]
-    pub fn session(&mut self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
+    pub(crate) fn session(&mut self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
         SessionPhysics {
             base_us: npu_latency_us * slow_factor * self.traits.silicon * self.traits.lasting,
             first_run: self.chance.between(self.noise.first_run),
@@ -190,7 +187,12 @@ impl DevicePhysics {
 
     /// The run of `session` that starts at `now`, since the fleet's time zero; time never goes
     /// back. `shape_cost` is the input's cost next to the model's usual one.
-    pub fn run(&mut self, session: &mut SessionPhysics, now: Duration, shape_cost: f64) -> Run {
+    pub(crate) fn run(
+        &mut self,
+        session: &mut SessionPhysics,
+        now: Duration,
+        shape_cost: f64,
+    ) -> Run {
         let heat = self.heat.at(now);
         let contention = self.contention.at(now);
         let power_save = self.power_save.at(now);
@@ -220,9 +222,14 @@ impl DevicePhysics {
     }
 
     /// Time from one run's start to the next one's at `runs_per_second` of the median device.
-    pub fn next_gap(&mut self, runs_per_second: f64) -> Duration {
+    pub(crate) fn next_gap(&mut self, runs_per_second: f64) -> Duration {
         let mean = 1.0 / (runs_per_second * self.traits.runs).max(1e-9);
         self.chance.wait(Duration::from_secs_f64(mean))
+    }
+
+    /// Uniform in `[0, 1)`: where in its report interval the device begins.
+    pub(crate) fn phase(&mut self) -> f64 {
+        self.chance.unit()
     }
 
     /// Index into `weights`, drawn by weight.

@@ -1,0 +1,297 @@
+//! A fleet in real time against a collector.
+//!
+//! One task drives all devices: an agenda of due times, a queue of devices that want to upload, a
+//! few connections. No thread, task or connection per device; at most `max_in_flight` calls are
+//! open at a time, and a device has at most one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::Placement;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::chance::Chance;
+use crate::chipsets::Chipset;
+use crate::device::Advance;
+use crate::fleet::Fleet;
+use crate::outbox::{Answer, Outbox, Wants};
+use crate::progress::{Counters, Progress};
+use crate::upload::{Connections, LiveError};
+
+/// Where a fleet reports to and how hard it may push.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// The collector, for example `http://127.0.0.1:4317`.
+    pub endpoint: String,
+    /// The app key.
+    pub app_key: String,
+    /// Connections that all devices share.
+    pub connections: usize,
+    /// Most calls open at a time.
+    pub max_in_flight: usize,
+}
+
+impl LiveOptions {
+    /// Two connections, 32 calls.
+    #[must_use]
+    pub fn new(endpoint: &str, app_key: &str) -> Self {
+        Self {
+            endpoint: endpoint.to_owned(),
+            app_key: app_key.to_owned(),
+            connections: 2,
+            max_in_flight: 32,
+        }
+    }
+}
+
+/// A running fleet. Dropping it stops the devices where they are; `drain` brings everything home
+/// first.
+#[derive(Debug)]
+pub struct Live {
+    counters: Arc<Counters>,
+    orders: mpsc::UnboundedSender<Order>,
+    driver: JoinHandle<()>,
+    cancel: CancellationToken,
+}
+
+/// What the driver is told.
+#[derive(Debug)]
+enum Order {
+    Placement(String, Chipset, Box<Placement>),
+    Drain,
+}
+
+impl Live {
+    /// Starts the devices; their time zero is now. Must be called within a tokio runtime.
+    /// Cancelling `cancel` stops them where they are.
+    ///
+    /// # Errors
+    /// If the endpoint or the app key cannot be used.
+    pub fn start(
+        fleet: Fleet,
+        options: &LiveOptions,
+        cancel: CancellationToken,
+    ) -> Result<Self, LiveError> {
+        let counters = Arc::new(Counters::default());
+        Counters::add(&counters.devices, fleet.len() as u64);
+        let connections = Connections::lazy(options)?;
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let driver = Driver::new(fleet, options, connections, Arc::clone(&counters));
+        let stop = cancel.clone();
+        let driver = tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = driver.run(inbox) => {}
+            }
+        });
+        Ok(Self {
+            counters,
+            orders,
+            driver,
+            cancel,
+        })
+    }
+
+    /// What the fleet has done so far.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.counters.read()
+    }
+
+    /// From now on, new sessions of this version on this chipset get what a real one got.
+    pub fn set_placement(&self, version: &str, chipset: Chipset, placement: Placement) {
+        let order = Order::Placement(version.to_owned(), chipset, Box::new(placement));
+        // A driver that has ended makes no more sessions.
+        let _ended = self.orders.send(order);
+    }
+
+    /// Stops recording, seals what every device holds and uploads until nothing is left, for at
+    /// most `within`. `pending` in the answer says what could not be brought home.
+    pub async fn drain(mut self, within: Duration) -> Progress {
+        // A driver that has ended has nothing to drain.
+        let _ended = self.orders.send(Order::Drain);
+        let _late = tokio::time::timeout(within, &mut self.driver).await;
+        self.counters.read()
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// Whether a device's outbox is being seen to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    No,
+    Queued,
+    InFlight,
+}
+
+struct Driver {
+    fleet: Fleet,
+    began: Instant,
+    counters: Arc<Counters>,
+    connections: Connections,
+    max_in_flight: usize,
+    outboxes: Vec<Outbox>,
+    sending: Vec<Sending>,
+    /// When to look at which device again.
+    agenda: BinaryHeap<Reverse<(Duration, usize)>>,
+    /// Devices that want to upload, first come first served.
+    queue: VecDeque<usize>,
+    calls: JoinSet<(usize, Answer)>,
+    draining: bool,
+}
+
+impl Driver {
+    fn new(
+        fleet: Fleet,
+        options: &LiveOptions,
+        connections: Connections,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let n = fleet.len();
+        let seed = fleet.scenario().seed;
+        let agenda = (0..n)
+            .map(|index| Reverse((fleet.due(index), index)))
+            .collect();
+        Self {
+            outboxes: (0..n as u64)
+                .map(|index| Outbox::new(Chance::split(seed, "back-off", index)))
+                .collect(),
+            sending: vec![Sending::No; n],
+            fleet,
+            began: Instant::now(),
+            counters,
+            connections,
+            max_in_flight: options.max_in_flight.max(1),
+            agenda,
+            queue: VecDeque::new(),
+            calls: JoinSet::new(),
+            draining: false,
+        }
+    }
+
+    /// Ends when it is drained.
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            self.start_calls();
+            if self.draining && self.is_empty() {
+                return;
+            }
+            let wake = self
+                .agenda
+                .peek()
+                .map(|Reverse((due, _))| self.began + *due);
+            tokio::select! {
+                Some(order) = inbox.recv() => self.obey(order),
+                Some(done) = self.calls.join_next() => {
+                    let (index, answer) = done.expect("a call does not panic and is not aborted");
+                    self.take_answer(index, answer);
+                }
+                () = until(wake) => self.see_to_due_devices(),
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.outboxes.iter().all(Outbox::is_empty)
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Placement(version, chipset, placement) => {
+                self.fleet.set_placement(&version, chipset, *placement);
+            }
+            Order::Drain => {
+                self.draining = true;
+                for index in 0..self.fleet.len() {
+                    let sealed = self.fleet.finish(index, self.now());
+                    self.keep(index, sealed);
+                    self.wants_to_upload(index);
+                }
+            }
+        }
+    }
+
+    fn see_to_due_devices(&mut self) {
+        let now = self.now();
+        while let Some(Reverse((due, index))) = self.agenda.peek().copied() {
+            if due > now {
+                return;
+            }
+            self.agenda.pop();
+            if !self.draining && self.fleet.due(index) <= now {
+                let sealed = self.fleet.advance(index, now);
+                self.keep(index, sealed);
+                self.agenda.push(Reverse((self.fleet.due(index), index)));
+            }
+            self.wants_to_upload(index);
+        }
+    }
+
+    fn keep(&mut self, index: usize, sealed: Advance) {
+        Counters::add(&self.counters.runs, sealed.n_runs);
+        Counters::add(&self.counters.sealed, sealed.reports.len() as u64);
+        for (_, report) in sealed.reports {
+            self.outboxes[index].push(report);
+        }
+    }
+
+    /// Queues the device, unless it is being seen to, has nothing to say or must wait.
+    fn wants_to_upload(&mut self, index: usize) {
+        if self.sending[index] != Sending::No {
+            return;
+        }
+        match self.outboxes[index].wants(self.now()) {
+            Wants::Nothing => {}
+            Wants::Upload => {
+                self.sending[index] = Sending::Queued;
+                self.queue.push_back(index);
+            }
+            Wants::Wait(until) => self.agenda.push(Reverse((until, index))),
+        }
+    }
+
+    fn start_calls(&mut self) {
+        while self.calls.len() < self.max_in_flight
+            && let Some(index) = self.queue.pop_front()
+        {
+            self.sending[index] = Sending::InFlight;
+            let (clock, sdk) = self.fleet.sender(index, self.now());
+            let request = self.outboxes[index].request(clock, sdk);
+            let call = self.connections.upload(request);
+            self.calls.spawn(async move { (index, call.await) });
+            Counters::add(&self.counters.uploads, 1);
+        }
+    }
+
+    fn take_answer(&mut self, index: usize, answer: Answer) {
+        let now = self.now();
+        let tally = self.outboxes[index].settle(answer, now);
+        Counters::add(&self.counters.acked, tally.acked);
+        Counters::add(&self.counters.refused, tally.refused);
+        Counters::add(&self.counters.retried, u64::from(tally.failed));
+        self.sending[index] = Sending::No;
+        self.wants_to_upload(index);
+    }
+}
+
+/// Waits for that moment; without one, forever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

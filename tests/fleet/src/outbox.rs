@@ -1,0 +1,245 @@
+//! Reports of one device that wait for their ack, oldest first, as the bytes that were sealed:
+//! a retry sends the same bytes again. Pure: time comes in, decisions go out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use epwatch_proto::upload::{MAX_REPORTS, MAX_REQUEST_BYTES};
+use epwatch_proto::{Outcome, Sdk, SendClock, UploadRequest, UploadResponse};
+
+use crate::chance::Chance;
+
+/// First wait after a failed call; doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// Longest wait. Short next to a phone's: who runs a fleet waits for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The collector answered.
+    Response(UploadResponse),
+    /// It did not, or not with OK: nothing is known of the reports.
+    Failed,
+}
+
+/// What an outbox wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// There is nothing to send.
+    Nothing,
+    /// A call.
+    Upload,
+    /// A call, from that moment on.
+    Wait(Duration),
+}
+
+/// What became of the reports of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) acked: u64,
+    pub(crate) refused: u64,
+    /// Whether some of them must be sent again.
+    pub(crate) failed: bool,
+}
+
+/// Reports of one device that wait for their ack.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    reports: VecDeque<Bytes>,
+    n_in_flight: usize,
+    n_failures: u32,
+    not_before: Duration,
+    max_request_bytes: usize,
+    jitter: Chance,
+}
+
+impl Outbox {
+    pub(crate) fn new(jitter: Chance) -> Self {
+        Self {
+            reports: VecDeque::new(),
+            n_in_flight: 0,
+            n_failures: 0,
+            not_before: Duration::ZERO,
+            max_request_bytes: MAX_REQUEST_BYTES,
+            jitter,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reports.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, report: Bytes) {
+        self.reports.push_back(report);
+    }
+
+    pub(crate) fn wants(&self, now: Duration) -> Wants {
+        if self.reports.is_empty() {
+            Wants::Nothing
+        } else if self.not_before > now {
+            Wants::Wait(self.not_before)
+        } else {
+            Wants::Upload
+        }
+    }
+
+    /// The oldest reports that fit into one call; at least one.
+    pub(crate) fn request(&mut self, clock: SendClock, sdk: Sdk) -> UploadRequest {
+        let mut reports: Vec<Bytes> = Vec::new();
+        // Room for the request's own fields; each report adds its tag and length.
+        let mut n_bytes = 1_024;
+        for report in self.reports.iter().take(MAX_REPORTS) {
+            n_bytes += report.len() + 8;
+            if n_bytes > self.max_request_bytes && !reports.is_empty() {
+                break;
+            }
+            reports.push(report.clone());
+        }
+        self.n_in_flight = reports.len();
+        UploadRequest {
+            reports,
+            clock,
+            sdk,
+            held_directive_ids: Vec::new(),
+            attestation: None,
+        }
+    }
+
+    /// Lets go of what ended and keeps the rest for another call.
+    pub(crate) fn settle(&mut self, answer: Answer, now: Duration) -> Tally {
+        let n_in_flight = std::mem::take(&mut self.n_in_flight);
+        let response = match answer {
+            Answer::Response(response) => response,
+            Answer::Failed => {
+                self.back_off(now, Duration::ZERO);
+                return Tally {
+                    failed: true,
+                    ..Tally::default()
+                };
+            }
+        };
+        let mut tally = Tally::default();
+        let mut kept = VecDeque::new();
+        for (index, report) in self.reports.drain(..n_in_flight).enumerate() {
+            let result = response
+                .results
+                .iter()
+                .find(|result| usize::try_from(result.index) == Ok(index));
+            match result {
+                None => tally.acked += 1,
+                Some(result) if result.keep() => kept.push_back(report),
+                Some(result) if result.outcome.is_some_and(Outcome::is_ack) => tally.acked += 1,
+                Some(result) => {
+                    tally.refused += 1;
+                    tracing::warn!(outcome = ?result.outcome, detail = result.detail, "report refused");
+                }
+            }
+        }
+        tally.failed = !kept.is_empty();
+        kept.append(&mut self.reports);
+        self.reports = kept;
+        if let Some(limit) = response.max_request_bytes {
+            self.max_request_bytes = usize::try_from(limit).unwrap_or(MAX_REQUEST_BYTES);
+        }
+        let hint = Duration::from_millis(response.retry_after_ms.unwrap_or(0));
+        if tally.failed {
+            self.back_off(now, hint);
+        } else {
+            self.n_failures = 0;
+            self.not_before = now + hint;
+        }
+        tally
+    }
+
+    /// Full jitter over the upper half: devices that failed together do not come back together.
+    fn back_off(&mut self, now: Duration, at_least: Duration) {
+        let wait = FIRST_WAIT * 2_u32.saturating_pow(self.n_failures.min(16));
+        self.n_failures = self.n_failures.saturating_add(1);
+        let wait = wait
+            .min(LONGEST_WAIT)
+            .mul_f64(self.jitter.between((0.5, 1.0)));
+        self.not_before = now + wait.max(at_least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epwatch_proto::ReportResult;
+
+    fn sdk() -> Sdk {
+        Sdk {
+            name: "test".to_owned(),
+            version: "1".to_owned(),
+            language: "rust".to_owned(),
+        }
+    }
+
+    fn outbox(n_reports: u8) -> Outbox {
+        let mut outbox = Outbox::new(Chance::split(1, "jitter", 0));
+        for report in 0..n_reports {
+            outbox.push(Bytes::from(vec![report; 100]));
+        }
+        outbox
+    }
+
+    fn response(results: Vec<ReportResult>) -> Answer {
+        Answer::Response(UploadResponse {
+            results,
+            server_time_unix_ms: 1,
+            retry_after_ms: None,
+            next_interval_ms: None,
+            max_request_bytes: None,
+            directives: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_failed_call_sends_the_same_bytes_again_later() {
+        let mut outbox = outbox(3);
+        let first = outbox.request(SendClock::default(), sdk()).reports;
+        assert!(outbox.settle(Answer::Failed, Duration::ZERO).failed);
+        let Wants::Wait(until) = outbox.wants(Duration::ZERO) else {
+            panic!("no back-off");
+        };
+        assert!(until >= FIRST_WAIT / 2);
+        outbox.push(Bytes::from_static(b"later"));
+        assert_eq!(outbox.wants(until), Wants::Upload);
+        let second = outbox.request(SendClock::default(), sdk()).reports;
+        assert_eq!(first, second[..3]);
+    }
+
+    #[test]
+    fn each_report_ends_as_its_result_says() {
+        let mut outbox = outbox(4);
+        let before = outbox.request(SendClock::default(), sdk()).reports;
+        let results = vec![
+            ReportResult::new(1, None, Outcome::Duplicate, ""),
+            ReportResult::new(2, None, Outcome::RefusedOverloaded, ""),
+            ReportResult::new(3, None, Outcome::RefusedMalformed, "series[0].n"),
+        ];
+        let tally = outbox.settle(response(results), Duration::ZERO);
+        let expected = Tally {
+            acked: 2,
+            refused: 1,
+            failed: true,
+        };
+        assert_eq!(tally, expected);
+        assert_eq!(
+            outbox.request(SendClock::default(), sdk()).reports,
+            before[2..3]
+        );
+    }
+
+    #[test]
+    fn a_smaller_limit_makes_smaller_calls() {
+        let mut outbox = outbox(50);
+        outbox.max_request_bytes = 2_000;
+        let reports = outbox.request(SendClock::default(), sdk()).reports;
+        assert!((1..10).contains(&reports.len()));
+        outbox.max_request_bytes = 1;
+        assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
+    }
+}

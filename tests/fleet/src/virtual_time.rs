@@ -1,0 +1,90 @@
+//! A fleet over virtual time: as fast as the machine can, no server, no clock.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use epwatch_proto::RecordedReport;
+
+use crate::fleet::Fleet;
+
+/// Reports of a fleet in the order in which a collector would have received them, from time zero
+/// to an end at which every device seals what it holds.
+#[derive(Debug)]
+pub struct VirtualTime {
+    fleet: Fleet,
+    start_unix_ms: i64,
+    ends: Duration,
+    /// When each device seals next; empty once all have finished.
+    agenda: BinaryHeap<Reverse<(Duration, usize)>>,
+    ready: VecDeque<RecordedReport>,
+    n_runs: u64,
+}
+
+impl VirtualTime {
+    /// Runs `fleet` from its time zero for `length`. A report is received at the moment it is
+    /// sealed; time zero is `start_unix_ms` by the collector's clock.
+    #[must_use]
+    pub fn new(fleet: Fleet, start_unix_ms: i64, length: Duration) -> Self {
+        let agenda = (0..fleet.len())
+            .map(|index| Reverse((fleet.due(index), index)))
+            .collect();
+        Self {
+            fleet,
+            start_unix_ms,
+            ends: length,
+            agenda,
+            ready: VecDeque::new(),
+            n_runs: 0,
+        }
+    }
+
+    /// Runs simulated so far: the ledger that reports must close.
+    #[must_use]
+    pub fn n_runs(&self) -> u64 {
+        self.n_runs
+    }
+
+    /// Lets the next device on the agenda go on.
+    fn step(&mut self) -> Option<()> {
+        let Reverse((due, index)) = self.agenda.pop()?;
+        let done = if due < self.ends {
+            let done = self.fleet.advance(index, due);
+            self.agenda.push(Reverse((self.fleet.due(index), index)));
+            done
+        } else {
+            self.fleet.finish(index, self.ends)
+        };
+        self.n_runs += done.n_runs;
+        for (at, report) in done.reports {
+            let record = self.record(index, at, report);
+            self.ready.push_back(record);
+        }
+        Some(())
+    }
+
+    fn record(&self, index: usize, at: Duration, report: Bytes) -> RecordedReport {
+        let at_ms = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+        let scenario = self.fleet.scenario();
+        let (sent, _) = self.fleet.sender(index, at);
+        RecordedReport {
+            received_at_unix_ms: self.start_unix_ms.saturating_add(at_ms),
+            app_id: scenario.app_id.clone(),
+            environment: scenario.environment.clone(),
+            report,
+            sent,
+        }
+    }
+}
+
+impl Iterator for VirtualTime {
+    type Item = RecordedReport;
+
+    fn next(&mut self) -> Option<RecordedReport> {
+        while self.ready.is_empty() {
+            self.step()?;
+        }
+        self.ready.pop_front()
+    }
+}
