@@ -2,9 +2,18 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
+mod collector;
 mod config;
+mod detector;
 mod engines;
+mod migrate;
 mod output;
+mod serve;
+mod server_config;
+mod signals;
+mod stack;
+mod store;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -27,13 +36,40 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
+    Collector(collector::Args),
+    Detector(detector::Args),
+    Migrate(migrate::Args),
     Engines(engines::Args),
+    /// Becomes the embedded engine's process; started by `serve` and `demo`.
+    #[command(hide = true)]
+    EngineChild,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
+    let command = Cli::parse().command;
+    telemetry::init("info");
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => output::failure(&error),
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve(args) => block_on(serve::run(args)),
+        Command::Collector(args) => block_on(collector::run(args)),
+        Command::Detector(args) => block_on(detector::run(args)),
+        Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
-    };
-    result.unwrap_or_else(|error| output::failure(&error))
+        // It has threads and an end of its own: no runtime around it.
+        Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
+    }
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
 }

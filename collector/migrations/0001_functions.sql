@@ -5,11 +5,11 @@
 -- `bucket_low_us` and `bucket_high_us` in epwatch-proto. Functions are global to a server, hence
 -- the prefix.
 CREATE OR REPLACE FUNCTION epwatch_bucket_low_us ${on_cluster} AS (i) ->
-    if(i < 128, toUInt64(i), bitShiftLeft(toUInt64(bitAnd(i, 127) + 128), intDiv(i, 128) - 1));
+    toUInt64(if(i < 128, toUInt64(i), bitShiftLeft(toUInt64(bitAnd(i, 127) + 128), toUInt8(intDiv(i, 128) - 1))));
 
 -- The first microsecond that is beyond the bucket.
 CREATE OR REPLACE FUNCTION epwatch_bucket_high_us ${on_cluster} AS (i) ->
-    if(i < 128, toUInt64(i) + 1, bitShiftLeft(toUInt64(bitAnd(i, 127) + 129), intDiv(i, 128) - 1));
+    toUInt64(if(i < 128, toUInt64(i) + 1, bitShiftLeft(toUInt64(bitAnd(i, 127) + 129), toUInt8(intDiv(i, 128) - 1))));
 
 -- The middle of a bucket: what a quantile of a merged histogram is shown as.
 CREATE OR REPLACE FUNCTION epwatch_bucket_mid_us ${on_cluster} AS (i) ->

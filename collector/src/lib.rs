@@ -1,1 +1,36 @@
 //! Takes reports from devices, keeps them durably, and writes them to ClickHouse once.
+//!
+//! `ingest -> wal -> writer -> roll-up`, each a module of its own:
+//! - ingest parses every report of a call, and acknowledges those that the log has on
+//!   disk; the bytes are kept as they came in.
+//! - [`wal`] is that log: group commit, replay after a crash, refusal when it is full.
+//! - the writer takes the log to the store in batches that a crash does not change, and moves the
+//!   checkpoint when they are there.
+//! - the roll-up closes buckets of time that every collector has passed.
+//!
+//! It never drops what it has acknowledged, never waits for the store to acknowledge, and never
+//! decides which copy of a report counts: the store's key table does.
+
+mod auth;
+pub mod clock;
+pub mod config;
+mod http;
+mod ingest;
+pub mod metrics;
+mod occurred;
+mod outcomes;
+mod parse;
+mod record;
+mod rollup;
+mod rows;
+pub mod schema;
+mod seen;
+mod serve;
+mod store;
+pub mod units;
+pub mod wal;
+mod writer;
+
+pub use clickhouse::Client;
+
+pub use crate::serve::{Collector, StartError};

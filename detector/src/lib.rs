@@ -1,1 +1,35 @@
-//! Judges cohorts from the store: windows, signals, verdicts, incidents, notifications.
+//! Judges cohorts of devices from what the store holds, and tells people.
+//!
+//! In comes ClickHouse's versioned views; out go rows of `cohort_windows` and `incidents`, and
+//! notifications. The path: [`source`] selects and adds, [`window`] holds one vote a device,
+//! [`signals`] count devices, [`verdict`] names what is the matter, [`incident`] decides when that
+//! becomes a page, [`notify`] carries it. Everything between source and notifier is pure: no I/O, no
+//! clock. It never judges merged runs: devices are the sample.
+
+pub mod baseline;
+mod book;
+pub mod clock;
+pub mod cohort;
+pub mod config;
+mod detector;
+mod evaluate;
+pub mod explain;
+pub mod incident;
+pub mod metrics;
+mod next_step;
+pub mod notify;
+pub mod period;
+pub mod placement;
+pub mod reason;
+pub mod signals;
+pub mod source;
+pub mod store;
+pub mod summary;
+#[cfg(test)]
+mod testing;
+pub mod verdict;
+pub mod window;
+
+pub use config::DetectorConfig;
+pub use detector::{Detector, StartError};
+pub use evaluate::{Evaluation, Evaluator};

@@ -8,7 +8,7 @@
 pub(crate) enum TokenKind {
     /// A bare word or number: keyword, identifier, literal.
     Word,
-    /// `'text'`.
+    /// `'text'`, or `$tag$text$tag$`.
     Text,
     /// `` `name` `` or `"name"`.
     QuotedName,
@@ -16,6 +16,8 @@ pub(crate) enum TokenKind {
     Close,
     Semicolon,
     Other,
+    /// A control or non-ASCII character. ClickHouse takes some for blanks, some for quotes.
+    Foreign,
 }
 
 /// One token and where it lies in the text, in bytes.
@@ -61,7 +63,7 @@ impl Tokens<'_> {
     fn skip_blank(&mut self) {
         let bytes = self.sql.as_bytes();
         loop {
-            while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            while bytes.get(self.at).is_some_and(|byte| is_blank(*byte)) {
                 self.at += 1;
             }
             let rest = &bytes[self.at..];
@@ -69,7 +71,7 @@ impl Tokens<'_> {
             if ends_line.iter().any(|mark| rest.starts_with(mark)) {
                 self.at += find(rest, b"\n").unwrap_or(rest.len());
             } else if rest.starts_with(b"/*") {
-                self.at += find(&rest[2..], b"*/").map_or(rest.len(), |at| at + 4);
+                self.at += comment_length(rest);
             } else {
                 return;
             }
@@ -108,11 +110,22 @@ impl<'a> Iterator for Tokens<'a> {
             b'(' | b'[' | b'{' => (TokenKind::Open, start + 1),
             b')' | b']' | b'}' => (TokenKind::Close, start + 1),
             b';' => (TokenKind::Semicolon, start + 1),
+            b'$' => match heredoc_length(&bytes[start..]) {
+                Some(length) => (TokenKind::Text, start + length),
+                None => (TokenKind::Other, start + 1),
+            },
             _ if is_word_byte(first) => {
-                let length = bytes[start..].iter().take_while(|b| is_word_byte(**b));
-                (TokenKind::Word, start + length.count())
+                // A dollar sign belongs to a name, not to a number.
+                let is_name = !first.is_ascii_digit();
+                let belongs = |b: &&u8| is_word_byte(**b) || (is_name && **b == b'$');
+                let length = bytes[start..].iter().take_while(belongs).count();
+                (TokenKind::Word, start + length)
             }
-            _ => (TokenKind::Other, start + 1),
+            0x20..0x7f => (TokenKind::Other, start + 1),
+            _ => {
+                let width = self.sql[start..].chars().next().map_or(1, char::len_utf8);
+                (TokenKind::Foreign, start + width)
+            }
         };
         self.at = end;
         // Every end is after an ASCII byte or at the text's end, hence on a character boundary.
@@ -122,7 +135,43 @@ impl<'a> Iterator for Tokens<'a> {
 }
 
 fn is_word_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+/// Comments nest.
+fn comment_length(text: &[u8]) -> usize {
+    let mut depth = 0_u32;
+    let mut at = 0;
+    while at + 2 <= text.len() {
+        match &text[at..at + 2] {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// The length of `$tag$ ... $tag$`, if `text` begins with one.
+fn heredoc_length(text: &[u8]) -> Option<usize> {
+    let word = text[1..].iter().take_while(|byte| is_word_byte(**byte));
+    let tag = word.count() + 2;
+    let (open, rest) = text.split_at_checked(tag)?;
+    if !open.ends_with(b"$") {
+        return None;
+    }
+    find(rest, open).map(|at| tag + at + tag)
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
@@ -152,6 +201,39 @@ mod tests {
         check("`a``b`.\"c\"", &["`a``b`", ".", "\"c\""]);
         check("'never closed; \\", &["'never closed; \\"]);
         check("é 'ü' ü(", &["é", "'ü'", "ü", "("]);
+        check(
+            "a $$ ' $ $$ b $x$ $$ $x$ $ c",
+            &["a", "$$ ' $ $$", "b", "$x$ $$ $x$", "$", "c"],
+        );
+        check("a$$ 1$$'$$", &["a$$", "1", "$$'$$"]);
+    }
+
+    proptest::proptest! {
+        /// A text that is not read to its end would hide the rest from the guard.
+        #[test]
+        fn any_text_is_read_to_its_end(sql in "([$a1 '\"`\\\\/*;(#\n-]|\\PC){0,40}") {
+            let mut iter = tokens(&sql);
+            let mut end = 0;
+            for token in iter.by_ref() {
+                assert!(token.start >= end && !token.text.is_empty());
+                end = token.end();
+            }
+            assert_eq!(iter.at, sql.len());
+        }
+    }
+
+    #[test]
+    fn comments_nest_as_the_engine_has_it() {
+        check("/* /* ' */ ' */ a /**/ b", &["a", "b"]);
+        check("/* /* */ never closed", &[]);
+    }
+
+    #[test]
+    fn foreign_characters_stand_alone() {
+        use TokenKind::{Foreign, Text, Word};
+        let sql = "a\u{a0}\u{2018}\0'\u{a0}'";
+        let kinds: Vec<_> = tokens(sql).map(|token| token.kind).collect();
+        assert_eq!(kinds, [Word, Foreign, Foreign, Foreign, Text]);
     }
 
     #[test]

@@ -8,5 +8,7 @@
 pub mod client;
 pub mod embedded;
 mod lexer;
+pub mod migrate;
 
-pub use client::{StoreTarget, client};
+pub use client::{StoreTarget, TargetError, client};
+pub use migrate::{MigrateError, Migration, TemplateValues, migrate, pending};

@@ -11,14 +11,14 @@
 //! high(i)  = low(i) + (1 << shift(i)) = low(i + 1)        (exclusive)
 //! ```
 //!
-//! and in ClickHouse:
+//! and in ClickHouse, where the functions have a prefix because they are global:
 //!
 //! ```sql
-//! CREATE FUNCTION bucket_low_us AS (i) ->
+//! CREATE FUNCTION epwatch_bucket_low_us AS (i) ->
 //!     if(i < 256, toUInt64(i),
 //!        bitShiftLeft(toUInt64(128 + i % 128), greatest(intDiv(i, 128), 1) - 1));
-//! CREATE FUNCTION bucket_high_us AS (i) ->
-//!     bucket_low_us(i) + bitShiftLeft(toUInt64(1), greatest(intDiv(i, 128), 1) - 1);
+//! CREATE FUNCTION epwatch_bucket_high_us AS (i) ->
+//!     epwatch_bucket_low_us(i) + bitShiftLeft(toUInt64(1), greatest(intDiv(i, 128), 1) - 1);
 //! ```
 //!
 //! The upper edge is exclusive on purpose: with the crate's inclusive `highest_equivalent` a

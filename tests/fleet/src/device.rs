@@ -127,7 +127,7 @@ impl Device {
 
     /// The clocks that it sends with a call.
     pub(crate) fn send_clock(&self, now: Duration) -> SendClock {
-        self.recording.send_clock(&self.identity, now)
+        self.recording.send_clock(now)
     }
 
     /// The SDK that it sends with.
@@ -149,7 +149,7 @@ impl Device {
             shapes => &shapes[self.physics.pick(shapes.iter().map(|shape| shape.share))],
         };
         let run = self.physics.run(&mut self.session, at, shape.cost);
-        self.recording.record(&run, &shape.key, at + run.latency);
+        self.recording.record(&run, &shape.key, at);
         let gap = self.physics.next_gap(scenario.runs_per_second);
         self.next_run = at + run.latency.max(gap);
     }
@@ -168,10 +168,9 @@ impl Device {
         .expect("Fleet::new opened a session of every version on every chipset");
     }
 
-    fn seal(&mut self, at: Duration) -> Option<(Duration, Bytes)> {
-        self.recording
-            .seal(&self.identity, at)
-            .map(|bytes| (at, bytes))
+    fn seal(&mut self, at: Duration) -> impl Iterator<Item = (Duration, Bytes)> + use<> {
+        let sealed = self.recording.seal(at);
+        sealed.into_iter().map(move |report| (at, report.bytes))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who a simulated device says it is: chipset, device model, firmware, what it can report.
 
-use epwatch_proto::device::vendor_fingerprint_hash;
-use epwatch_proto::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime};
+use epwatch_proto::{App, ContextKind, EpBackend, EpLinkage, Runtime};
+use epwatch_sdk::DeviceFacts;
 
 use crate::chance::Chance;
 use crate::chipsets::Chipset;
@@ -23,7 +23,7 @@ pub(crate) struct Identity {
     pub(crate) secret: [u8; 32],
     pub(crate) stream: u64,
     pub(crate) boot_id: String,
-    pub(crate) device: Device,
+    pub(crate) device: DeviceFacts,
 }
 
 impl Identity {
@@ -52,7 +52,12 @@ impl Identity {
     }
 }
 
-fn device(chipset: Chipset, model: &str, security_patch: &str, reports_context: bool) -> Device {
+fn device(
+    chipset: Chipset,
+    model: &str,
+    security_patch: &str,
+    reports_context: bool,
+) -> DeviceFacts {
     let soc_manufacturer = "QTI".to_owned();
     let chipset_raw = format!("{soc_manufacturer} {}", chipset.name());
     let normalised = epwatch_proto::Chipset::normalise(&chipset_raw, &soc_manufacturer, "");
@@ -62,9 +67,8 @@ fn device(chipset: Chipset, model: &str, security_patch: &str, reports_context: 
     if reports_context {
         reportable_contexts.extend([ContextKind::Thermal, ContextKind::PowerSave]);
     }
-    Device {
+    DeviceFacts {
         chipset_raw,
-        chipset: normalised,
         soc_manufacturer,
         soc_id: None,
         board: String::new(),
@@ -74,10 +78,10 @@ fn device(chipset: Chipset, model: &str, security_patch: &str, reports_context: 
         os: "android".to_owned(),
         os_version: "16".to_owned(),
         api_level: Some(36),
-        vendor_fingerprint_hash: vendor_fingerprint_hash(&fingerprint),
+        vendor_fingerprint: fingerprint,
         security_patch: security_patch.to_owned(),
         hexagon_arch,
-        ram_class: RamClass::From8To12Gib,
+        ram_bytes: Some(8 << 30),
         reportable_contexts,
     }
 }

@@ -38,7 +38,8 @@ const MAX_HEAD_BYTES: usize = 256 << 10;
 /// Runs the engine child: the body of the hidden subcommand that
 /// [`ChildProgram`](super::ChildProgram) starts.
 ///
-/// Standard input must be the supervisor's control channel. Ends the process by `_exit` once the
+/// Call it outside any async runtime: it makes its own. Log with a subscriber on standard error,
+/// which the supervisor reads. Standard input must be the supervisor's control channel. Ends the process by `_exit` once the
 /// channel is there and read; returns only when started by hand.
 pub fn run_engine_child() -> ExitCode {
     binding::end_with_parent();

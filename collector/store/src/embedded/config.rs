@@ -122,8 +122,8 @@ pub struct EmbeddedConfig {
 }
 
 impl EmbeddedConfig {
-    /// An engine on `data_dir` (made with mode 0700, owned by one engine at a time) from the
-    /// libchdb at `library`.
+    /// An engine in the folder `engine` of `data_dir` (made with mode 0700, used by one engine
+    /// at a time) from the libchdb at `library`.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         library: impl Into<PathBuf>,
@@ -142,15 +142,16 @@ impl EmbeddedConfig {
     }
 
     /// Where the socket lies. Its folder should be readable by this user alone. Default:
-    /// `store.sock` in the data folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
+    /// `store.sock` in the engine's folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
     pub fn with_socket(mut self, socket: impl Into<PathBuf>) -> EmbeddedConfig {
         self.socket = Some(socket.into());
         self
     }
 
-    /// The engine's memory, in bytes; one statement gets three quarters of it. Default 2 GiB.
+    /// The engine's memory, in bytes, at least 256 MiB; one statement gets three quarters of it.
+    /// Default 2 GiB.
     pub fn with_memory_limit(mut self, bytes: u64) -> EmbeddedConfig {
-        self.memory_limit_bytes = bytes;
+        self.memory_limit_bytes = bytes.max(256 << 20);
         self
     }
 
@@ -201,31 +202,31 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Makes the data folder and writes the engine's configuration.
+    /// Makes the engine's folder and writes the engine's configuration.
     pub(super) fn prepare(config: &EmbeddedConfig) -> Result<Layout, EmbeddedError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| EmbeddedError::DataDir { path, source }
         };
-        let data_dir = &config.data_dir;
-        fs::create_dir_all(data_dir).map_err(failed(data_dir))?;
-        fs::set_permissions(data_dir, Permissions::from_mode(0o700)).map_err(failed(data_dir))?;
+        // A folder of our own: the mode of the one we were given is not ours to change.
+        let home = config.data_dir.join("engine");
+        fs::create_dir_all(&home).map_err(failed(&home))?;
+        fs::set_permissions(&home, Permissions::from_mode(0o700)).map_err(failed(&home))?;
         // One spelling a folder: the engine compares paths as text.
-        let data_dir = data_dir.canonicalize().map_err(failed(data_dir))?;
-        if data_dir.to_str().is_none() {
+        let home = home.canonicalize().map_err(failed(&home))?;
+        if home.to_str().is_none() {
             let source = io::Error::other("the path is no UTF-8, which the engine cannot take");
-            return Err(failed(&data_dir)(source));
+            return Err(failed(&home)(source));
         }
-        let config_file = data_dir.join("engine.xml");
-        fs::write(&config_file, ENGINE_CONFIG).map_err(failed(&config_file))?;
+        let config_file = home.join("engine.xml");
+        // An engine may be reading it: two on a folder must not see half a file.
+        if fs::read_to_string(&config_file).ok().as_deref() != Some(ENGINE_CONFIG) {
+            fs::write(&config_file, ENGINE_CONFIG).map_err(failed(&config_file))?;
+        }
         Ok(Layout {
-            database: data_dir.join("db"),
+            database: home.join("db"),
             config_file,
-            socket: socket_path(
-                config.socket.as_deref(),
-                &data_dir,
-                runtime_dir().as_deref(),
-            )?,
+            socket: socket_path(config.socket.as_deref(), &home, runtime_dir().as_deref())?,
         })
     }
 }
@@ -237,17 +238,17 @@ fn runtime_dir() -> Option<PathBuf> {
 /// Chooses a socket path that fits the operating system's limit.
 fn socket_path(
     chosen: Option<&Path>,
-    data_dir: &Path,
+    home: &Path,
     runtime_dir: Option<&Path>,
 ) -> Result<PathBuf, EmbeddedError> {
     let fits = |path: &Path| path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES;
-    let wanted = chosen.map_or_else(|| data_dir.join("store.sock"), Path::to_owned);
+    let wanted = chosen.map_or_else(|| home.join("store.sock"), Path::to_owned);
     if fits(&wanted) {
         return Ok(wanted);
     }
     if let (None, Some(runtime_dir)) = (chosen, runtime_dir) {
-        // The runtime folder is this user's alone; the name tells two data folders apart.
-        let short = runtime_dir.join(format!("epwatch-{}.sock", short_hash(data_dir)));
+        // The runtime folder is this user's alone; the name tells two engines apart.
+        let short = runtime_dir.join(format!("epwatch-{}.sock", short_hash(home)));
         if fits(&short) {
             return Ok(short);
         }

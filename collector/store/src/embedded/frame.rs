@@ -149,6 +149,17 @@ mod tests {
         assert!(matches!(decode(&huge, 99), Err(FrameError::Size { .. })));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_waited_for(
+            bytes in proptest::collection::vec(0_u8.., 0..200),
+            piece in 1_usize..50,
+        ) {
+            // A checksum of random bytes does not match, so only an empty body is whole.
+            assert_eq!(decode(&bytes, piece).is_ok(), bytes.is_empty());
+        }
+    }
+
     #[test]
     fn a_lying_raw_size_is_refused() {
         let mut summed = vec![METHOD_LZ4];

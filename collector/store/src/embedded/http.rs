@@ -216,9 +216,12 @@ impl Service {
 
     fn refusal(&self, failure: &Failure) -> Response<Body> {
         let code = code_of(&failure.text);
-        let version = self.engine.version();
-        let text = format!("{} (version {version})\n", failure.text.trim_end());
-        let mut response = plain(status_of(code), text);
+        let text = failure.text.trim_end();
+        let version = match text.contains("(version ") {
+            true => String::new(),
+            false => format!(" (version {})", self.engine.version()),
+        };
+        let mut response = plain(status_of(code), format!("{text}{version}\n"));
         let headers = response.headers_mut();
         headers.insert("X-ClickHouse-Exception-Code", code.into());
         response

@@ -15,12 +15,14 @@ mod format;
 mod frame;
 mod http;
 mod request;
+mod state;
 mod statement;
 mod supervisor;
 
 pub use child::run_engine_child;
 pub use config::{ChildProgram, EmbeddedConfig};
-pub use supervisor::{EmbeddedError, EmbeddedStore, EngineFailure, EngineState};
+pub use state::{EmbeddedError, EngineFailure, EngineState};
+pub use supervisor::EmbeddedStore;
 
 /// Becomes the engine's child if this test executable was started as one.
 ///

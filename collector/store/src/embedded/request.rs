@@ -220,6 +220,14 @@ mod tests {
         assert_eq!(form_boundary("text/plain; boundary=B"), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_form_or_is_refused(body in "(--B|\r\n|: |name=\"|form-data|\\PC){0,30}") {
+            let _ = Parameters::default().put_form(&body, "B");
+            let _ = Parameters::from_url(&body);
+        }
+    }
+
     #[test]
     fn torn_forms_are_refused() {
         let whole =

@@ -35,6 +35,8 @@ pub(crate) enum Refusal {
     SeveralStatements,
     #[error("{0} is not allowed on this socket: it reaches outside the store")]
     OutsideStore(String),
+    #[error("control and non-ASCII characters are allowed only inside quotes and comments")]
+    Foreign,
     #[error("INSERT must be followed by VALUES, FORMAT or SELECT, and a SELECT by no rows")]
     UnclearInsert,
     #[error(
@@ -123,6 +125,10 @@ impl OutsideNames {
     /// Refuses a statement that names a file, a program or another host.
     pub(crate) fn check(&self, sql: &str) -> Result<(), Refusal> {
         let tokens: Vec<Token<'_>> = tokens(sql).collect();
+        // The engine takes some of them for blanks or quotes; then we would read another text.
+        if tokens.iter().any(|token| token.kind == TokenKind::Foreign) {
+            return Err(Refusal::Foreign);
+        }
         let defines_dictionary = tokens.iter().any(|token| token.is_word("DICTIONARY"));
         for (at, token) in tokens.iter().enumerate() {
             let previous = at.checked_sub(1).map(|at| &tokens[at]);

@@ -56,6 +56,27 @@ async fn files_programs_and_hosts_cannot_be_read() {
         let text = test.refusal(&sql).await;
         assert!(text.contains("not allowed"), "{sql}: {text}");
     }
+    // Hidden from a reader that takes quotes, comments and blanks otherwise than the engine.
+    for sql in [
+        format!("SELECT $$'$$, file('{secret}'), $$'$$"),
+        format!("SELECT $a$'$a$, file('{secret}'), $a$'$a$"),
+        format!("SELECT /* /* */ ' */ file('{secret}') -- '"),
+        format!("SELECT \u{2018}'\u{2019}, file('{secret}'), \u{2018}'\u{2019}"),
+        format!("SELECT * FROM file\u{a0}('{secret}')"),
+        format!("SELECT * FROM file\x0b('{secret}')"),
+        format!("SELECT 'a\\'', file('{secret}'), ''"),
+        format!("SELECT 'a''', file('{secret}'), ''"),
+        format!("SELECT 1 # '\n, file('{secret}') # '"),
+        format!("SELECT 1 -- '\n, file('{secret}') -- '"),
+        format!("SELECT 1 AS `'`, file('{secret}'), `'`"),
+        format!("SELECT 1 AS \"'\", file('{secret}'), \"'\""),
+        format!("SELECT 1 AS a$$, '$$', file('{secret}'), '$$'"),
+    ] {
+        let read = test.client().query_raw(&sql).fetch_all::<String>().await;
+        let text = read.unwrap_err().to_string();
+        let is_ours = text.contains("not allowed") || text.contains("are allowed only");
+        assert!(is_ours, "{sql}: {text}");
+    }
     // The library would overlay the database `default` with the file system.
     for sql in [
         format!("SELECT * FROM default.`{secret}`"),

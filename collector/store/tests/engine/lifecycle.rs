@@ -266,6 +266,43 @@ async fn limits_and_durability_are_set() {
     test.store.stop().await;
 }
 
+/// The kernel's death signal follows the thread that spawned the child.
+#[tokio::test]
+async fn the_child_outlives_the_thread_that_asked_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let asked = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let store = EmbeddedStore::start(config).await.unwrap();
+            store.ready().await.unwrap();
+            store
+        })
+    });
+    let store = asked.join().unwrap();
+    for _ in 0..20 {
+        store.client("").query("SELECT 1").execute().await.unwrap();
+    }
+    assert!(matches!(
+        *store.state().borrow(),
+        EngineState::Ready { n_restarts: 0, .. }
+    ));
+    store.stop().await;
+}
+
+/// Ctrl-C in a terminal goes to the whole process group; the engine ends when it is told to.
+#[tokio::test]
+async fn a_terminal_s_ctrl_c_does_not_reach_the_child() {
+    let test = TestStore::start().await;
+    let pid = pid_of(&test.store).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name in brackets: state, parent, process group.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let group = fields.split_whitespace().nth(2).unwrap();
+    assert_eq!(group, pid.to_string());
+    test.store.stop().await;
+}
+
 #[tokio::test]
 async fn the_socket_is_for_this_user_alone() {
     let test = TestStore::start().await;

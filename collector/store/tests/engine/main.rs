@@ -8,6 +8,7 @@
 mod durability;
 mod guard;
 mod lifecycle;
+mod migrations;
 mod protocol;
 mod support;
 

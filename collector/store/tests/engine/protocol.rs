@@ -1,9 +1,10 @@
 //! What the `clickhouse` crate asks and what it must get.
 
 use clickhouse::{Compression, Row};
+use epwatch_store::embedded::EmbeddedStore;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{TestStore, eventually, post, raw};
+use crate::support::{TestStore, config, eventually, post, raw};
 
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 struct Sample {
@@ -246,6 +247,55 @@ async fn an_insert_whose_client_left_writes_nothing() {
     .await;
     assert_eq!(test.count("SELECT count() FROM s").await, 0);
     test.store.stop().await;
+}
+
+/// The engine refuses at the first row; the client is still sending and must read the reason.
+#[tokio::test]
+async fn an_insert_refused_half_way_says_why() {
+    let test = TestStore::start().await;
+    test.execute(TABLE).await;
+    let sql = "INSERT INTO s (id) FORMAT CSV";
+    let mut insert = test.client().insert_formatted_with(sql);
+    let piece = bytes::Bytes::from("no number\n".repeat(100_000));
+    let mut sent = Ok(());
+    for _ in 0..50 {
+        if sent.is_ok() {
+            sent = insert.send(piece.clone()).await;
+        }
+    }
+    let error = match sent {
+        Ok(()) => insert.end().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains("Code: 117"), "{error}");
+    assert_eq!(test.count("SELECT count() FROM s").await, 0);
+    test.store.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_answers_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path()).with_max_concurrent_queries(1);
+    let store = EmbeddedStore::start(config).await.unwrap();
+    store.ready().await.unwrap();
+    // One runs, four wait; the rest is refused.
+    let asks = (0..12).map(|_| {
+        store
+            .client("")
+            .query("SELECT sleep(0.5)")
+            .fetch_one::<u8>()
+    });
+    let answers = futures::future::join_all(asks).await;
+    let refused: Vec<String> = answers
+        .iter()
+        .filter_map(|a| Some(a.as_ref().err()?.to_string()))
+        .collect();
+    assert!(!refused.is_empty() && refused.len() <= 7, "{refused:?}");
+    assert!(
+        refused.iter().all(|text| text.contains("Code: 202")),
+        "{refused:?}"
+    );
+    store.stop().await;
 }
 
 #[tokio::test]

@@ -135,6 +135,22 @@ fn files_are_refused_in_any_spelling() {
     );
 }
 
+/// Each hides the call from a reader that takes quotes, comments or blanks otherwise than the
+/// engine does.
+#[test]
+fn calls_cannot_hide_between_quotes() {
+    check_refused("SELECT $$'$$, file('x'), $$'$$", "the function file");
+    check_refused("SELECT /* /* */ ' */ file('x') -- '", "the function file");
+    check_refused("SELECT * FROM file\x0b('x')", "the function file");
+    for sql in [
+        "SELECT '' AS \u{2018}'\u{2019}, file('x'), ''",
+        "SELECT * FROM file\u{a0}('x')",
+        "SELECT * FROM file\0('x')",
+    ] {
+        assert_eq!(names().check(sql), Err(Refusal::Foreign), "{sql}");
+    }
+}
+
 #[test]
 fn harmless_words_pass() {
     for sql in [
@@ -181,4 +197,21 @@ fn format_clause_is_found() {
         output_format("select 1 FORMAT TSV SETTINGS max_threads = 1"),
         Some("TSV")
     );
+}
+
+proptest::proptest! {
+    /// Whatever an INSERT is, head and rows part on a character boundary and the head has no
+    /// FORMAT clause left.
+    #[test]
+    fn any_insert_is_parted_or_refused(
+        tail in "( |\n|;|t|\\(|\\)|'|/\\*|\\*/|--|FORMAT|CSV|VALUES|SELECT|\\PC){0,12}",
+    ) {
+        let sql = format!("INSERT INTO {tail}");
+        let _ = names().check(&sql);
+        if let Ok(Kind::InsertRows { head, data_at, .. }) = read(&sql) {
+            assert!(sql.is_char_boundary(data_at));
+            assert!(sql.starts_with(&head));
+            assert_eq!(output_format(&head), None);
+        }
+    }
 }

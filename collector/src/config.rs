@@ -1,0 +1,401 @@
+//! The collector's part of the config file: every key with its default, and all that can be wrong
+//! with them at once. Reading the file and the environment is the command's work.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{ByteSize, Period};
+use crate::wal::MAX_PAYLOAD_BYTES;
+
+/// Larger inserts are cut into several blocks, which the engine stores one by one.
+pub const MAX_BATCH_REPORTS: usize = 100_000;
+
+/// What the collector does and where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CollectorConfig {
+    /// Where devices send to (gRPC).
+    pub listen: SocketAddr,
+    /// Where `/metrics`, `/healthz` and `/readyz` are.
+    pub http_listen: SocketAddr,
+    /// The largest request. Devices are told; 4 MiB is what they take for granted.
+    pub max_request_bytes: ByteSize,
+    /// How many reports' keys are remembered to answer `duplicate` without the store.
+    pub seen_keys: usize,
+    /// The app keys that are accepted. Empty: any or none, which only a loopback address may do.
+    pub keys: Vec<AppKeyConfig>,
+    /// The write-ahead log.
+    pub wal: WalConfig,
+    /// Writing to the store.
+    pub batch: BatchConfig,
+    /// Summaries of closed buckets.
+    pub rollup: RollupConfig,
+}
+
+/// One app key and what it proves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppKeyConfig {
+    /// SHA-256 of the key, 64 hexadecimal digits; the key itself is written nowhere.
+    pub sha256: String,
+    /// The one app that it may report for, or `*`.
+    #[serde(default = "any")]
+    pub app: String,
+    /// The one environment that it may report for, or `*`.
+    #[serde(default = "any")]
+    pub environment: String,
+}
+
+/// The write-ahead log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WalConfig {
+    /// Its directory, for this collector alone, on a disk with real fsync.
+    pub dir: PathBuf,
+    /// Size of one file.
+    pub segment_bytes: ByteSize,
+    /// What may wait for the store before reports are refused.
+    pub max_bytes: ByteSize,
+    /// What may wait for the disk before reports are refused.
+    pub max_in_flight_bytes: ByteSize,
+}
+
+/// Writing to the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchConfig {
+    /// A batch goes out when it has this many reports ...
+    pub max_reports: usize,
+    /// ... or this many bytes ...
+    pub max_bytes: ByteSize,
+    /// ... or its first report is this old.
+    pub period: Period,
+    /// The longest pause after a failed try.
+    pub max_backoff: Period,
+    /// How long a stopping collector goes on writing; the rest waits in the log.
+    pub drain_timeout: Period,
+}
+
+/// Summaries of closed buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RollupConfig {
+    /// Whether this collector builds them. One of several is enough; two do no harm.
+    pub enabled: bool,
+    /// Length of a bucket, by receive time.
+    pub bucket: Period,
+    /// How often closed buckets are looked for.
+    pub period: Period,
+    /// A collector that has not said how far it is for this long is not waited for: it is gone,
+    /// and what its log still holds makes a new revision when it comes back.
+    pub collector_timeout: Period,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+impl Default for CollectorConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4717)),
+            http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4718)),
+            max_request_bytes: ByteSize(4 << 20),
+            // About 60 bytes each.
+            seen_keys: 1 << 20,
+            keys: Vec::new(),
+            wal: WalConfig::default(),
+            batch: BatchConfig::default(),
+            rollup: RollupConfig::default(),
+        }
+    }
+}
+
+impl Default for WalConfig {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("epwatch-wal"),
+            segment_bytes: ByteSize(64 << 20),
+            // An hour of 4,000 reports of 500 bytes a second.
+            max_bytes: ByteSize(8 << 30),
+            max_in_flight_bytes: ByteSize(64 << 20),
+        }
+    }
+}
+
+impl Default for BatchConfig {
+    fn default() -> Self {
+        Self {
+            max_reports: 20_000,
+            max_bytes: ByteSize(32 << 20),
+            period: Period(Duration::from_secs(1)),
+            max_backoff: Period(Duration::from_secs(10)),
+            drain_timeout: Period(Duration::from_secs(30)),
+        }
+    }
+}
+
+impl Default for RollupConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            bucket: Period(Duration::from_secs(3600)),
+            period: Period(Duration::from_secs(10)),
+            collector_timeout: Period(Duration::from_secs(3600)),
+        }
+    }
+}
+
+/// One thing that is wrong with a config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Path of the key, for example `wal.max_bytes`.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.text)
+    }
+}
+
+impl CollectorConfig {
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// Every problem, not just the first.
+    pub fn validate(&self) -> Result<(), Vec<Problem>> {
+        let mut problems = Problems::default();
+        self.check_ingest(&mut problems);
+        self.check_wal(&mut problems);
+        self.check_batch(&mut problems);
+        if problems.0.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.0)
+        }
+    }
+
+    fn check_ingest(&self, problems: &mut Problems) {
+        let largest = MAX_PAYLOAD_BYTES as u64;
+        problems.check(
+            "max_request_bytes",
+            (64 << 10..=largest).contains(&self.max_request_bytes.0),
+            || format!("must be 64KiB to {}", ByteSize(largest)),
+        );
+        problems.check("seen_keys", self.seen_keys <= 1 << 26, || {
+            "must be at most 67108864".into()
+        });
+        problems.check(
+            "keys",
+            !self.keys.is_empty() || self.listen.ip().is_loopback(),
+            || {
+                format!(
+                    "without an app key only a loopback address may listen, not {}",
+                    self.listen
+                )
+            },
+        );
+        let mut seen = HashSet::new();
+        for (index, key) in self.keys.iter().enumerate() {
+            let digits =
+                key.sha256.chars().all(|c| c.is_ascii_hexdigit()) && key.sha256.len() == 64;
+            problems.check(&format!("keys[{index}].sha256"), digits, || {
+                "must be the SHA-256 of the key as 64 hexadecimal digits".into()
+            });
+            problems.check(
+                &format!("keys[{index}].sha256"),
+                seen.insert(key.sha256.to_ascii_lowercase()),
+                || "is there twice; a key proves one app and environment".into(),
+            );
+            let names = [
+                ("app", &key.app, 128),
+                ("environment", &key.environment, 32),
+            ];
+            for (name, value, max) in names {
+                let fits = !value.is_empty() && value.len() <= max;
+                problems.check(&format!("keys[{index}].{name}"), fits, || {
+                    format!("must have 1 to {max} bytes; `*` means any")
+                });
+            }
+        }
+    }
+
+    fn check_wal(&self, problems: &mut Problems) {
+        let wal = &self.wal;
+        problems.check("wal.dir", !wal.dir.as_os_str().is_empty(), || {
+            "must name a directory".into()
+        });
+        problems.check(
+            "wal.segment_bytes",
+            (64 << 10..=4 << 30).contains(&wal.segment_bytes.0),
+            || "must be 64KiB to 4GiB".into(),
+        );
+        problems.check(
+            "wal.max_bytes",
+            wal.max_bytes.0 / 4 >= wal.segment_bytes.0,
+            || {
+                format!(
+                    "must be at least four segments ({} each)",
+                    wal.segment_bytes
+                )
+            },
+        );
+        problems.check(
+            "wal.max_in_flight_bytes",
+            wal.max_in_flight_bytes >= self.max_request_bytes
+                && wal.max_in_flight_bytes.0 <= 1 << 30,
+            || {
+                format!(
+                    "must be max_request_bytes ({}) to 1GiB",
+                    self.max_request_bytes
+                )
+            },
+        );
+    }
+
+    fn check_batch(&self, problems: &mut Problems) {
+        let (batch, rollup) = (&self.batch, &self.rollup);
+        problems.check(
+            "batch.max_reports",
+            (1..=MAX_BATCH_REPORTS).contains(&batch.max_reports),
+            || format!("must be 1 to {MAX_BATCH_REPORTS}"),
+        );
+        problems.check(
+            "batch.max_bytes",
+            (1 << 20..=256 << 20).contains(&batch.max_bytes.0),
+            || "must be 1MiB to 256MiB".into(),
+        );
+        let mut within = |key: &str, period: Period, min: u64, max: u64| {
+            let (min, max) = (
+                Period(Duration::from_millis(min)),
+                Period(Duration::from_millis(max)),
+            );
+            problems.check(key, (min..=max).contains(&period), || {
+                format!("must be {min} to {max}")
+            });
+        };
+        within("batch.period", batch.period, 1, 60_000);
+        within("batch.max_backoff", batch.max_backoff, 1, 600_000);
+        within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
+        within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
+        within("rollup.period", rollup.period, 10, 3_600_000);
+        within(
+            "rollup.collector_timeout",
+            rollup.collector_timeout,
+            1_000,
+            7 * 86_400_000,
+        );
+        let (bucket, day) = (rollup.bucket.0.as_millis(), 86_400_000);
+        problems.check("rollup.bucket", bucket == 0 || day % bucket == 0, || {
+            "must divide a day into equal parts".into()
+        });
+        problems.check("rollup.bucket", bucket % 1_000 == 0, || {
+            "must be whole seconds".into()
+        });
+    }
+}
+
+#[derive(Debug, Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn check(&mut self, key: &str, is_right: bool, text: impl FnOnce() -> String) {
+        if !is_right {
+            self.0.push(Problem {
+                key: key.to_owned(),
+                text: text(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_round_trip() {
+        let config = CollectorConfig::default();
+        config.validate().unwrap();
+        let text = toml::to_string(&config).unwrap();
+        assert!(text.contains("segment_bytes = \"64MiB\""), "{text}");
+        assert_eq!(toml::from_str::<CollectorConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_units_are_refused() {
+        for (text, expected) in [
+            ("lisen = 1", "unknown field `lisen`"),
+            ("[wal]\nmax_bites = \"1GiB\"", "unknown field `max_bites`"),
+            ("[batch]\nperiod = \"1 fortnight\"", "expected a duration"),
+            ("[wal]\nmax_bytes = \"8 gigs\"", "expected a size"),
+        ] {
+            let error = toml::from_str::<CollectorConfig>(text)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_problem_is_reported_with_its_key() {
+        let mut config = CollectorConfig {
+            listen: SocketAddr::from(([0, 0, 0, 0], 4717)),
+            ..CollectorConfig::default()
+        };
+        config.wal.max_bytes = ByteSize(1 << 20);
+        config.batch.max_reports = 0;
+        config.rollup.bucket = Period(Duration::from_secs(7));
+        let problems = config.validate().unwrap_err();
+        let keys: Vec<&str> = problems
+            .iter()
+            .map(|problem| problem.key.as_str())
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                "keys",
+                "wal.max_bytes",
+                "batch.max_reports",
+                "rollup.bucket"
+            ]
+        );
+    }
+
+    #[test]
+    fn app_keys_are_checked_one_by_one() {
+        let key = |sha256: &str, app: &str| AppKeyConfig {
+            sha256: sha256.to_owned(),
+            app: app.to_owned(),
+            environment: any(),
+        };
+        let digits = "0123456789abcdef".repeat(4);
+        let config = CollectorConfig {
+            keys: vec![
+                key(&digits, "a"),
+                key(&digits.to_uppercase(), "a"),
+                key("secret", ""),
+            ],
+            ..CollectorConfig::default()
+        };
+        let problems = config.validate().unwrap_err();
+        let keys: Vec<&str> = problems
+            .iter()
+            .map(|problem| problem.key.as_str())
+            .collect();
+        assert_eq!(keys, ["keys[1].sha256", "keys[2].sha256", "keys[2].app"]);
+        let texts = problems.iter().map(ToString::to_string).collect::<String>();
+        assert!(
+            !texts.contains("secret"),
+            "what may be a key is not printed"
+        );
+    }
+}

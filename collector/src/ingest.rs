@@ -1,0 +1,271 @@
+//! Takes upload calls: each report is parsed, kept as it came in, and acknowledged once it is
+//! durable. Every report of a call that is taken up ends in exactly one outcome.
+//!
+//! A device that goes away while its reports are being synced changes nothing: outcomes are
+//! counted where the log completes them, not where someone waits for the answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use epwatch_proto::v1::{self, collector_service_server::CollectorService};
+use epwatch_proto::{Outcome, ReportKey, SendClock, UploadRequest};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use crate::auth::{AppKeys, Scope};
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::outcomes::OutcomeLedger;
+use crate::parse::{self, Refusal};
+use crate::record::ReportRecord;
+use crate::seen::{Seen, SeenKeys};
+use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
+
+/// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+/// For errors that name no delay of their own.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    pub(crate) wal: Wal,
+    pub(crate) keys: AppKeys,
+    pub(crate) seen: Arc<SeenKeys>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) ledger: Arc<OutcomeLedger>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) max_request_bytes: u64,
+}
+
+/// Reports that go into the log, by key, with the hash of their bytes.
+type Accepted = Vec<(ReportKey, u64)>;
+
+impl Ingest {
+    /// Sorts the reports of one call into those for the log and those that are answered.
+    fn take_up(
+        &self,
+        scope: &Scope,
+        clock: &SendClock,
+        reports: &[Bytes],
+    ) -> (Batch, Accepted, Vec<v1::ReportResult>) {
+        let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
+        let mut batch = Batch::with_capacity(n_bytes);
+        let mut accepted = Accepted::with_capacity(reports.len());
+        let mut within_call: HashMap<ReportKey, u64> = HashMap::new();
+        let mut results = Vec::new();
+        for (index, bytes) in reports.iter().enumerate() {
+            let hash = self.seen.hash(bytes);
+            let outcome = parse::check(bytes).and_then(|facts| {
+                self.decide(scope, &facts, hash, &within_call)?;
+                let record = ReportRecord {
+                    sent: clock.clone(),
+                    app_id: &facts.app_id,
+                    environment: &facts.environment,
+                    report: bytes,
+                };
+                batch
+                    .push(&[&record.header(), bytes])
+                    .expect("reports are bounded, headers too");
+                Ok(facts)
+            });
+            match outcome {
+                Ok(facts) => {
+                    if reports.len() > 1 {
+                        within_call.insert(facts.key, hash);
+                    }
+                    accepted.push((facts.key, hash));
+                }
+                Err(refusal) => results.push(self.answer(index, refusal)),
+            }
+        }
+        (batch, accepted, results)
+    }
+
+    /// Refuses what is not for the log; a duplicate is refused too, but that is an ack.
+    fn decide(
+        &self,
+        scope: &Scope,
+        facts: &parse::Facts,
+        hash: u64,
+        within_call: &HashMap<ReportKey, u64>,
+    ) -> Result<(), Refusal> {
+        let refuse = |outcome, detail| {
+            let app = Some((facts.app_id.clone(), facts.environment.clone()));
+            Err(Refusal {
+                outcome,
+                detail,
+                key: Some(facts.key),
+                app,
+            })
+        };
+        if !scope.admits(&facts.app_id, &facts.environment) {
+            let proved = scope.describe();
+            let detail = format!("report.app: the app key is for {proved}");
+            return refuse(Outcome::RefusedWrongApp, detail);
+        }
+        let seen = match within_call.get(&facts.key) {
+            Some(earlier) if *earlier == hash => Seen::Duplicate,
+            Some(_) => Seen::Conflict,
+            None => self.seen.look_up(&facts.key, hash),
+        };
+        match seen {
+            Seen::New => Ok(()),
+            Seen::Duplicate => refuse(Outcome::Duplicate, String::new()),
+            Seen::Conflict => {
+                let detail = "report.key: another report is known by this key".to_owned();
+                refuse(Outcome::RefusedConflict, detail)
+            }
+        }
+    }
+
+    /// Counts a report that does not go into the log, and says so to the device.
+    fn answer(&self, index: usize, refusal: Refusal) -> v1::ReportResult {
+        let Refusal {
+            outcome,
+            detail,
+            key,
+            app,
+        } = refusal;
+        self.metrics.count(outcome);
+        // What a stranger claims is not proven; its label would be of his choosing.
+        let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
+        let (app_id, environment) = named.map_or(("", ""), |(app, env)| (app, env));
+        self.ledger
+            .count(self.clock.now_us(), app_id, environment, outcome);
+        v1::ReportResult {
+            index: u32::try_from(index).expect("at most 1,000 reports"),
+            key: key.as_ref().map(Into::into),
+            outcome: outcome.to_wire(),
+            retryable: outcome.retryable(),
+            detail,
+        }
+    }
+
+    /// Makes the accepted reports durable.
+    async fn keep(&self, batch: Batch, accepted: Accepted) -> Result<(), WalError> {
+        let (answer, answered) = oneshot::channel();
+        let (metrics, seen) = (self.metrics.clone(), self.seen.clone());
+        let n_reports = accepted.len() as u64;
+        let done = move |end: Result<WalOffset, WalError>| {
+            match &end {
+                Ok(_) => {
+                    seen.remember(accepted);
+                    metrics.count_many(Outcome::Stored, n_reports);
+                }
+                Err(error) => metrics.count_many(outcome_of(error), n_reports),
+            }
+            // Who no longer waits sends again, and hears `duplicate`.
+            let _ = answer.send(end.map(|_| ()));
+        };
+        if let Err(error) = self.wal.submit(batch, done) {
+            self.metrics.count_many(outcome_of(&error), n_reports);
+            return Err(error);
+        }
+        answered.await.unwrap_or(Err(WalError::Closed))
+    }
+
+    fn refuse_call<T>(&self, reason: &'static str, status: Status) -> Result<T, Status> {
+        self.metrics
+            .requests_refused
+            .get_or_create(&[("reason", reason)])
+            .inc();
+        Err(status)
+    }
+}
+
+/// How a report ends that the log did not take.
+fn outcome_of(error: &WalError) -> Outcome {
+    match error {
+        WalError::Full { .. } | WalError::Busy { .. } | WalError::Closed => {
+            Outcome::RefusedOverloaded
+        }
+        _ => Outcome::RefusedStorage,
+    }
+}
+
+/// Tells a device when to come again; what the log's error means for a call as a whole.
+fn pushback(error: &WalError) -> Status {
+    let text = format!("{}: {error}", outcome_of(error).label());
+    let mut status = match error {
+        WalError::Full { .. } | WalError::Busy { .. } | WalError::DiskFull(_) => {
+            Status::resource_exhausted(text)
+        }
+        _ => Status::unavailable(text),
+    };
+    let delay = match error.retry() {
+        Retry::After(delay) => delay,
+        Retry::Backoff | Retry::Never => RETRY,
+    };
+    let millis = delay.as_millis().to_string();
+    let value = millis.parse().expect("digits are a metadata value");
+    status.metadata_mut().insert(PUSHBACK, value);
+    status
+}
+
+#[tonic::async_trait]
+impl CollectorService for Ingest {
+    async fn upload(
+        &self,
+        request: Request<v1::UploadRequest>,
+    ) -> Result<Response<v1::UploadResponse>, Status> {
+        let started = Instant::now();
+        self.metrics.requests.inc();
+        let scope = match self.keys.prove(request.metadata()) {
+            Ok(scope) => scope,
+            Err(status) => return self.refuse_call("unauthenticated", status),
+        };
+        let call = match UploadRequest::try_from(request.into_inner()) {
+            Ok(call) => call,
+            Err(error) => {
+                return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
+            }
+        };
+        let (batch, accepted, results) = self.take_up(&scope, &call.clock, &call.reports);
+        if !batch.is_empty() {
+            // A device sends all of them again, and hears `duplicate` or the same refusals then.
+            self.keep(batch, accepted)
+                .await
+                .map_err(|error| pushback(&error))?;
+        }
+        self.metrics
+            .ack_seconds
+            .observe(started.elapsed().as_secs_f64());
+        let server_time_unix_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        Ok(Response::new(v1::UploadResponse {
+            results,
+            server_time_unix_ms,
+            max_request_bytes: Some(self.max_request_bytes),
+            ..v1::UploadResponse::default()
+        }))
+    }
+
+    async fn delete_installation(
+        &self,
+        _: Request<v1::DeleteInstallationRequest>,
+    ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+        Err(Status::unimplemented(
+            "this collector does not delete installations yet",
+        ))
+    }
+
+    async fn put_model_manifest(
+        &self,
+        _: Request<v1::PutModelManifestRequest>,
+    ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
+        Err(Status::unimplemented(
+            "this collector does not take manifests yet",
+        ))
+    }
+
+    async fn put_certified_placement(
+        &self,
+        _: Request<v1::PutCertifiedPlacementRequest>,
+    ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
+        Err(Status::unimplemented(
+            "this collector does not take certified placements yet",
+        ))
+    }
+}

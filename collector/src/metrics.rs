@@ -1,0 +1,280 @@
+//! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
+//! contract are the label's values.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use epwatch_proto::Outcome;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::clock::Clock;
+use crate::wal::{Wal, WeakWal};
+
+type Labels = [(&'static str, &'static str); 1];
+
+/// All metrics of one collector. Counters can be read as well: tests and the demo's ledger do.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    outcomes: Vec<Counter>,
+    /// Requests refused as a whole, by reason.
+    pub(crate) requests_refused: Family<Labels, Counter>,
+    pub(crate) requests: Counter,
+    pub(crate) ack_seconds: Histogram,
+    pub(crate) batches: Counter,
+    pub(crate) rows: Family<Labels, Counter>,
+    pub(crate) store_errors: Family<Labels, Counter>,
+    pub(crate) store_up: Gauge,
+    pub(crate) wal_torn_tails: Counter,
+    pub(crate) wal_skipped_bytes: Counter,
+    pub(crate) wal_unreadable_reports: Counter,
+    pub(crate) buckets_closed: Counter,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// How far the writer is, for the lag.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) checkpoint: AtomicU64,
+    /// Everything received before this is in the store; microseconds since 1970.
+    pub(crate) complete_until_us: AtomicU64,
+}
+
+impl Metrics {
+    /// Registers everything at zero, so that a rate is there from the first event on.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("collector");
+        let reports = Family::<Labels, Counter>::default();
+        registry.register("reports", "Reports by how they ended", reports.clone());
+        let counter = |outcome: &Outcome| {
+            reports
+                .get_or_create(&[("outcome", outcome.label())])
+                .clone()
+        };
+        let outcomes = Outcome::ALL.iter().map(counter).collect();
+        let requests = Counter::default();
+        registry.register("requests", "Upload calls taken up", requests.clone());
+        let requests_refused = Family::default();
+        registry.register(
+            "requests_refused",
+            "Upload calls refused as a whole, their reports unread",
+            requests_refused.clone(),
+        );
+        let ack_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
+        registry.register(
+            "ack_seconds",
+            "From a call's arrival to its answer, the sync included",
+            ack_seconds.clone(),
+        );
+        let batches = Counter::default();
+        registry.register("batches", "Batches stored", batches.clone());
+        let rows = Family::default();
+        registry.register("rows", "Rows stored by table", rows.clone());
+        let store_errors = Family::default();
+        registry.register(
+            "store_errors",
+            "Failed calls to the store",
+            store_errors.clone(),
+        );
+        let store_up = Gauge::default();
+        registry.register("store_up", "1 while the store answers", store_up.clone());
+        let wal_torn_tails = Counter::default();
+        registry.register(
+            "wal_torn_tails",
+            "Unfinished groups cut off at start; nothing of them was acknowledged",
+            wal_torn_tails.clone(),
+        );
+        let wal_skipped_bytes = Counter::default();
+        registry.register(
+            "wal_skipped_bytes",
+            "Bytes of the log that were damaged and passed over",
+            wal_skipped_bytes.clone(),
+        );
+        let wal_unreadable_reports = Counter::default();
+        registry.register(
+            "wal_unreadable_reports",
+            "Whole records of the log that this version cannot read",
+            wal_unreadable_reports.clone(),
+        );
+        let buckets_closed = Counter::default();
+        registry.register(
+            "buckets_closed",
+            "Summaries of buckets built",
+            buckets_closed.clone(),
+        );
+        Self {
+            registry,
+            outcomes,
+            requests_refused,
+            requests,
+            ack_seconds,
+            batches,
+            rows,
+            store_errors,
+            store_up,
+            wal_torn_tails,
+            wal_skipped_bytes,
+            wal_unreadable_reports,
+            buckets_closed,
+            progress: Arc::default(),
+        }
+    }
+
+    /// Adds what the log itself counts.
+    pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
+        let progress = self.progress.clone();
+        let wal = wal.downgrade();
+        self.registry.register_collector(Box::new(WalMetrics {
+            wal,
+            progress,
+            clock,
+        }));
+    }
+
+    /// Counts one report.
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.count_many(outcome, 1);
+    }
+
+    pub(crate) fn count_many(&self, outcome: Outcome, n_reports: u64) {
+        if let Some(index) = Outcome::ALL.iter().position(|known| *known == outcome) {
+            self.outcomes[index].inc_by(n_reports);
+        }
+    }
+
+    /// Returns how many reports ended so.
+    #[must_use]
+    pub fn n_reports(&self, outcome: Outcome) -> u64 {
+        Outcome::ALL
+            .iter()
+            .position(|known| *known == outcome)
+            .map_or(0, |at| self.outcomes[at].get())
+    }
+
+    /// Returns everything in the OpenMetrics text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
+        let encoded = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        debug_assert!(encoded.is_ok(), "metrics do not encode");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Asks the log when Prometheus asks.
+#[derive(Debug)]
+struct WalMetrics {
+    wal: WeakWal,
+    progress: Arc<Progress>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Collector for WalMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some((stats, is_writable)) = self.wal.stats() else {
+            return Ok(());
+        };
+        let lag_bytes = stats
+            .end
+            .saturating_sub(self.progress.checkpoint.load(Relaxed));
+        let complete_until_us = self.progress.complete_until_us.load(Relaxed);
+        let lag_us = self.clock.now_us().saturating_sub(complete_until_us);
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let gauges = [
+            (
+                "wal_held_bytes",
+                "Bytes in the log, the stored ones not yet removed",
+                stats.held_bytes,
+            ),
+            (
+                "wal_in_flight_bytes",
+                "Bytes that wait for the disk",
+                stats.in_flight_bytes,
+            ),
+            ("wal_lag_bytes", "Bytes that wait for the store", lag_bytes),
+            (
+                "wal_writable",
+                "1 while reports can be taken",
+                u64::from(is_writable),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(signed(value));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a lag")]
+        let lag = ConstGauge::new(if complete_until_us == 0 {
+            0.0
+        } else {
+            lag_us as f64 / 1e6
+        });
+        let help = "Age of the time up to which the store is complete";
+        lag.encode(encoder.encode_descriptor("wal_lag_seconds", help, None, lag.metric_type())?)?;
+        let counters = [
+            (
+                "wal_groups",
+                "Groups made durable, one sync each",
+                stats.groups,
+            ),
+            ("wal_records", "Records made durable", stats.records),
+            (
+                "wal_failed_groups",
+                "Groups that could not be written",
+                stats.failed_groups,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a counter")]
+        let sync = ConstCounter::new(stats.sync_us as f64 / 1e6);
+        let help = "Time spent writing and syncing groups";
+        sync.encode(encoder.encode_descriptor(
+            "wal_sync_seconds",
+            help,
+            None,
+            sync.metric_type(),
+        )?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_there_from_the_start_and_count() {
+        let metrics = Metrics::new();
+        metrics.count(Outcome::Stored);
+        metrics.count_many(Outcome::RefusedMalformed, 2);
+        let text = metrics.encode();
+        for line in [
+            "collector_reports_total{outcome=\"stored\"} 1",
+            "collector_reports_total{outcome=\"refused_malformed\"} 2",
+            "collector_reports_total{outcome=\"duplicate\"} 0",
+        ] {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,92 @@
+//! How many reports ended otherwise than stored, per bucket and app, until the writer takes them
+//! to the store. In memory: what a crash takes is a count of refusals, never a report.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use epwatch_proto::Outcome;
+
+use crate::wal::lock;
+
+/// Beyond this many kinds between two flushes the rest is counted without its app: app ids are the
+/// device's words.
+const MAX_KINDS: usize = 1_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    /// Start of the bucket, seconds since 1970.
+    pub(crate) bucket: u32,
+    pub(crate) app_id: String,
+    pub(crate) environment: String,
+    pub(crate) outcome: &'static str,
+}
+
+/// Counts by kind.
+#[derive(Debug)]
+pub(crate) struct OutcomeLedger {
+    bucket: Duration,
+    counts: Mutex<BTreeMap<Kind, u64>>,
+}
+
+impl OutcomeLedger {
+    pub(crate) fn new(bucket: Duration) -> Self {
+        Self {
+            bucket,
+            counts: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn count(&self, now_us: u64, app_id: &str, environment: &str, outcome: Outcome) {
+        let mut kind = Kind {
+            bucket: bucket_of(now_us, self.bucket),
+            app_id: app_id.to_owned(),
+            environment: environment.to_owned(),
+            outcome: outcome.label(),
+        };
+        let mut counts = lock(&self.counts);
+        if counts.len() >= MAX_KINDS && !counts.contains_key(&kind) {
+            kind.app_id.clear();
+            kind.environment.clear();
+        }
+        *counts.entry(kind).or_default() += 1;
+    }
+
+    /// Takes all counts out.
+    pub(crate) fn take(&self) -> BTreeMap<Kind, u64> {
+        std::mem::take(&mut lock(&self.counts))
+    }
+}
+
+/// Returns the start of the bucket that `time_us` lies in, seconds since 1970.
+pub(crate) fn bucket_of(time_us: u64, bucket: Duration) -> u32 {
+    let seconds = time_us / 1_000_000;
+    let length = bucket.as_secs().max(1);
+    u32::try_from(seconds - seconds % length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_add_up_by_bucket_and_app_and_stay_bounded() {
+        let ledger = OutcomeLedger::new(Duration::from_secs(60));
+        ledger.count(61_000_000, "a", "production", Outcome::Duplicate);
+        ledger.count(119_999_999, "a", "production", Outcome::Duplicate);
+        ledger.count(120_000_000, "a", "production", Outcome::Duplicate);
+        let counts: Vec<(u32, u64)> = ledger
+            .take()
+            .into_iter()
+            .map(|(k, n)| (k.bucket, n))
+            .collect();
+        assert_eq!(counts, [(60, 2), (120, 1)]);
+
+        for app in 0..3_000 {
+            ledger.count(0, &app.to_string(), "production", Outcome::RefusedConflict);
+        }
+        let counts = ledger.take();
+        assert!(counts.len() <= MAX_KINDS + 1);
+        assert_eq!(counts.values().sum::<u64>(), 3_000);
+    }
+}

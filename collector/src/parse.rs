@@ -1,0 +1,39 @@
+//! What is looked at before a report goes into the log: all of it. Whatever is refused is refused
+//! here, with the field's name, so the writer finds only reports that it can store.
+
+use epwatch_proto::{Outcome, Report, ReportKey};
+
+/// What ingest needs to know of a sound report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) key: ReportKey,
+    pub(crate) app_id: String,
+    pub(crate) environment: String,
+}
+
+/// Why a report does not go into the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) outcome: Outcome,
+    /// The field and what was expected of it.
+    pub(crate) detail: String,
+    /// Known even of reports that are broken behind it.
+    pub(crate) key: Option<ReportKey>,
+    /// The app and environment of a sound report.
+    pub(crate) app: Option<(String, String)>,
+}
+
+/// Checks one report from its first byte to its last.
+pub(crate) fn check(bytes: &[u8]) -> Result<Facts, Refusal> {
+    let report = Report::parse(bytes).map_err(|error| Refusal {
+        outcome: error.outcome(),
+        detail: error.detail(),
+        key: ReportKey::peek(bytes),
+        app: None,
+    })?;
+    Ok(Facts {
+        key: report.key,
+        app_id: report.app.id,
+        environment: report.app.environment,
+    })
+}

@@ -1,0 +1,124 @@
+//! What one record of the log holds: a report's bytes as they came in, and what the call knew.
+//!
+//! | at | size | field |
+//! |---|---|---|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 1 | bit 0: wall clock present, bit 1: uptime present |
+//! | 2 | 8 | device wall clock at sending, milliseconds since 1970, little endian |
+//! | 10 | 8 | device uptime at sending, milliseconds, little endian |
+//! | 18 | 3 | lengths of boot id, app id, environment |
+//! | 21 | | boot id, app id, environment, report |
+
+use epwatch_proto::SendClock;
+
+const VERSION: u8 = 1;
+const FIXED_BYTES: usize = 21;
+
+/// A report with what the call knew about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ReportRecord<'a> {
+    /// The device's clocks when it sent.
+    pub(crate) sent: SendClock,
+    /// What the app key proved.
+    pub(crate) app_id: &'a str,
+    /// What the app key proved.
+    pub(crate) environment: &'a str,
+    /// The report, encoded, as it came in.
+    pub(crate) report: &'a [u8],
+}
+
+/// Bytes that are no record of a known version. The log's checksums were right, so a newer
+/// collector wrote them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("failed to read wal record: version {version}, {len} bytes")]
+pub(crate) struct RecordError {
+    version: u8,
+    len: usize,
+}
+
+impl<'a> ReportRecord<'a> {
+    /// Returns what comes before the report in the log. Boot id, app id and environment have at
+    /// most 255 bytes each: the contract bounds them below that.
+    #[must_use]
+    pub(crate) fn header(&self) -> Vec<u8> {
+        let texts = [self.sent.boot_id.as_str(), self.app_id, self.environment];
+        let mut out =
+            Vec::with_capacity(FIXED_BYTES + texts.iter().map(|t| t.len()).sum::<usize>());
+        let (wall, uptime) = (self.sent.wall_unix_ms, self.sent.uptime_ms);
+        out.push(VERSION);
+        out.push(u8::from(wall.is_some()) | (u8::from(uptime.is_some()) << 1));
+        out.extend(wall.unwrap_or(0).to_le_bytes());
+        out.extend(uptime.unwrap_or(0).to_le_bytes());
+        for text in texts {
+            out.push(u8::try_from(text.len()).expect("bounded by the contract"));
+        }
+        for text in texts {
+            out.extend_from_slice(text.as_bytes());
+        }
+        out
+    }
+
+    /// Reads a record's payload.
+    ///
+    /// # Errors
+    /// [`RecordError`] if another version wrote it.
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, RecordError> {
+        let version = payload.first().copied().unwrap_or(0);
+        let error = RecordError {
+            version,
+            len: payload.len(),
+        };
+        if version != VERSION {
+            return Err(error);
+        }
+        let (fixed, mut rest) = payload.split_at_checked(FIXED_BYTES).ok_or(error)?;
+        let mut text = |len: u8| {
+            let (text, after) = rest.split_at_checked(usize::from(len)).ok_or(error)?;
+            rest = after;
+            std::str::from_utf8(text).map_err(|_| error)
+        };
+        let (boot_id, app_id, environment) = (text(fixed[18])?, text(fixed[19])?, text(fixed[20])?);
+        let wall = i64::from_le_bytes(fixed[2..10].try_into().expect("eight bytes"));
+        let uptime = u64::from_le_bytes(fixed[10..18].try_into().expect("eight bytes"));
+        let sent = SendClock {
+            wall_unix_ms: (fixed[1] & 1 != 0).then_some(wall),
+            uptime_ms: (fixed[1] & 2 != 0).then_some(uptime),
+            boot_id: boot_id.to_owned(),
+        };
+        Ok(Self {
+            sent,
+            app_id,
+            environment,
+            report: rest,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn records_round_trip(
+            wall_unix_ms: Option<i64>,
+            uptime_ms: Option<u64>,
+            boot_id in "[a-z0-9-]{0,64}",
+            app_id in "[a-zé.]{1,60}",
+            environment in "[a-z]{1,32}",
+            report in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let sent = SendClock { wall_unix_ms, uptime_ms, boot_id };
+            let record =
+                ReportRecord { sent, app_id: &app_id, environment: &environment, report: &report };
+            let payload = [record.header(), report.clone()].concat();
+            prop_assert_eq!(ReportRecord::parse(&payload), Ok(record));
+        }
+
+        #[test]
+        fn other_bytes_never_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = ReportRecord::parse(&payload);
+        }
+    }
+}

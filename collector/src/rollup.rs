@@ -1,0 +1,307 @@
+//! Closes buckets: once every collector's checkpoint has passed a bucket's end, no report can fall
+//! into it any more, and its summary is built, once, from rows counted once.
+//!
+//! The order makes a build that died half-way harmless, and two builders at once too: the bucket's
+//! surplus copies are named, the summary is written under a revision of its own, the revision is
+//! published, then the watermark moves. Readers see the latest published revision.
+//!
+//! A collector that comes back with a backlog writes into closed buckets; its writer has those
+//! built again before its checkpoint moves ([`RollUp::rebuild`]).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clickhouse::Row;
+use serde::Deserialize;
+
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::store::{CollectorCheckpoint, Sink, SinkError};
+
+/// Buckets closed in one build, so that a build after a long pause stays small.
+const MAX_BUCKETS: u64 = 48;
+
+/// What decides how far buckets can be closed; times in seconds since 1970.
+#[derive(Debug)]
+struct State {
+    /// Buckets that start before this are closed.
+    closed_until: u64,
+    /// Start of the first bucket with reports that is open.
+    first_open: Option<u64>,
+    collectors: Vec<CollectorCheckpoint>,
+}
+
+/// Returns the buckets that can be closed, as a range of start times in seconds.
+fn closable(
+    state: &State,
+    now_us: u64,
+    bucket: Duration,
+    collector_timeout: Duration,
+) -> Option<Range<u64>> {
+    let now_ms = i64::try_from(now_us / 1000).unwrap_or(i64::MAX);
+    let timeout_ms = i64::try_from(collector_timeout.as_millis()).unwrap_or(i64::MAX);
+    let is_waited_for = |c: &&CollectorCheckpoint| c.updated_at > now_ms.saturating_sub(timeout_ms);
+    let passed = state
+        .collectors
+        .iter()
+        .filter(is_waited_for)
+        .map(|c| c.passed_until)
+        .min()?;
+    let length = bucket.as_secs();
+    // One that has drained for good says "for ever"; the present is the limit then.
+    let passed_secs = u64::try_from(passed.min(now_ms)).ok()? / 1000;
+    let end = passed_secs - passed_secs % length;
+    // Empty buckets need no summary: the range begins where there is something.
+    let start = state.first_open.unwrap_or(end).max(state.closed_until);
+    let start = start - start % length;
+    let end = end.min(start.saturating_add(length * MAX_BUCKETS));
+    (end > state.closed_until && end >= start).then_some(start..end)
+}
+
+/// Builds summaries.
+#[derive(Debug, Clone)]
+pub(crate) struct RollUp {
+    pub(crate) sink: Sink,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) bucket: Duration,
+    pub(crate) collector_timeout: Duration,
+    /// Makes revisions of builders that start in the same millisecond differ.
+    pub(crate) collector_id: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Seconds {
+    seconds: u32,
+}
+
+impl RollUp {
+    /// Closes what can be closed. Returns whether there may be more at once.
+    pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
+        let state = self.state().await?;
+        let now_us = self.clock.now_us();
+        let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
+            return Ok(false);
+        };
+        if !range.is_empty() && state.first_open.is_some_and(|first| first < range.end) {
+            let within = format!(
+                "bucket >= toDateTime({}, 'UTC') AND bucket < toDateTime({}, 'UTC')",
+                range.start, range.end
+            );
+            self.name_surplus(&within, range.end).await?;
+            self.build(&within, "closed").await?;
+        }
+        let sql = format!(
+            "INSERT INTO rollup_watermark (closed_until, closed_at) \
+             SELECT toDateTime({}, 'UTC'), fromUnixTimestamp64Milli(toInt64({}), 'UTC')",
+            range.end,
+            now_us / 1000
+        );
+        self.sink.execute("rollup_watermark", &sql).await?;
+        let n_buckets = (range.end - range.start) / self.bucket.as_secs();
+        self.metrics.buckets_closed.inc_by(n_buckets);
+        Ok(n_buckets == MAX_BUCKETS)
+    }
+
+    /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
+    /// (start times in seconds): those buckets, and the ones that counted a later copy until now.
+    pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
+        let closed_until = self.closed_until().await?;
+        let closed: Vec<String> = buckets
+            .iter()
+            .filter(|bucket| u64::from(**bucket) < closed_until)
+            .map(|bucket| format!("toDateTime({bucket}, 'UTC')"))
+            .collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let within = format!("bucket IN ({})", closed.join(", "));
+        self.name_surplus(&within, closed_until).await?;
+        let sql = format!(
+            "SELECT DISTINCT toUInt32(bucket) AS seconds FROM report_copies \
+             WHERE bucket < toDateTime({closed_until}, 'UTC') \
+             AND (installation, stream_id, sequence) IN \
+             (SELECT installation, stream_id, sequence FROM report_copies WHERE {within}) \
+             ORDER BY seconds"
+        );
+        let affected = self.sink.fetch::<Seconds>("affected buckets", &sql).await?;
+        for some in affected.chunks(usize::try_from(MAX_BUCKETS).expect("a small number")) {
+            let list: Vec<String> = some
+                .iter()
+                .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
+                .collect();
+            self.build(&format!("bucket IN ({})", list.join(", ")), "backlog")
+                .await?;
+        }
+        tracing::info!(
+            buckets = affected.len(),
+            "built closed buckets again after a backlog"
+        );
+        Ok(())
+    }
+
+    async fn state(&self) -> Result<State, SinkError> {
+        let closed_until = self.closed_until().await?;
+        let sql = format!(
+            "SELECT toUInt32(min(bucket)) AS seconds FROM report_copies \
+             WHERE bucket >= toDateTime({closed_until}, 'UTC') HAVING count() > 0"
+        );
+        let first_open = self
+            .sink
+            .fetch::<Seconds>("first open bucket", &sql)
+            .await?;
+        let sql = "SELECT collector_id, argMax(collector_checkpoints.passed_until, \
+                   collector_checkpoints.updated_at) \
+                   AS passed_until, max(collector_checkpoints.updated_at) AS updated_at \
+                   FROM collector_checkpoints GROUP BY collector_id";
+        let collectors = self.sink.fetch("collector_checkpoints", sql).await?;
+        let first_open = first_open.first().map(|row| u64::from(row.seconds));
+        Ok(State {
+            closed_until,
+            first_open,
+            collectors,
+        })
+    }
+
+    async fn closed_until(&self) -> Result<u64, SinkError> {
+        let sql = "SELECT toUInt32(max(closed_until)) AS seconds FROM rollup_watermark";
+        let rows = self.sink.fetch::<Seconds>("rollup_watermark", sql).await?;
+        Ok(rows.first().map_or(0, |row| u64::from(row.seconds)))
+    }
+
+    /// Names the copies that do not count, of every key that has a copy `within` and in buckets
+    /// that start before `end`.
+    async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
+        let sql = format!(
+            "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
+             WITH keys AS (SELECT installation, stream_id, sequence FROM report_copies \
+                           WHERE {within}) \
+             SELECT bucket, collector_id, wal_offset FROM report_copies \
+             WHERE bucket < toDateTime({end}, 'UTC') \
+             AND (installation, stream_id, sequence) IN keys \
+             AND (installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN \
+             (SELECT installation, stream_id, sequence, \
+                     (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3 \
+              FROM report_copies WHERE (installation, stream_id, sequence) IN keys \
+              GROUP BY installation, stream_id, sequence)"
+        );
+        self.sink.execute("surplus_copies", &sql).await
+    }
+
+    /// Writes the summary of the buckets `within` and publishes it.
+    async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
+        let now_ms = self.clock.now_us() / 1000;
+        let revision = (now_ms << 16) | (self.collector_id & 0xffff);
+        for (table, fresh) in [
+            ("cohort_buckets", "cohort_buckets_fresh_v1"),
+            ("cohort_sessions", "cohort_sessions_fresh_v1"),
+        ] {
+            let columns = columns_of(table);
+            let sql = format!(
+                "INSERT INTO {table} ({columns}, revision) \
+                 SELECT {columns}, toUInt64({revision}) FROM {fresh} WHERE {within}"
+            );
+            self.sink.execute(table, &sql).await?;
+        }
+        // A slice whose last report was found surplus has no rows now; its old revision must go.
+        let slice = "app_id, environment, bucket, slice";
+        let sql = format!(
+            "INSERT INTO bucket_revisions ({slice}, revision, reason, built_at) \
+             SELECT DISTINCT {slice}, toUInt64({revision}), '{reason}', \
+                    fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC') FROM (\
+             SELECT {slice} FROM cohort_buckets WHERE revision = {revision} AND {within} \
+             UNION ALL \
+             SELECT {slice} FROM cohort_sessions WHERE revision = {revision} AND {within} \
+             UNION ALL \
+             SELECT {slice} FROM bucket_revisions WHERE {within})"
+        );
+        self.sink.execute("bucket_revisions", &sql).await
+    }
+}
+
+/// The columns that a summary table shares with its view.
+fn columns_of(table: &str) -> &'static str {
+    if table == "cohort_buckets" {
+        "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
+         app_version, runtime, shape_key, fingerprint_normalised, context, hist_scheme, algo, \
+         devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist"
+    } else {
+        "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
+         app_version, runtime, requests_npu, graph_kind, placement_source, \
+         fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo, sessions, \
+         devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(600);
+
+    /// Collectors as (passed until, last heard of) in seconds; the time is 10,000 s.
+    #[track_caller]
+    fn check(
+        closed_until: u64,
+        first_open: Option<u64>,
+        collectors: &[(i64, i64)],
+        expected: Option<Range<u64>>,
+    ) {
+        let collectors = collectors
+            .iter()
+            .zip(1..)
+            .map(|(&(passed, heard), collector_id)| CollectorCheckpoint {
+                collector_id,
+                passed_until: passed * 1000,
+                updated_at: heard * 1000,
+            });
+        let state = State {
+            closed_until,
+            first_open,
+            collectors: collectors.collect(),
+        };
+        assert_eq!(closable(&state, 10_000_000_000, MINUTE, TIMEOUT), expected);
+    }
+
+    #[test]
+    fn the_slowest_collector_decides() {
+        check(
+            0,
+            Some(9_000),
+            &[(9_990, 9_995), (9_550, 9_990)],
+            Some(9_000..9_540),
+        );
+    }
+
+    #[test]
+    fn a_bucket_is_closed_only_when_its_end_is_passed() {
+        check(9_540, Some(9_540), &[(9_599, 9_995)], None);
+        check(9_540, Some(9_540), &[(9_600, 9_995)], Some(9_540..9_600));
+    }
+
+    #[test]
+    fn a_collector_that_went_silent_is_not_waited_for() {
+        check(
+            0,
+            Some(9_000),
+            &[(9_990, 9_995), (100, 9_300)],
+            Some(9_000..9_960),
+        );
+        check(0, Some(9_000), &[(9_990, 9_300)], None);
+    }
+
+    #[test]
+    fn without_collectors_nothing_closes_and_the_future_never_does() {
+        check(0, Some(9_000), &[], None);
+        check(9_900, Some(9_900), &[(99_999, 9_999)], Some(9_900..9_960));
+    }
+
+    #[test]
+    fn empty_time_is_closed_without_a_build_and_long_time_in_steps() {
+        check(60, None, &[(9_990, 9_995)], Some(9_960..9_960));
+        check(0, Some(60), &[(9_990, 9_995)], Some(60..60 + 48 * 60));
+    }
+}

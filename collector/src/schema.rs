@@ -1,0 +1,84 @@
+//! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
+
+use epwatch_store::migrate::{Migration, TemplateValues};
+
+/// The database's name where nobody chose another.
+pub const DATABASE: &str = "epwatch";
+
+macro_rules! migration {
+    ($version:literal, $name:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../migrations/", $name, ".sql")),
+        }
+    };
+}
+
+/// Every migration there is, oldest first.
+pub const MIGRATIONS: &[Migration] = &[
+    migration!(1, "0001_functions"),
+    migration!(2, "0002_reports"),
+    migration!(3, "0003_rollups"),
+    migration!(4, "0004_detector"),
+    migration!(5, "0005_views"),
+];
+
+/// How long rows are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Days that reports are kept. A device keeps them two days less, so that what it sends late
+    /// still meets the keys of what it sent before.
+    pub raw_days: u16,
+    /// Days that summaries, verdicts and incidents are kept.
+    pub rollup_days: u16,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        // Two weeks of baseline; thirteen months, so that a year compares with the one before.
+        Self {
+            raw_days: 14,
+            rollup_days: 396,
+        }
+    }
+}
+
+/// Returns the placeholders' values for one server, embedded or not.
+pub fn single_server(retention: Retention) -> TemplateValues {
+    TemplateValues::new()
+        .with("on_cluster", "")
+        .with("replicated", "")
+        .with(
+            "deduplication_window",
+            "non_replicated_deduplication_window",
+        )
+        .with("raw_ttl_days", retention.raw_days)
+        .with("rollup_ttl_days", retention.rollup_days)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_in_the_list() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let listed: Vec<String> = MIGRATIONS
+            .iter()
+            .map(|m| format!("{}.sql", m.name))
+            .collect();
+        assert_eq!(files, listed);
+        assert!(
+            MIGRATIONS
+                .iter()
+                .zip(1..)
+                .all(|(migration, n)| migration.version == n)
+        );
+    }
+}

@@ -1,0 +1,398 @@
+//! One collector, started and stopped: bind, open the log, start writer and roll-up, serve, drain,
+//! close.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use clickhouse::Client;
+use epwatch_proto::Outcome;
+use epwatch_proto::v1::collector_service_server::CollectorServiceServer;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::Server;
+
+use crate::auth::AppKeys;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{CollectorConfig, Problem};
+use crate::http::{self, Page};
+use crate::ingest::Ingest;
+use crate::metrics::Metrics;
+use crate::outcomes::OutcomeLedger;
+use crate::rollup::RollUp;
+use crate::rows::KnownPlacements;
+use crate::seen::SeenKeys;
+use crate::store::{Sink, note_failure};
+use crate::wal::{Opened, Wal, WalError, WalOptions};
+use crate::writer::Writer;
+
+/// Time for calls under way when the collector stops; each waits for one sync.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A store that answers does so within this; one that does not is waited for by the writer.
+const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Keeps a silent client from holding a connection for ever.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Streams one connection may have open.
+const MAX_STREAMS: u32 = 256;
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// The collector could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The config is wrong; every problem is named.
+    #[error("failed to start collector: {}", list(.0))]
+    Config(Vec<Problem>),
+    /// An address cannot be bound.
+    #[error("failed to listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The log cannot be opened.
+    #[error("failed to open wal")]
+    Wal(#[from] WalError),
+    /// A thread cannot be started.
+    #[error("failed to start thread of the writer")]
+    Thread(#[source] std::io::Error),
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// A running collector. Dropping it stops it without waiting; [`Collector::stop`] waits.
+#[derive(Debug)]
+pub struct Collector {
+    listen: SocketAddr,
+    http_listen: SocketAddr,
+    wal: Wal,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    finished: CancellationToken,
+}
+
+impl Collector {
+    /// Starts a collector on the machine's clock. The store is migrated already; it may be away,
+    /// the log holds what comes meanwhile. Stops when `stop` is cancelled.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(
+        config: CollectorConfig,
+        store: Client,
+        stop: CancellationToken,
+    ) -> Result<Self, StartError> {
+        Self::start_with_clock(config, store, stop, Arc::new(SystemClock)).await
+    }
+
+    /// As [`Collector::start`], with another clock.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start_with_clock(
+        config: CollectorConfig,
+        store: Client,
+        stop: CancellationToken,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        config.validate().map_err(StartError::Config)?;
+        // Dropping this collector stops no one else.
+        let stop = stop.child_token();
+        let (listener, listen) = bind(config.listen).await?;
+        let (http_listener, http_listen) = bind(config.http_listen).await?;
+        let opened = open_wal(&config, clock.clone()).await?;
+        let wal = opened.wal.clone();
+
+        let mut metrics = Metrics::new();
+        metrics.watch_wal(&wal, clock.clone());
+        metrics
+            .wal_torn_tails
+            .inc_by(u64::from(opened.recovery.is_tail_torn));
+        let metrics = Arc::new(metrics);
+        let ledger = Arc::new(OutcomeLedger::new(config.rollup.bucket.0));
+        let parts = Parts {
+            config,
+            clock,
+            metrics: metrics.clone(),
+            ledger,
+        };
+
+        // The writer first: other collectors wait for those they have heard of.
+        let stop_writer = CancellationToken::new();
+        let writer = start_writer(&parts, opened, Sink::new(store), stop_writer.clone()).await?;
+        let server = serve_reports(&parts, &wal, listener, stop.clone());
+        let page = Page {
+            metrics: metrics.clone(),
+            wal: wal.clone(),
+        };
+        let pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
+
+        let finished = CancellationToken::new();
+        let finish = finished.clone();
+        let closing = wal.clone();
+        // If the runtime ends before the collector does, the writer's thread ends too.
+        let ending = stop_writer.clone().drop_guard();
+        let stop_server = stop.clone();
+        tokio::spawn(async move {
+            let mut server = tokio::spawn(server);
+            tokio::select! {
+                _ = &mut server => {}
+                () = stop_server.cancelled() => {
+                    if timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
+                        server.abort();
+                    }
+                }
+            }
+            drop(ending);
+            let _ = pages.await;
+            let _ = tokio::task::spawn_blocking(move || {
+                let _ = writer.join();
+                closing.close();
+            })
+            .await;
+            finish.cancel();
+        });
+        tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
+        Ok(Self {
+            listen,
+            http_listen,
+            wal,
+            metrics,
+            stop,
+            finished,
+        })
+    }
+
+    /// Where devices send to.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where the operator's pages are.
+    #[must_use]
+    pub fn http_listen(&self) -> SocketAddr {
+        self.http_listen
+    }
+
+    /// The metrics, for those in the same process.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The id by which the store knows this collector.
+    #[must_use]
+    pub fn collector_id(&self) -> u64 {
+        self.wal.collector_id().short()
+    }
+
+    /// True once everything acknowledged until now is in the store.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let checkpoint = self
+            .metrics
+            .progress
+            .checkpoint
+            .load(std::sync::atomic::Ordering::Relaxed);
+        checkpoint >= self.wal.stats().end
+    }
+
+    /// How many reports ended so since the start.
+    #[must_use]
+    pub fn n_reports(&self, outcome: Outcome) -> u64 {
+        self.metrics.n_reports(outcome)
+    }
+
+    /// Stops taking reports, finishes the calls under way, drains the log into the store for at
+    /// most the configured time, and closes.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.finished.cancelled().await;
+    }
+
+    /// Returns once the collector has stopped, because its token was cancelled.
+    pub async fn stopped(&self) {
+        self.finished.cancelled().await;
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// What several parts share.
+struct Parts {
+    config: CollectorConfig,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    ledger: Arc<OutcomeLedger>,
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Bind { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
+    let wal = &config.wal;
+    let options = WalOptions {
+        dir: wal.dir.clone(),
+        segment_bytes: wal.segment_bytes.0,
+        max_bytes: wal.max_bytes.0,
+        max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
+        clock,
+    };
+    let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
+        .await
+        .unwrap_or(Err(WalError::Closed))?;
+    let recovery = opened.recovery;
+    tracing::info!(?recovery, checkpoint = %opened.checkpoint.offset, "wal opened");
+    Ok(opened)
+}
+
+/// Starts the writer and the roll-up on a thread of their own: turning reports into rows takes
+/// tens of milliseconds at a time, and acks do not wait for that.
+async fn start_writer(
+    parts: &Parts,
+    opened: Opened,
+    sink: Sink,
+    stop: CancellationToken,
+) -> Result<JoinHandle<()>, StartError> {
+    let Parts {
+        config,
+        clock,
+        metrics,
+        ledger,
+    } = parts;
+    let bucket = config.rollup.bucket.0;
+    let rollup = RollUp {
+        sink: sink.clone(),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        bucket,
+        collector_timeout: config.rollup.collector_timeout.0,
+        collector_id: opened.wal.collector_id().short(),
+    };
+    let mut writer = Writer {
+        wal: opened.wal,
+        sink,
+        config: config.batch.clone(),
+        bucket,
+        collector_timeout: config.rollup.collector_timeout.0,
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        ledger: ledger.clone(),
+        rollup: rollup.clone(),
+        checkpoint: opened.checkpoint,
+        known_placements: KnownPlacements::default(),
+        published: None,
+        pending_outcomes: None,
+    };
+    let period = config.rollup.enabled.then_some(config.rollup.period.0);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StartError::Thread)?;
+    let (said, first_word) = oneshot::channel();
+    let thread = thread::Builder::new()
+        .name("collector-writer".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move {
+                writer.begin().await;
+                let _ = said.send(());
+                let closing = tokio::spawn(close_buckets(rollup, period, stop.clone()));
+                writer.run(stop).await;
+                let _ = closing.await;
+            });
+        });
+    let thread = thread.map_err(StartError::Thread)?;
+    let _ = timeout(FIRST_WORD_TIMEOUT, first_word).await;
+    Ok(thread)
+}
+
+async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: CancellationToken) {
+    let Some(period) = period else { return };
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(period) => {}
+            () = stop.cancelled() => return,
+        }
+        let closing = async {
+            while rollup.close_buckets().await? {}
+            Ok(())
+        };
+        tokio::select! {
+            closed = closing => match closed {
+                Ok(()) => { rollup.metrics.store_up.set(1); }
+                Err(error) => note_failure(&rollup.metrics, "rollup", &error),
+            },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+fn serve_reports(
+    parts: &Parts,
+    wal: &Wal,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    let max_request_bytes = parts.config.max_request_bytes.0;
+    let ingest = Ingest {
+        wal: wal.clone(),
+        keys: AppKeys::new(&parts.config.keys),
+        seen: Arc::new(SeenKeys::new(parts.config.seen_keys)),
+        metrics: parts.metrics.clone(),
+        ledger: parts.ledger.clone(),
+        clock: parts.clock.clone(),
+        max_request_bytes,
+    };
+    // The limit holds for the inflated message too.
+    let service = CollectorServiceServer::new(ingest)
+        .max_decoding_message_size(usize::try_from(max_request_bytes).unwrap_or(usize::MAX))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Zstd);
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .add_service(service);
+    async move {
+        let incoming = TcpListenerStream::new(listener);
+        let served = server
+            .serve_with_incoming_shutdown(incoming, async move { stop.cancelled().await })
+            .await;
+        if let Err(error) = served {
+            let error = &error as &(dyn std::error::Error + 'static);
+            tracing::error!(error, "the service ended");
+        }
+    }
+}
+
+async fn serve_pages(listener: TcpListener, page: Page, stop: CancellationToken) {
+    let router = http::router(page);
+    let served = axum::serve(listener, router)
+        .with_graceful_shutdown(async move { stop.cancelled().await })
+        .await;
+    if let Err(error) = served {
+        let error = &error as &(dyn std::error::Error + 'static);
+        tracing::error!(error, "the operator's pages ended");
+    }
+}

@@ -1,0 +1,166 @@
+//! The collector's calls to ClickHouse, with what makes a repeated one harmless.
+
+use std::time::Duration;
+
+use clickhouse::{Client, Row, RowOwned, RowWrite};
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metrics;
+
+/// Longest wait for a chunk to be taken, and for the answer to a whole insert.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(180);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the log
+/// until it does, whatever the reason, so there is nothing to tell apart.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {doing} {what}")]
+pub(crate) struct SinkError {
+    doing: &'static str,
+    what: String,
+    #[source]
+    source: clickhouse::error::Error,
+}
+
+/// A store with migrations applied.
+#[derive(Clone)]
+pub(crate) struct Sink {
+    client: Client,
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sink").finish_non_exhaustive()
+    }
+}
+
+/// How far one collector says it is; times in milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct CollectorCheckpoint {
+    pub(crate) collector_id: u64,
+    pub(crate) passed_until: i64,
+    pub(crate) updated_at: i64,
+}
+
+impl Sink {
+    pub(crate) fn new(client: Client) -> Self {
+        // The server's default would answer before the rows are there.
+        let client = client
+            .with_setting("async_insert", "0")
+            .with_setting("insert_deduplicate", "1")
+            .with_setting("deduplicate_blocks_in_dependent_materialized_views", "1");
+        Self { client }
+    }
+
+    /// Inserts rows as one batch. With a token, the same batch may come again and is kept once.
+    pub(crate) async fn insert<T>(
+        &self,
+        table: &'static str,
+        rows: &[T::Value<'_>],
+        token: Option<&str>,
+    ) -> Result<(), SinkError>
+    where
+        T: Row + RowWrite,
+    {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let failed = |source| SinkError {
+            doing: "insert into",
+            what: table.to_owned(),
+            source,
+        };
+        let mut insert = self.client.insert::<T>(table).await.map_err(failed)?;
+        insert = insert.with_timeouts(Some(SEND_TIMEOUT), Some(END_TIMEOUT));
+        if let Some(token) = token {
+            insert = insert.with_setting("insert_deduplication_token", token);
+        }
+        for row in rows {
+            insert.write(row).await.map_err(failed)?;
+        }
+        insert.end().await.map_err(failed)
+    }
+
+    /// Runs a statement that answers nothing.
+    pub(crate) async fn execute(&self, what: &str, sql: &str) -> Result<(), SinkError> {
+        let run = self.client.query_raw(sql).execute();
+        within(QUERY_TIMEOUT, run)
+            .await
+            .map_err(failed_to("run", what))
+    }
+
+    /// Runs a query of few rows.
+    pub(crate) async fn fetch<T>(&self, what: &str, sql: &str) -> Result<Vec<T>, SinkError>
+    where
+        T: RowOwned + clickhouse::RowRead,
+    {
+        let run = self.client.query_raw(sql).fetch_all::<T>();
+        within(QUERY_TIMEOUT, run)
+            .await
+            .map_err(failed_to("fetch", what))
+    }
+}
+
+fn failed_to(
+    doing: &'static str,
+    what: &str,
+) -> impl FnOnce(clickhouse::error::Error) -> SinkError {
+    let what = what.to_owned();
+    move |source| SinkError {
+        doing,
+        what,
+        source,
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    run: impl Future<Output = Result<T, clickhouse::error::Error>>,
+) -> Result<T, clickhouse::error::Error> {
+    tokio::time::timeout(limit, run)
+        .await
+        .unwrap_or(Err(clickhouse::error::Error::TimedOut))
+}
+
+/// Pauses between tries: doubled each time up to a limit.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(max: Duration) -> Self {
+        Self {
+            next: Duration::from_millis(50).min(max),
+            max,
+        }
+    }
+
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.max);
+        pause
+    }
+}
+
+/// Counts a failed call and says it; the chain of causes in one line.
+pub(crate) fn note_failure(metrics: &Metrics, table: &'static str, error: &SinkError) {
+    metrics.store_up.set(0);
+    metrics.store_errors.get_or_create(&[("what", table)]).inc();
+    let error = error as &(dyn std::error::Error + 'static);
+    tracing::warn!(error, "store call failed, trying again");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit() {
+        let mut backoff = Backoff::new(Duration::from_millis(150));
+        let pauses: Vec<u128> = (0..4).map(|_| backoff.pause().as_millis()).collect();
+        assert_eq!(pauses, [50, 100, 150, 150]);
+    }
+}

@@ -1,0 +1,373 @@
+//! The threads: one writes and syncs groups, one keeps house (spare segments, removal), and a task
+//! on the runtime completes appends, so that a group costs one wake-up across threads.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc as std_mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use super::checkpoint::{self, Checkpoint};
+use super::dir::{CollectorId, WalDir};
+use super::log::{Log, lock};
+use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
+use crate::clock::Clock;
+
+/// How often a failing disk is tried while nothing comes in: readiness takes traffic away, so
+/// traffic cannot be what finds out.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+
+type Outcome = Result<WalOffset, WalError>;
+
+/// What happens once a batch is durable or has failed, on the runtime.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+struct Waiting {
+    batch: Batch,
+    done: Done,
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// Includes the group that is being written.
+    in_flight_bytes: usize,
+    is_closed: bool,
+    is_writer_asleep: bool,
+}
+
+#[derive(Debug)]
+struct Stamp {
+    newest_us: u64,
+    /// End of all frames that were stamped, durable or not.
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    groups: AtomicU64,
+    records: AtomicU64,
+    failed_groups: AtomicU64,
+    sync_us: AtomicU64,
+}
+
+/// A finished group: what is to happen, and how it ended.
+type Group = (Vec<Done>, Outcome);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) log: Log,
+    pub(crate) collector_id: CollectorId,
+    pub(crate) is_failing: AtomicBool,
+    dir: WalDir,
+    max_bytes: u64,
+    max_in_flight_bytes: usize,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+    wake_writer: Condvar,
+    stamp: Mutex<Stamp>,
+    counters: Counters,
+    chores: std_mpsc::SyncSender<Chore>,
+}
+
+#[derive(Debug)]
+enum Chore {
+    PrepareSpare,
+    RemoveBelow(u64),
+    Stop,
+}
+
+/// Ends with the last handle of the log.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Threads {
+    pub(crate) fn join(&self) {
+        for thread in lock(&self.running).drain(..) {
+            // A panic there was printed there; the log is closed either way.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.close();
+        self.join();
+    }
+}
+
+pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError> {
+    let id = dir.collector_id;
+    let checkpoint = checkpoint::load(&*dir.storage, &id.0)
+        .map_err(WalError::io("read wal checkpoint"))?
+        .unwrap_or_default();
+    let floor = checkpoint.highest();
+    let (log, recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
+    let end = log.end();
+    let (chores, chores_received) = std_mpsc::sync_channel(16);
+    let shared = Arc::new(Shared {
+        log,
+        collector_id: id,
+        is_failing: AtomicBool::new(false),
+        dir,
+        max_bytes: options.max_bytes,
+        max_in_flight_bytes: options.max_in_flight_bytes,
+        clock: options.clock.clone(),
+        queue: Mutex::default(),
+        wake_writer: Condvar::new(),
+        stamp: Mutex::new(Stamp {
+            newest_us: recovery.newest_us.max(checkpoint.time_us),
+            end,
+        }),
+        counters: Counters::default(),
+        chores,
+    });
+    let (groups, finished) = mpsc::unbounded_channel();
+    let (durable_sender, durable) = watch::channel(WalOffset(end));
+    tokio::spawn(complete_groups(finished, durable_sender));
+    let writer = spawn("wal-writer", {
+        let shared = shared.clone();
+        move || write_groups(&shared, &groups)
+    })?;
+    let housekeeper = spawn("wal-housekeeper", {
+        let shared = shared.clone();
+        move || keep_house(&shared, &chores_received)
+    })?;
+    let running = Mutex::new(vec![writer, housekeeper]);
+    let threads = Arc::new(Threads {
+        shared: shared.clone(),
+        running,
+    });
+    Ok(Opened {
+        wal: Wal {
+            shared,
+            durable,
+            _threads: threads,
+        },
+        checkpoint,
+        recovery,
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, WalError> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(WalError::io("start wal thread"))
+}
+
+impl Shared {
+    pub(crate) fn enqueue(&self, batch: Batch, done: Done) -> Result<(), WalError> {
+        let n_bytes = batch.frames.len();
+        let mut queue = lock(&self.queue);
+        if queue.is_closed {
+            return Err(WalError::Closed);
+        }
+        self.check_room(queue.in_flight_bytes + n_bytes)?;
+        // A lone batch above the limit passes, or it never could.
+        if queue.in_flight_bytes > 0 && queue.in_flight_bytes + n_bytes > self.max_in_flight_bytes {
+            let in_flight = queue.in_flight_bytes;
+            return Err(WalError::Busy {
+                in_flight,
+                limit: self.max_in_flight_bytes,
+            });
+        }
+        queue.in_flight_bytes += n_bytes;
+        queue.waiting.push(Waiting { batch, done });
+        if queue.is_writer_asleep {
+            self.wake_writer.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_room(&self, n_bytes: usize) -> Result<(), WalError> {
+        let held = self.log.held_bytes();
+        if held + n_bytes as u64 > self.max_bytes {
+            return Err(WalError::Full {
+                held,
+                limit: self.max_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        !self.is_failing.load(Ordering::Relaxed) && self.check_room(0).is_ok()
+    }
+
+    pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
+        checkpoint::save(&*self.dir.storage, &self.collector_id.0, checkpoint)
+            .map_err(WalError::io("save wal checkpoint"))?;
+        // If the housekeeper is behind, the next checkpoint says it again.
+        let _ = self
+            .chores
+            .try_send(Chore::RemoveBelow(checkpoint.offset.0));
+        Ok(())
+    }
+
+    pub(crate) fn watermark(&self) -> (u64, WalOffset) {
+        let mut stamp = lock(&self.stamp);
+        stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
+        (stamp.newest_us, WalOffset(stamp.end))
+    }
+
+    pub(crate) fn stats(&self) -> WalStats {
+        let counters = &self.counters;
+        WalStats {
+            end: self.log.end(),
+            held_bytes: self.log.held_bytes(),
+            in_flight_bytes: lock(&self.queue).in_flight_bytes as u64,
+            groups: counters.groups.load(Ordering::Relaxed),
+            records: counters.records.load(Ordering::Relaxed),
+            failed_groups: counters.failed_groups.load(Ordering::Relaxed),
+            sync_us: counters.sync_us.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        lock(&self.queue).is_closed = true;
+        self.wake_writer.notify_one();
+        let _ = self.chores.try_send(Chore::Stop);
+    }
+
+    /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
+    /// failing and it is time to try it.
+    fn next_group(&self) -> Option<Vec<Waiting>> {
+        let mut queue = lock(&self.queue);
+        while queue.waiting.is_empty() {
+            if queue.is_closed {
+                return None;
+            }
+            queue.is_writer_asleep = true;
+            let (guard, timeout) = self
+                .wake_writer
+                .wait_timeout(queue, PROBE_PERIOD)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+            queue.is_writer_asleep = false;
+            if timeout.timed_out() && self.is_failing.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Some(std::mem::take(&mut queue.waiting))
+    }
+
+    /// Writes one group; `frames` is room that is used again.
+    fn write_group(&self, group: &[Waiting], frames: &mut Vec<u8>) -> Outcome {
+        frames.clear();
+        let mut n_records = 0;
+        for waiting in group {
+            frames.extend_from_slice(&waiting.batch.frames);
+            n_records += waiting.batch.n_records;
+        }
+        let started = Instant::now();
+        let received_at_us = {
+            let mut stamp = lock(&self.stamp);
+            stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
+            stamp.end = self.log.end() + frames.len() as u64;
+            stamp.newest_us
+        };
+        let outcome = self.log.append_group(frames, received_at_us);
+        let spent = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.counters.sync_us.fetch_add(spent, Ordering::Relaxed);
+        match outcome {
+            Ok(end) => {
+                self.counters.groups.fetch_add(1, Ordering::Relaxed);
+                self.counters
+                    .records
+                    .fetch_add(n_records as u64, Ordering::Relaxed);
+                self.set_failing(None);
+                Ok(WalOffset(end))
+            }
+            Err(error) => {
+                lock(&self.stamp).end = self.log.end();
+                self.counters.failed_groups.fetch_add(1, Ordering::Relaxed);
+                let error = WalError::io("write and sync wal group")(error);
+                self.set_failing(Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Says it once when the disk begins to fail and once when it is back.
+    fn set_failing(&self, error: Option<&WalError>) {
+        let was_failing = self.is_failing.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !was_failing => {
+                let error = error as &(dyn std::error::Error + 'static);
+                tracing::error!(error, "wal refuses reports");
+            }
+            None if was_failing => tracing::info!("wal takes reports again"),
+            _ => {}
+        }
+    }
+}
+
+fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
+    let mut frames = Vec::new();
+    while let Some(group) = shared.next_group() {
+        if group.is_empty() {
+            if shared.log.probe().is_ok() {
+                shared.set_failing(None);
+            }
+            continue;
+        }
+        let outcome = shared.write_group(&group, &mut frames);
+        let n_bytes: usize = group.iter().map(|waiting| waiting.batch.frames.len()).sum();
+        lock(&shared.queue).in_flight_bytes -= n_bytes;
+        let waiters = group.into_iter().map(|waiting| waiting.done).collect();
+        // Bounded by the bytes in flight. With the runtime gone, so are those who wait.
+        let _ = groups.send((waiters, outcome));
+        if shared.log.wants_spare() {
+            let _ = shared.chores.try_send(Chore::PrepareSpare);
+        }
+    }
+}
+
+async fn complete_groups(
+    mut finished: mpsc::UnboundedReceiver<Group>,
+    durable: watch::Sender<WalOffset>,
+) {
+    while let Some((waiters, outcome)) = finished.recv().await {
+        if let Ok(end) = outcome {
+            durable.send_replace(end);
+        }
+        for done in waiters {
+            done(outcome.clone());
+        }
+    }
+}
+
+fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
+    loop {
+        let chore = chores.recv_timeout(PROBE_PERIOD);
+        if lock(&shared.queue).is_closed {
+            return;
+        }
+        let done = match chore {
+            Ok(Chore::PrepareSpare) if shared.log.wants_spare() => shared.log.prepare_spare(),
+            Ok(Chore::RemoveBelow(offset)) => shared.log.remove_below(offset).map(|_| ()),
+            Ok(Chore::PrepareSpare) | Err(std_mpsc::RecvTimeoutError::Timeout) => Ok(()),
+            Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
+        };
+        if let Err(error) = done {
+            // Neither is needed for acks; the disk's trouble shows where it matters.
+            let error = &error as &(dyn std::error::Error + 'static);
+            tracing::warn!(error, "wal housekeeping failed");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The log's directory: locked for one process, with a random id that names its records.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::WalError;
+use super::checkpoint;
+use super::storage::{DirStorage, Storage};
+
+const LOCK_FILE: &str = "lock";
+const ID_FILE: &str = "collector-id";
+const ID_TEMPORARY: &str = "collector-id.tmp";
+
+/// 128 random bits, made when a WAL directory is. A new directory is a new collector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CollectorId(pub [u8; 16]);
+
+impl CollectorId {
+    /// Returns the 64 bits by which the store knows the collector.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        u64::from_be_bytes(*self.0.first_chunk().expect("sixteen bytes"))
+    }
+}
+
+impl fmt::Display for CollectorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CollectorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CollectorId({self})")
+    }
+}
+
+/// An open, locked directory.
+#[derive(Debug)]
+pub(crate) struct WalDir {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) collector_id: CollectorId,
+    /// Held as long as the log is open; the kernel lets go of it however the process ends. `None`
+    /// over storage that is no directory.
+    pub(crate) _lock: Option<File>,
+}
+
+impl WalDir {
+    pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
+        fs::create_dir_all(dir).map_err(WalError::io("make wal directory"))?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join(LOCK_FILE))
+            .map_err(WalError::io("open wal lock file"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(WalError::Locked {
+                    dir: dir.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(WalError::io("lock wal directory")(error));
+            }
+        }
+        let storage: Arc<dyn Storage> = Arc::new(DirStorage::new(dir));
+        let collector_id =
+            load_or_make_id(&*storage).map_err(WalError::io("read or make collector id"))?;
+        Ok(Self {
+            storage,
+            collector_id,
+            _lock: Some(lock),
+        })
+    }
+}
+
+/// Without segments and checkpoint nothing says which offsets were given out, and a batch under a
+/// name used before would be taken for a repetition: then the log begins anew, under a new id.
+pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> {
+    let names = storage.list()?;
+    let has_segments = names
+        .iter()
+        .any(|name| super::segment::base_of(name).is_some());
+    if names.iter().any(|name| name == ID_FILE) {
+        let mut text = [0; 32];
+        let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
+        match parse_id(&text[..n_read]) {
+            Some(id) if has_segments => return Ok(id),
+            Some(id) if checkpoint::load(storage, &id.0)?.is_some() => return Ok(id),
+            // It is written before the first segment: damaged, and records are signed with it.
+            None if has_segments => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "file collector-id is damaged; put it back, or move the wal directory away",
+                ));
+            }
+            Some(_) | None => {}
+        }
+    } else if has_segments {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "file collector-id is missing; put it back, or move the wal directory away",
+        ));
+    }
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(io::Error::other)?;
+    let id = CollectorId(id);
+    let file = storage.create(ID_TEMPORARY)?;
+    file.write_at(0, id.to_string().as_bytes())?;
+    file.sync()?;
+    storage.rename(ID_TEMPORARY, ID_FILE)?;
+    Ok(id)
+}
+
+fn parse_id(text: &[u8]) -> Option<CollectorId> {
+    let text = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() == 32 && text.is_ascii())?;
+    let mut id = [0; 16];
+    for (byte, at) in id.iter_mut().zip((0..32).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(CollectorId(id))
+}

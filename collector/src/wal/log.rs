@@ -1,0 +1,395 @@
+//! The log itself: segments in order, the durable end, and what happens to them. No threads here;
+//! [`super::Wal`] brings them.
+//!
+//! A group of frames is written with one write and one sync. If either fails, nothing of the group
+//! counts: the segment ends where it was durable before, and the next group opens a new one. (After
+//! a failed sync the kernel may have dropped the pages and call the next sync a success, so the
+//! same file is never trusted again.)
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::WalError;
+use super::frame::{self, FrameKey, HEADER_BYTES};
+use super::reader::Reader;
+use super::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::storage::{SegmentFile, Storage};
+
+/// Two: one to take, one being made or recycled meanwhile.
+const MAX_SPARES: usize = 2;
+const SPARE_SUFFIX: &str = ".spare";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// What opening an existing log found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Segment files that were there.
+    pub segments: u64,
+    /// Bytes of the log that are kept.
+    pub bytes: u64,
+    /// Whether an unfinished group was cut off; nobody was told that it is durable.
+    pub is_tail_torn: bool,
+    /// Segments whose header is damaged. Their records are still read.
+    pub damaged_headers: u64,
+    /// No kept record was received after this time, microseconds since 1970.
+    pub newest_us: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    storage: Arc<dyn Storage>,
+    wal_id: [u8; 16],
+    segment_bytes: u64,
+    /// Offsets of the segments' first frames, ascending. A segment ends where the next begins.
+    bases: Mutex<Vec<u64>>,
+    active: Mutex<Option<Active>>,
+    spares: Mutex<Spares>,
+    end: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Active {
+    file: Arc<dyn SegmentFile>,
+    base: u64,
+}
+
+/// What is durable of one segment.
+#[derive(Debug)]
+pub(crate) struct Span {
+    pub(crate) file: Arc<dyn SegmentFile>,
+    /// Offset of its first frame.
+    pub(crate) base: u64,
+    /// Offset after its last.
+    pub(crate) end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Spares {
+    ready: Vec<String>,
+    n_named: u64,
+}
+
+impl Log {
+    /// Opens the log in `storage`. Its end is never below `floor`, the highest offset that was ever
+    /// told to anyone: offsets name batches in the store, so none is given out twice.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        wal_id: [u8; 16],
+        segment_bytes: u64,
+        floor: u64,
+    ) -> Result<(Self, Recovery), WalError> {
+        let mut bases = Vec::new();
+        let mut spares = Spares::default();
+        for name in storage.list().map_err(WalError::io("list wal directory"))? {
+            if let Some(base) = segment::base_of(&name) {
+                bases.push(base);
+            } else if name.ends_with(SPARE_SUFFIX) {
+                spares.n_named = spares.n_named.max(spare_number(&name) + 1);
+                spares.ready.push(name);
+            } else if name.ends_with(TEMPORARY_SUFFIX) {
+                storage
+                    .remove(&name)
+                    .map_err(WalError::io("remove unfinished wal file"))?;
+            }
+        }
+        bases.sort_unstable();
+        let log = Self {
+            storage,
+            wal_id,
+            segment_bytes,
+            bases: Mutex::new(bases),
+            active: Mutex::new(None),
+            spares: Mutex::new(spares),
+            end: AtomicU64::new(0),
+        };
+        let recovery = log.recover(floor)?;
+        Ok((log, recovery))
+    }
+
+    fn recover(&self, floor: u64) -> Result<Recovery, WalError> {
+        let mut recovery = Recovery::default();
+        let mut bases = lock(&self.bases);
+        recovery.segments = bases.len() as u64;
+        for &base in bases.iter() {
+            match self.read_header(base)? {
+                Some(header) if header.wal_id != self.wal_id => {
+                    return Err(WalError::Foreign {
+                        file: segment::file_name(base),
+                    });
+                }
+                Some(header) => recovery.newest_us = recovery.newest_us.max(header.not_before_us),
+                None => recovery.damaged_headers += 1,
+            }
+        }
+        let mut end = 0;
+        if let Some(&base) = bases.last() {
+            end = self.recover_tail(base, &mut recovery)?;
+            if end == base {
+                // Opened and never written: it goes, and another of this name may come.
+                self.storage
+                    .remove(&segment::file_name(base))
+                    .map_err(WalError::io("remove empty wal segment"))?;
+                bases.pop();
+            }
+        }
+        if let Some(&first) = bases.first() {
+            recovery.bytes = end - first;
+        }
+        self.end.store(end.max(floor), Ordering::Release);
+        Ok(recovery)
+    }
+
+    fn read_header(&self, base: u64) -> Result<Option<SegmentHeader>, WalError> {
+        let name = segment::file_name(base);
+        let mut bytes = [0; 64];
+        let file = self
+            .storage
+            .open(&name)
+            .map_err(WalError::io("open wal segment"))?;
+        // An unreadable header is a damaged one; the frames decide.
+        let n_read = file.read_at(0, &mut bytes).unwrap_or(0);
+        SegmentHeader::decode(&name, &bytes[..n_read])
+    }
+
+    /// Finds the end of the last record of the last segment and cuts off what follows.
+    fn recover_tail(&self, base: u64, recovery: &mut Recovery) -> Result<u64, WalError> {
+        let failed = WalError::io("read last wal segment");
+        let file = self
+            .storage
+            .open(&segment::file_name(base))
+            .map_err(&failed)?;
+        let file_end = base
+            + file
+                .len()
+                .map_err(&failed)?
+                .saturating_sub(SEGMENT_HEADER_BYTES);
+        let mut reader = Reader::over(file.clone(), self.key(), base, file_end);
+        let mut end = base;
+        while let Some(record) = reader.next_record().map_err(&failed)? {
+            end = record.end();
+            recovery.newest_us = recovery.newest_us.max(record.received_at_us);
+        }
+        // Zeros follow a group that was finished.
+        let mut next_header = [0; HEADER_BYTES];
+        file.read_at(segment::file_position(base, end), &mut next_header)
+            .map_err(&failed)?;
+        recovery.is_tail_torn = next_header != [0; HEADER_BYTES];
+        let failed = WalError::io("cut torn tail of wal segment");
+        file.set_len(segment::file_position(base, end))
+            .map_err(&failed)?;
+        file.sync().map_err(&failed)?;
+        Ok(end)
+    }
+
+    pub(crate) fn key(&self) -> FrameKey {
+        FrameKey::new(&self.wal_id)
+    }
+
+    /// The end of what is durable.
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Bytes from the oldest segment kept to the end.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let first = lock(&self.bases).first().copied();
+        first.map_or(0, |base| self.end().saturating_sub(base))
+    }
+
+    /// Makes `frames` (see [`frame::push_unsealed`]) durable and returns the new end.
+    ///
+    /// # Errors
+    /// Whatever the disk said. Nothing of the group counts then; the next group starts anew.
+    pub(crate) fn append_group(
+        &self,
+        frames: &mut Vec<u8>,
+        received_at_us: u64,
+    ) -> io::Result<u64> {
+        let mut active = lock(&self.active);
+        let start = self.end();
+        let n_bytes = frames.len();
+        let has_room = |active: &Active| start - active.base + n_bytes as u64 <= self.segment_bytes;
+        if !active.as_ref().is_some_and(has_room) {
+            *active = None;
+            *active = Some(self.roll(start, received_at_us)?);
+        }
+        let Some(Active { file, base }) = active.as_ref() else {
+            unreachable!("just opened")
+        };
+        frame::seal(self.key(), frames, start, received_at_us);
+        // A zeroed header after the group tells a finished tail from a torn one.
+        frames.resize(n_bytes + HEADER_BYTES, 0);
+        let position = segment::file_position(*base, start);
+        let written = file.write_at(position, frames).and_then(|()| file.sync());
+        frames.truncate(n_bytes);
+        if let Err(error) = written {
+            // Gives the disk its space back; where the segment ends is decided by the next one.
+            let _ = file.set_len(position);
+            *active = None;
+            return Err(error);
+        }
+        let end = start + n_bytes as u64;
+        self.end.store(end, Ordering::Release);
+        Ok(end)
+    }
+
+    /// Opens the segment whose first frame will be at `base`, on a spare file if there is one.
+    fn roll(&self, base: u64, not_before_us: u64) -> io::Result<Active> {
+        let spare = lock(&self.spares).ready.pop();
+        let (name, file) = match spare {
+            Some(name) => (name.clone(), self.storage.open(&name)?),
+            None => {
+                let name = format!("next{TEMPORARY_SUFFIX}");
+                (name.clone(), self.storage.create(&name)?)
+            }
+        };
+        let header = SegmentHeader {
+            wal_id: self.wal_id,
+            base,
+            not_before_us,
+        };
+        let named = file
+            .write_at(0, &header.encode())
+            .and_then(|()| file.sync())
+            .and_then(|()| self.storage.rename(&name, &segment::file_name(base)));
+        if let Err(error) = named {
+            let _ = self.storage.remove(&name);
+            return Err(error);
+        }
+        let mut bases = lock(&self.bases);
+        // A segment that failed with its first group is replaced by this one, under its name.
+        if bases.last() != Some(&base) {
+            bases.push(base);
+        }
+        Ok(Active { file, base })
+    }
+
+    /// True while no spare is there for the next segment.
+    pub(crate) fn wants_spare(&self) -> bool {
+        lock(&self.spares).ready.is_empty()
+    }
+
+    /// Writes a file of zeros for the next segment, so that appending to it changes no metadata
+    /// of the file system. Slow; runs beside the writer.
+    pub(crate) fn prepare_spare(&self) -> io::Result<()> {
+        let number = {
+            let mut spares = lock(&self.spares);
+            spares.n_named += 1;
+            spares.n_named
+        };
+        let temporary = format!("{number:016x}{TEMPORARY_SUFFIX}");
+        let file = self.storage.create(&temporary)?;
+        let made = self
+            .fill_with_zeros(&*file)
+            .and_then(|()| file.sync())
+            .and_then(|()| {
+                let name = format!("{number:016x}{SPARE_SUFFIX}");
+                self.storage.rename(&temporary, &name)?;
+                lock(&self.spares).ready.push(name);
+                Ok(())
+            });
+        if made.is_err() {
+            let _ = self.storage.remove(&temporary);
+        }
+        made
+    }
+
+    fn fill_with_zeros(&self, file: &dyn SegmentFile) -> io::Result<()> {
+        let zeros = vec![0; 1 << 20];
+        let mut position = 0;
+        let len = SEGMENT_HEADER_BYTES + self.segment_bytes;
+        while position < len {
+            let n = (len - position).min(zeros.len() as u64);
+            file.write_at(
+                position,
+                &zeros[..usize::try_from(n).expect("at most 1 MiB")],
+            )?;
+            position += n;
+        }
+        Ok(())
+    }
+
+    /// Removes whole segments that end at or below `checkpoint`, or keeps their files as spares.
+    /// Returns how many.
+    pub(crate) fn remove_below(&self, checkpoint: u64) -> io::Result<u64> {
+        let mut n_removed = 0;
+        loop {
+            let base = {
+                let mut bases = lock(&self.bases);
+                match bases[..] {
+                    [first, next, ..] if next <= checkpoint => {
+                        bases.remove(0);
+                        first
+                    }
+                    _ => return Ok(n_removed),
+                }
+            };
+            n_removed += 1;
+            self.recycle(&segment::file_name(base))?;
+        }
+    }
+
+    fn recycle(&self, name: &str) -> io::Result<()> {
+        let is_whole = {
+            let len = self.storage.open(name)?.len()?;
+            len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20)
+        };
+        let mut spares = lock(&self.spares);
+        if !is_whole || spares.ready.len() >= MAX_SPARES {
+            drop(spares);
+            return self.storage.remove(name);
+        }
+        spares.n_named += 1;
+        let spare = format!("{:016x}{SPARE_SUFFIX}", spares.n_named);
+        self.storage.rename(name, &spare)?;
+        spares.ready.push(spare);
+        Ok(())
+    }
+
+    /// Tries whether the disk takes a small file.
+    pub(crate) fn probe(&self) -> io::Result<()> {
+        let name = format!("probe{TEMPORARY_SUFFIX}");
+        let file = self.storage.create(&name)?;
+        let written = file.write_at(0, &[1; 4096]).and_then(|()| file.sync());
+        self.storage.remove(&name)?;
+        written
+    }
+
+    /// Opens the first segment that ends above `offset`. `None` if nothing durable lies there.
+    pub(crate) fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
+        let durable_end = self.end();
+        let bases = lock(&self.bases);
+        // The last segment that begins at or before the offset, else the first of all.
+        let index = bases
+            .partition_point(|&base| base <= offset)
+            .saturating_sub(1);
+        let Some(&base) = bases.get(index) else {
+            return Ok(None);
+        };
+        let end = bases
+            .get(index + 1)
+            .copied()
+            .unwrap_or(durable_end)
+            .min(durable_end);
+        if offset >= end {
+            return Ok(None);
+        }
+        Ok(Some(Span {
+            file: self.storage.open(&segment::file_name(base))?,
+            base,
+            end,
+        }))
+    }
+}
+
+fn spare_number(name: &str) -> u64 {
+    name.strip_suffix(SPARE_SUFFIX)
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .unwrap_or(0)
+}
+
+/// A thread that panicked while it held one of these left plain numbers behind, all whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

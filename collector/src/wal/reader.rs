@@ -1,0 +1,225 @@
+//! Reads records back, in order, past whatever is damaged: a record that does not fit its checksum
+//! is stepped over by its length, anything else by a search for the next sound header. Every step
+//! moves forward, so damage costs bytes, counted, and never a loop.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::WalOffset;
+use super::frame::{self, FrameKey, HEADER_BYTES, Parsed};
+use super::log::{Log, Span};
+use super::segment;
+use super::storage::SegmentFile;
+
+/// Large enough that a batch takes few reads, small enough to hold several.
+const CHUNK_BYTES: u64 = 1 << 20;
+const PAGE_BYTES: usize = 4096;
+/// `EIO`: the disk cannot read this place, now or later.
+const UNREADABLE: i32 = 5;
+
+/// One durable record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where it begins; with the collector's id, its name for ever.
+    pub offset: WalOffset,
+    /// When the log took it, microseconds since 1970; never falls from record to record.
+    pub received_at_us: u64,
+    /// The bytes that were appended.
+    pub payload: Bytes,
+    frame_bytes: u64,
+}
+
+impl Record {
+    /// The offset after this record.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.0 + self.frame_bytes
+    }
+}
+
+/// Records in order, and what was passed over between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Where reading goes on.
+    pub next: WalOffset,
+    /// Bytes that held no whole record.
+    pub skipped_bytes: u64,
+}
+
+/// Reads durable records from `from` up to `end` (or the durable end), until their payloads come
+/// to `max_bytes` or there are `max_records`; at least one if there is one.
+pub(crate) fn read_chunk(
+    log: &Log,
+    from: WalOffset,
+    end: WalOffset,
+    max_records: usize,
+    max_bytes: usize,
+) -> io::Result<Chunk> {
+    let mut chunk = Chunk {
+        next: from,
+        ..Chunk::default()
+    };
+    let mut n_bytes = 0;
+    while let Some(Span {
+        file,
+        base,
+        end: segment_end,
+    }) = log.segment_at(chunk.next.0)?
+    {
+        let span_end = segment_end.min(end.0);
+        if base > chunk.next.0 {
+            // Whole segments are gone.
+            let resume = base.min(end.0.max(chunk.next.0));
+            chunk.skipped_bytes += resume - chunk.next.0;
+            chunk.next = WalOffset(resume);
+        }
+        if chunk.next.0 >= span_end {
+            break;
+        }
+        let mut reader = Reader::over(file, log.key(), base, span_end);
+        reader.next = chunk.next.0;
+        while chunk.records.len() < max_records && (n_bytes < max_bytes) {
+            let Some(record) = reader.next_record()? else {
+                break;
+            };
+            n_bytes += record.payload.len();
+            chunk.records.push(record);
+        }
+        chunk.next = WalOffset(reader.next);
+        chunk.skipped_bytes += reader.skipped_bytes;
+        if chunk.records.len() >= max_records || n_bytes >= max_bytes {
+            break;
+        }
+    }
+    Ok(chunk)
+}
+
+/// The records of one stretch of one segment.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    file: Arc<dyn SegmentFile>,
+    key: FrameKey,
+    base: u64,
+    next: u64,
+    end: u64,
+    /// Bytes of the log from `buffer_at` on.
+    buffer: Bytes,
+    buffer_at: u64,
+    skipped_bytes: u64,
+}
+
+impl Reader {
+    /// Reads from `base`, where the segment begins, to `end`.
+    pub(crate) fn over(file: Arc<dyn SegmentFile>, key: FrameKey, base: u64, end: u64) -> Self {
+        Self {
+            file,
+            key,
+            base,
+            next: base,
+            end,
+            buffer: Bytes::new(),
+            buffer_at: base,
+            skipped_bytes: 0,
+        }
+    }
+
+    /// Returns the next whole record; `None` at the end.
+    pub(crate) fn next_record(&mut self) -> io::Result<Option<Record>> {
+        while self.next < self.end {
+            let window = self.window();
+            let missing = match frame::parse(self.key, &window, self.next) {
+                Parsed::Record {
+                    received_at_us,
+                    payload,
+                    frame_bytes,
+                } => {
+                    let record = Record {
+                        offset: WalOffset(self.next),
+                        received_at_us,
+                        payload: window.slice(payload),
+                        frame_bytes: frame_bytes as u64,
+                    };
+                    self.next += frame_bytes as u64;
+                    return Ok(Some(record));
+                }
+                Parsed::BadPayload { frame_bytes } => {
+                    self.skip(frame_bytes);
+                    continue;
+                }
+                Parsed::NeedMore { frame_bytes } => frame_bytes,
+                Parsed::NoHeader if window.len() < HEADER_BYTES => HEADER_BYTES,
+                Parsed::NoHeader => 0,
+            };
+            let fits = self.next + missing as u64 <= self.end;
+            if missing == 0 || !fits {
+                let found = frame::find_header(self.key, &window, self.next, 8);
+                self.skip(found.unwrap_or_else(|searched| searched));
+            } else if !self.fill(missing)? {
+                // The file is shorter than the segment was.
+                self.skip_to_end();
+            }
+        }
+        Ok(None)
+    }
+
+    fn window(&self) -> Bytes {
+        let from = usize::try_from(self.next - self.buffer_at).unwrap_or(usize::MAX);
+        if from >= self.buffer.len() {
+            Bytes::new()
+        } else {
+            self.buffer.slice(from..)
+        }
+    }
+
+    /// Reads on from `next`; false if the file has less than `needed` bytes there.
+    fn fill(&mut self, needed: usize) -> io::Result<bool> {
+        let wanted = (self.end - self.next).min(CHUNK_BYTES.max(needed as u64));
+        let mut bytes = vec![0; usize::try_from(wanted).expect("a frame or a chunk")];
+        let position = segment::file_position(self.base, self.next);
+        let n_read = read_past_damage(&*self.file, position, &mut bytes)?;
+        bytes.truncate(n_read);
+        self.buffer = bytes.into();
+        self.buffer_at = self.next;
+        Ok(n_read >= needed)
+    }
+
+    fn skip(&mut self, n_bytes: usize) {
+        let next = self.end.min(self.next + n_bytes as u64);
+        self.skipped_bytes += next - self.next;
+        self.next = next;
+    }
+
+    fn skip_to_end(&mut self) {
+        self.skipped_bytes += self.end - self.next;
+        self.next = self.end;
+    }
+}
+
+/// Reads, with zeros for pages that the disk cannot give back: no record lies in zeros, so they
+/// are passed over and counted like other damage.
+fn read_past_damage(file: &dyn SegmentFile, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    match file.read_at(position, buffer) {
+        Err(error) if error.raw_os_error() == Some(UNREADABLE) => {}
+        other => return other,
+    }
+    let mut n_read = 0;
+    for page in buffer.chunks_mut(PAGE_BYTES) {
+        match file.read_at(position + n_read as u64, page) {
+            Ok(n) => {
+                n_read += n;
+                if n < page.len() {
+                    break;
+                }
+            }
+            Err(error) if error.raw_os_error() == Some(UNREADABLE) => {
+                page.fill(0);
+                n_read += page.len();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n_read)
+}

@@ -1,0 +1,124 @@
+//! The few file operations the log needs, as a trait: the real one over a directory, and in tests
+//! one in memory that fails, tears writes and forgets what was not synced.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A flat directory of files.
+pub(crate) trait Storage: Debug + Send + Sync {
+    /// Returns the names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Makes an empty file, replacing one of that name. Not durable before [`Storage::rename`].
+    fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
+    /// Renames over whatever has the new name; durable once it returned.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file; may come back after a power loss.
+    fn remove(&self, name: &str) -> io::Result<()>;
+}
+
+/// An open file.
+pub(crate) trait SegmentFile: Debug + Send + Sync {
+    /// Writes all of `bytes`; after an error any part of them may be there.
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Reads until `buffer` is full or the file ends; returns how much.
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Returns once everything written is durable.
+    fn sync(&self) -> io::Result<()>;
+    /// The file's length.
+    fn len(&self) -> io::Result<u64>;
+    /// Cuts the file, or lengthens it with zeros.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+/// A real directory.
+#[derive(Debug)]
+pub(crate) struct DirStorage {
+    dir: PathBuf,
+}
+
+impl DirStorage {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+        }
+    }
+}
+
+impl Storage for DirStorage {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            // A name that is no UTF-8 is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true);
+        Ok(Arc::new(DirFile(file.open(self.dir.join(name))?)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.dir.join(name))?;
+        Ok(Arc::new(DirFile(file)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.dir.join(from), self.dir.join(to))?;
+        File::open(&self.dir)?.sync_all()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.dir.join(name))
+    }
+}
+
+#[derive(Debug)]
+struct DirFile(File);
+
+impl SegmentFile for DirFile {
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, position)
+    }
+
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self
+                .0
+                .read_at(&mut buffer[filled..], position + filled as u64)
+            {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+}

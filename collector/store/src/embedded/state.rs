@@ -1,0 +1,108 @@
+//! How the embedded engine is, and why it cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the embedded engine cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbeddedError {
+    /// The data folder cannot be made or written.
+    #[error("failed to prepare {path}")]
+    DataDir {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// No socket path fits the operating system's limit.
+    #[error(
+        "socket path {path} is longer than {max} bytes; choose a shorter data folder or socket \
+         path, or set XDG_RUNTIME_DIR"
+    )]
+    SocketPathTooLong {
+        /// The path that was wanted.
+        path: PathBuf,
+        /// The limit.
+        max: usize,
+    },
+    /// The supervisor's thread cannot start.
+    #[error("failed to start the engine's supervisor")]
+    Supervisor(#[source] io::Error),
+    /// The engine gave up.
+    #[error(transparent)]
+    Failed(EngineFailure),
+    /// The engine was stopped.
+    #[error("the embedded engine is stopped")]
+    Stopped,
+}
+
+/// Why the engine's child did not start.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineFailure {
+    /// Another process has the folder open (ClickHouse code 76).
+    #[error(
+        "the data folder {data_dir} is in use by another process; stop that one, or choose \
+         another folder"
+    )]
+    Locked {
+        /// The folder.
+        data_dir: PathBuf,
+    },
+    /// libchdb is missing, damaged or too old.
+    #[error("{reason}; `epwatch engines` fetches the library")]
+    Library {
+        /// What loading said.
+        reason: String,
+    },
+    /// The engine's program cannot be started at all.
+    #[error("failed to start the engine's program: {reason}")]
+    Program {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// The engine, or its socket, did not open.
+    #[error("failed to start the embedded engine: {reason}; it said: {stderr}")]
+    Start {
+        /// What the child reported, or how it ended.
+        reason: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
+}
+
+impl EngineFailure {
+    /// Says whether trying again could help.
+    pub(super) fn is_final(&self) -> bool {
+        !matches!(self, EngineFailure::Start { .. })
+    }
+}
+
+/// How the engine is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum EngineState {
+    /// A child is starting, or the next one waits for its turn.
+    Starting {
+        /// Children that died so far.
+        n_restarts: u64,
+    },
+    /// The socket answers.
+    Ready {
+        /// The child's process id.
+        pid: u32,
+        /// ClickHouse's version.
+        version: String,
+        /// Children that died so far.
+        n_restarts: u64,
+    },
+    /// It gave up; it will not come back.
+    Failed {
+        /// Why.
+        reason: EngineFailure,
+    },
+    /// It was stopped.
+    Stopped,
+}

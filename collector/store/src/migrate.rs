@@ -1,0 +1,430 @@
+//! Brings a database to the schema this program knows: numbered SQL files, forward only.
+//!
+//! A file holds several statements and `${name}` placeholders, so that one text serves a single
+//! engine and a replicated cluster. What was applied stands in `schema_migrations` with a
+//! checksum of the file as written, before placeholders.
+//!
+//! ClickHouse has no lock to take and no DDL transaction, so every statement must be harmless
+//! when run again (`IF NOT EXISTS`, `OR REPLACE`). Then two runners at once, and a runner killed
+//! half way, end in the same schema; the record of a version may stand twice and counts once.
+
+use std::collections::BTreeMap;
+
+use clickhouse::{Client, Row};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::client::{StoreTarget, client};
+use crate::lexer::{TokenKind, tokens};
+
+/// One numbered file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// 1 for the first, then one more each.
+    pub version: u32,
+    /// What it brings, for logs and errors.
+    pub name: &'static str,
+    /// Statements separated by `;`, with placeholders.
+    pub sql: &'static str,
+}
+
+impl Migration {
+    fn checksum(&self) -> String {
+        let digest = Sha256::digest(self.sql.as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Values for the placeholders. They become SQL as they are: give numbers, and names that are
+/// quoted already.
+///
+/// `on_cluster` (say `ON CLUSTER '{cluster}'`) and `replicated` (`Replicated`) also make the
+/// database and the runner's own table; without them both are empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateValues {
+    values: BTreeMap<String, String>,
+}
+
+impl TemplateValues {
+    /// No values.
+    pub fn new() -> TemplateValues {
+        TemplateValues::default()
+    }
+
+    /// Sets one value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> TemplateValues {
+        self.values.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    fn get_or_empty(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// Puts the values in place of `${name}`; `Err` holds the name that has none.
+    fn render(&self, sql: &str) -> Result<String, String> {
+        let mut out = String::with_capacity(sql.len());
+        let mut rest = sql;
+        while let Some((before, after)) = rest.split_once("${") {
+            let (name, after) = after.split_once('}').ok_or("(never closed)")?;
+            out.push_str(before);
+            out.push_str(self.values.get(name).ok_or(name)?);
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+}
+
+/// Why a database cannot be brought to the schema.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The program's own list is wrong.
+    #[error("migration {name} has version {found}, expected {expected}: versions count from 1")]
+    Numbering {
+        /// The file.
+        name: &'static str,
+        /// Its version.
+        found: u32,
+        /// The version its place in the list asks for.
+        expected: u32,
+    },
+    /// A placeholder without a value.
+    #[error("migration {version} ({name}) uses ${{{placeholder}}}, which has no value")]
+    Placeholder {
+        /// The file's version.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// What has no value.
+        placeholder: String,
+    },
+    /// A file differs from the one that was applied.
+    #[error(
+        "migration {version} ({name}) differs from the one this store was made with (checksum \
+         {found}, store has {stored}); restore the file and put the change in a new one"
+    )]
+    Changed {
+        /// The file's version.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// Its checksum here.
+        found: String,
+        /// The checksum that was applied.
+        stored: String,
+    },
+    /// The store was made by a newer program.
+    #[error("the store has schema version {stored}, this epwatch knows {known}; upgrade epwatch")]
+    Newer {
+        /// Version in the store.
+        stored: u32,
+        /// Highest version known here.
+        known: u32,
+    },
+    /// The store refused or did not answer.
+    #[error("failed to {what}")]
+    Store {
+        /// What was being done.
+        what: String,
+        /// What the store said.
+        #[source]
+        source: clickhouse::error::Error,
+    },
+}
+
+impl MigrateError {
+    /// Says whether the same call may succeed later: the store was not reached.
+    pub fn is_temporary(&self) -> bool {
+        use clickhouse::error::Error;
+        match self {
+            MigrateError::Store { source, .. } => {
+                matches!(source, Error::Network(_) | Error::TimedOut)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Makes the target's database if need be and applies what it lacks, in order. Returns the
+/// versions that were applied.
+///
+/// # Errors
+/// The list or a placeholder is wrong, a file was changed after it was applied, the store is
+/// newer than this program, or it refused a statement. Nothing is run unless all could be read.
+pub async fn migrate(
+    target: &StoreTarget,
+    migrations: &[Migration],
+    values: &TemplateValues,
+) -> Result<Vec<u32>, MigrateError> {
+    let rendered = render_all(migrations, values)?;
+    let on_cluster = values.get_or_empty("on_cluster");
+    let replicated = values.get_or_empty("replicated");
+    let database = target.database();
+    if !database.is_empty() {
+        let name = database.replace('\\', "\\\\").replace('`', "\\`");
+        let sql = format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}");
+        let server = client(&target.clone().with_database(""));
+        execute(&server, &sql, || format!("create the database {database}")).await?;
+    }
+    let client = client(target);
+    let table = format!(
+        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
+         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
+         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
+    );
+    execute(&client, &table, || {
+        "create the table schema_migrations".to_owned()
+    })
+    .await?;
+
+    let applied = applied(&client).await?;
+    let mut done = Vec::new();
+    let missing = missing(migrations, &applied)?;
+    for (migration, statements) in rendered {
+        let Migration { version, name, .. } = *migration;
+        if !missing.contains(&migration) {
+            continue;
+        }
+        for (at, statement) in statements.iter().enumerate() {
+            let what = || {
+                let first = statement.lines().next().unwrap_or_default();
+                let number = at + 1;
+                format!("apply migration {version} ({name}), statement {number}: {first}")
+            };
+            execute(&client, statement, what).await?;
+        }
+        let record = client
+            .query("INSERT INTO schema_migrations (version, name, checksum) SELECT ?, ?, ?")
+            .bind(version)
+            .bind(name)
+            .bind(migration.checksum());
+        record
+            .execute()
+            .await
+            .map_err(|source| MigrateError::Store {
+                what: format!("record migration {version} ({name})"),
+                source,
+            })?;
+        tracing::info!(version, name, "migration applied");
+        done.push(version);
+    }
+    Ok(done)
+}
+
+/// Returns the migrations that [`migrate`] would apply, and changes nothing.
+///
+/// # Errors
+/// As [`migrate`], for what can be known without running a statement.
+pub async fn pending<'a>(
+    target: &StoreTarget,
+    migrations: &'a [Migration],
+    values: &TemplateValues,
+) -> Result<Vec<&'a Migration>, MigrateError> {
+    render_all(migrations, values)?;
+    let server = client(&target.clone().with_database("system"));
+    let exists = server
+        .query(
+            "SELECT count() FROM system.tables WHERE database = ? AND name = 'schema_migrations'",
+        )
+        .bind(target.database());
+    let exists = exists.fetch_one::<u64>().await.map_err(unread)?;
+    if exists == 0 {
+        return Ok(migrations.iter().collect());
+    }
+    let applied = applied(&client(target)).await?;
+    missing(migrations, &applied)
+}
+
+/// The statements of each migration, ready to run.
+fn render_all<'a>(
+    migrations: &'a [Migration],
+    values: &TemplateValues,
+) -> Result<Vec<(&'a Migration, Vec<String>)>, MigrateError> {
+    let mut rendered = Vec::with_capacity(migrations.len());
+    for (migration, expected) in migrations.iter().zip(1_u32..) {
+        let Migration { version, name, sql } = *migration;
+        if version != expected {
+            return Err(MigrateError::Numbering {
+                name,
+                found: version,
+                expected,
+            });
+        }
+        let sql = values
+            .render(sql)
+            .map_err(|placeholder| MigrateError::Placeholder {
+                version,
+                name,
+                placeholder,
+            })?;
+        rendered.push((migration, statements(&sql)));
+    }
+    Ok(rendered)
+}
+
+/// Splits a text at the `;` that stand outside quotes and comments.
+fn statements(sql: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut start = None;
+    for token in tokens(sql) {
+        match (token.kind, start) {
+            (TokenKind::Semicolon, Some(from)) => {
+                found.push(sql[from..token.start].trim_end().to_owned());
+                start = None;
+            }
+            (TokenKind::Semicolon, None) => {}
+            (_, None) => start = Some(token.start),
+            (_, Some(_)) => {}
+        }
+    }
+    if let Some(from) = start {
+        found.push(sql[from..].trim_end().to_owned());
+    }
+    found
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct AppliedRow {
+    version: u32,
+    checksum: String,
+}
+
+async fn applied(client: &Client) -> Result<Vec<AppliedRow>, MigrateError> {
+    client
+        .query("SELECT DISTINCT version, checksum FROM schema_migrations ORDER BY version")
+        .fetch_all()
+        .await
+        .map_err(unread)
+}
+
+fn unread(source: clickhouse::error::Error) -> MigrateError {
+    let what = "read the applied migrations".to_owned();
+    MigrateError::Store { what, source }
+}
+
+/// What is known here and not applied there, after checking that the rest is the same.
+fn missing<'a>(
+    migrations: &'a [Migration],
+    applied: &[AppliedRow],
+) -> Result<Vec<&'a Migration>, MigrateError> {
+    let known = migrations.last().map_or(0, |last| last.version);
+    if let Some(last) = applied.last().filter(|last| last.version > known) {
+        return Err(MigrateError::Newer {
+            stored: last.version,
+            known,
+        });
+    }
+    let mut missing = Vec::new();
+    for migration in migrations {
+        let found = migration.checksum();
+        let mut records = applied
+            .iter()
+            .filter(|row| row.version == migration.version)
+            .peekable();
+        if records.peek().is_none() {
+            missing.push(migration);
+        }
+        if let Some(other) = records.find(|row| row.checksum != found) {
+            return Err(MigrateError::Changed {
+                version: migration.version,
+                name: migration.name,
+                found,
+                stored: other.checksum.clone(),
+            });
+        }
+    }
+    Ok(missing)
+}
+
+async fn execute(
+    client: &Client,
+    sql: &str,
+    what: impl FnOnce() -> String,
+) -> Result<(), MigrateError> {
+    // Raw, since elsewhere a question mark is a value to be bound.
+    let done = client.query_raw(sql).execute().await;
+    done.map_err(|source| MigrateError::Store {
+        what: what(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Migration = Migration {
+        version: 1,
+        name: "one",
+        sql: "CREATE TABLE ${prefix}a",
+    };
+
+    fn row(version: u32, checksum: &str) -> AppliedRow {
+        AppliedRow {
+            version,
+            checksum: checksum.to_owned(),
+        }
+    }
+
+    #[test]
+    fn statements_are_split_outside_quotes_and_comments() {
+        let sql = "-- a; b\nCREATE 'x;y';\n;; /* ; */\nINSERT `;` -- end;\n; SELECT 1 -- ;\n";
+        assert_eq!(
+            statements(sql),
+            ["CREATE 'x;y'", "INSERT `;` -- end;", "SELECT 1 -- ;"]
+        );
+        assert_eq!(statements(" -- nothing; here\n;"), [""; 0]);
+    }
+
+    #[test]
+    fn placeholders_need_a_value() {
+        let values = TemplateValues::new().with("days", 30).with("empty", "");
+        assert_eq!(
+            values.render("a ${days}${empty} DAY"),
+            Ok("a 30 DAY".into())
+        );
+        assert_eq!(values.render("$days {days}"), Ok("$days {days}".into()));
+        assert_eq!(values.render("${dayz}"), Err("dayz".into()));
+        assert_eq!(values.render("${days"), Err("(never closed)".into()));
+        let error = render_all(&[ONE], &values).unwrap_err();
+        assert!(error.to_string().contains("${prefix}"), "{error}");
+    }
+
+    #[test]
+    fn versions_count_from_one() {
+        let second = Migration { version: 3, ..ONE };
+        let list = [ONE, second];
+        let error = render_all(&list, &TemplateValues::new().with("prefix", ""));
+        assert!(matches!(
+            error,
+            Err(MigrateError::Numbering {
+                found: 3,
+                expected: 2,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn what_was_applied_must_be_what_is_known() {
+        let sum = ONE.checksum();
+        assert_eq!(missing(&[ONE], &[]).unwrap(), [&ONE]);
+        assert_eq!(missing(&[ONE], &[row(1, &sum)]).unwrap(), [&ONE; 0]);
+        let changed = missing(&[ONE], &[row(1, "beef"), row(1, &sum)]);
+        assert!(matches!(
+            changed,
+            Err(MigrateError::Changed { version: 1, .. })
+        ));
+        let newer = missing(&[ONE], &[row(1, &sum), row(2, "beef")]);
+        assert!(matches!(
+            newer,
+            Err(MigrateError::Newer {
+                stored: 2,
+                known: 1
+            })
+        ));
+    }
+}

@@ -1,0 +1,144 @@
+//! The migrations runner on the real engine.
+
+use epwatch_store::{MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending};
+
+use crate::support::TestStore;
+
+const FIRST: Migration = Migration {
+    version: 1,
+    name: "tables",
+    sql: "-- Two; statements?\nCREATE TABLE IF NOT EXISTS a ${on_cluster} (x UInt64, at \
+          DateTime DEFAULT now(), t String \
+          DEFAULT 'why; ?fields') ENGINE = ${replicated}MergeTree ORDER BY x\nTTL at + INTERVAL \
+          ${days} DAY;\n\nCREATE OR REPLACE VIEW v AS SELECT x > 1 ? 'many' : 'few' AS much FROM a;\n",
+};
+const SECOND: Migration = Migration {
+    version: 2,
+    name: "column",
+    sql: "ALTER TABLE a ADD COLUMN IF NOT EXISTS y UInt8",
+};
+
+fn values() -> TemplateValues {
+    let values = TemplateValues::new()
+        .with("on_cluster", "")
+        .with("replicated", "");
+    values.with("days", 30)
+}
+
+fn target(test: &TestStore) -> StoreTarget {
+    test.store.target("fresh")
+}
+
+fn versions(found: &[&Migration]) -> Vec<u32> {
+    found.iter().map(|migration| migration.version).collect()
+}
+
+#[tokio::test]
+async fn a_fresh_store_gets_everything_once() {
+    let test = TestStore::start().await;
+    let target = target(&test);
+    let both = [FIRST, SECOND];
+    assert_eq!(
+        versions(&pending(&target, &both, &values()).await.unwrap()),
+        [1, 2]
+    );
+    assert_eq!(migrate(&target, &[FIRST], &values()).await.unwrap(), [1]);
+    assert_eq!(
+        versions(&pending(&target, &both, &values()).await.unwrap()),
+        [2]
+    );
+    assert_eq!(migrate(&target, &both, &values()).await.unwrap(), [2]);
+    assert_eq!(migrate(&target, &both, &values()).await.unwrap(), [0; 0]);
+    let client = test.store.client("fresh");
+    client
+        .query("INSERT INTO a (x, y) VALUES (5, 1)")
+        .execute()
+        .await
+        .unwrap();
+    let row = client
+        .query("SELECT t, much FROM a, v")
+        .fetch_one::<(String, String)>();
+    assert_eq!(
+        row.await.unwrap(),
+        ("why; ?fields".to_owned(), "many".to_owned())
+    );
+    test.store.stop().await;
+}
+
+#[tokio::test]
+async fn two_runners_at_once_end_in_the_same_schema() {
+    let test = TestStore::start().await;
+    let target = target(&test);
+    let both = [FIRST, SECOND];
+    let values = values();
+    let runs = (0..4).map(|_| migrate(&target, &both, &values));
+    for done in futures::future::join_all(runs).await {
+        done.unwrap();
+    }
+    assert!(pending(&target, &both, &values).await.unwrap().is_empty());
+    test.store.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_file_and_a_newer_store_are_refused() {
+    let test = TestStore::start().await;
+    let target = target(&test);
+    migrate(&target, &[FIRST, SECOND], &values()).await.unwrap();
+    let changed = Migration {
+        sql: "SELECT 1",
+        ..FIRST
+    };
+    let error = migrate(&target, &[changed, SECOND], &values())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, MigrateError::Changed { version: 1, .. }),
+        "{error}"
+    );
+    let error = migrate(&target, &[FIRST], &values()).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            MigrateError::Newer {
+                stored: 2,
+                known: 1
+            }
+        ),
+        "{error}"
+    );
+    // Values are no part of the checksum: a longer TTL is not another schema.
+    migrate(&target, &[FIRST, SECOND], &values().with("days", 60))
+        .await
+        .unwrap();
+    test.store.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_statement_is_named_and_not_recorded() {
+    let test = TestStore::start().await;
+    let target = target(&test);
+    let broken = Migration {
+        sql: "SELECT 1;\nALTER TABLE missing ADD COLUMN z UInt8",
+        ..SECOND
+    };
+    let error = migrate(&target, &[FIRST, broken], &values())
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("migration 2 (column), statement 2"), "{text}");
+    assert!(!error.is_temporary());
+    // Nothing was recorded, so the mended file goes through.
+    assert_eq!(
+        migrate(&target, &[FIRST, SECOND], &values()).await.unwrap(),
+        [2]
+    );
+    test.store.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_a_temporary_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = StoreTarget::unix(&dir.path().join("no.sock"), "d");
+    let error = migrate(&target, &[FIRST], &values()).await.unwrap_err();
+    assert!(error.is_temporary(), "{error}");
+}

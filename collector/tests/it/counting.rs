@@ -1,0 +1,148 @@
+//! A report counts once in every view, however often and wherever it was sent.
+
+use std::time::Duration;
+
+use epwatch_collector::Collector;
+use epwatch_collector::units::Period;
+use epwatch_proto::v1::Outcome;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{PATIENCE, Store, config, connect, report, send, start, start_with};
+
+const COPIES: &str = "SELECT count() AS n FROM reports";
+const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
+
+/// Waits until every bucket with a report in it is closed.
+async fn all_closed(store: &Store) {
+    let open = "SELECT count() AS n FROM report_copies \
+                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+    store.eventually(open, 0).await;
+}
+
+/// What each view says of two reports of one device with five warm runs and one cold one each.
+async fn check_views_show(store: &Store, reports: u64) {
+    for (view, expected) in [
+        (COUNTED, reports),
+        ("SELECT count() AS n FROM device_sessions_v1", reports),
+        ("SELECT count() AS n FROM device_series_v1", 2 * reports),
+        (
+            "SELECT toUInt64(sum(n)) AS n FROM device_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(arraySum(mapValues(sumMap(hist)))) AS n FROM cohort_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(abs(missing))) AS n FROM loss_ledger_v1",
+            0,
+        ),
+    ] {
+        assert_eq!(store.number(view).await, expected, "{view}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_sent_thrice_in_batches_and_through_two_collectors_counts_once() {
+    let store = Store::start().await;
+    let first = start(&store, "wal-1").await;
+    let mut quiet = config(&store.dir.path().join("wal-2"));
+    // Forgets every key at once, as a collector does that was started in between.
+    quiet.seen_keys = 0;
+    let second = start_with(&store, quiet).await;
+    let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
+
+    let sent = [report(1, 10, 1)];
+    assert!(send(&mut to_first, &sent).await.is_empty());
+    store.eventually(COPIES, 1).await;
+    assert!(send(&mut to_second, &sent).await.is_empty());
+    store.eventually(COPIES, 2).await;
+    assert!(send(&mut to_second, &sent).await.is_empty());
+    store.eventually(COPIES, 3).await;
+    assert!(send(&mut to_first, &[report(1, 10, 2)]).await.is_empty());
+    store.eventually(COPIES, 4).await;
+
+    check_views_show(&store, 2).await;
+    all_closed(&store).await;
+    check_views_show(&store, 2).await;
+    let surplus = "SELECT toUInt64(sum(duplicate)) AS n FROM duplicates_v1";
+    assert_eq!(store.number(surplus).await, 2);
+    first.stop().await;
+    second.stop().await;
+    check_views_show(&store, 2).await;
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    let mut device = connect(&collector).await;
+    let sent = [report(1, 10, 1), report(1, 10, 2)];
+    assert!(send(&mut device, &sent).await.is_empty());
+    let again = send(&mut device, &sent).await;
+    let outcomes: Vec<Outcome> = again.iter().map(|result| result.outcome()).collect();
+    assert_eq!(outcomes, [Outcome::Duplicate; 2]);
+    assert_eq!(again[1].key.as_ref().unwrap().sequence, 2);
+    collector.stop().await;
+    check_views_show(&store, 2).await;
+    let duplicates = "SELECT toUInt64(sum(duplicate)) AS n FROM duplicates_v1";
+    assert_eq!(store.number(duplicates).await, 2);
+    store.engine.stop().await;
+}
+
+/// The collector that was gone received its copy first: that one counts, and the bucket that
+/// counted the later copy is built again without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_in_closed_buckets_is_counted_once() {
+    let store = Store::start().await;
+    let mut gone = config(&store.dir.path().join("wal-gone"));
+    gone.batch.drain_timeout = Period(Duration::from_millis(1));
+    // Its store is away from the start: nobody has heard of it.
+    let away = store.engine.client("no_such_database");
+    let collector = Collector::start(gone.clone(), away, CancellationToken::new())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    assert!(
+        send(&mut device, &[report(1, 10, 1), report(1, 10, 2)])
+            .await
+            .is_empty()
+    );
+    collector.stop().await;
+
+    let other = start(&store, "wal-other").await;
+    let mut device = connect(&other).await;
+    assert!(send(&mut device, &[report(1, 10, 1)]).await.is_empty());
+    store.eventually(COPIES, 1).await;
+    all_closed(&store).await;
+    check_views_show(&store, 1).await;
+
+    gone.batch.drain_timeout = Period(PATIENCE);
+    let back = start_with(&store, gone).await;
+    store.eventually(COPIES, 3).await;
+    store.eventually(COUNTED, 2).await;
+    back.stop().await;
+    all_closed(&store).await;
+    check_views_show(&store, 2).await;
+    let rebuilt = "SELECT count() AS n FROM bucket_revisions WHERE reason = 'backlog'";
+    assert!(store.number(rebuilt).await > 0);
+    other.stop().await;
+    store.engine.stop().await;
+}

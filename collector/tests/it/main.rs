@@ -1,0 +1,14 @@
+//! The collector with a real engine: what devices send, through the log, into every view.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests, their children included"
+)]
+
+mod counting;
+mod faults;
+mod refusals;
+mod support;
+
+epwatch_store::engine_child_entry!();

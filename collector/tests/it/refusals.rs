@@ -1,0 +1,189 @@
+//! What is refused says which field and why, is counted, and takes nothing else down with it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use epwatch_collector::config::AppKeyConfig;
+use epwatch_proto::v1::{self, Outcome};
+use prost::Message;
+use tonic::{Code, Request};
+
+use crate::support::{Store, config, connect, report, request, send, start, start_with};
+
+/// Reads one of the operator's pages.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    let mut device = connect(&collector).await;
+
+    let mut no_model = report(1, 1, 2);
+    no_model.sessions[0].model = None;
+    let mut newer_scheme = report(1, 1, 3);
+    newer_scheme.series[1].hist_scheme = 99;
+    let mut too_large = report(1, 1, 4);
+    too_large.boot_id = "b".repeat(300 << 10);
+    let mut message = request(&[
+        report(1, 1, 1),
+        no_model,
+        newer_scheme,
+        too_large,
+        report(1, 1, 5),
+    ]);
+    message
+        .reports
+        .push(b"\xff\xff not protobuf".to_vec().into());
+    let results = device.upload(message).await.unwrap().into_inner().results;
+
+    let found: Vec<(u32, Outcome, bool)> = results
+        .iter()
+        .map(|result| (result.index, result.outcome(), result.retryable))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (1, Outcome::RefusedMalformed, false),
+            (2, Outcome::RefusedUnsupported, false),
+            (3, Outcome::RefusedTooLarge, false),
+            (5, Outcome::RefusedMalformed, false),
+        ]
+    );
+    assert!(
+        results[0].detail.contains("sessions[0].model"),
+        "{}",
+        results[0].detail
+    );
+    assert!(
+        results[1].detail.contains("series[1].hist_scheme"),
+        "{}",
+        results[1].detail
+    );
+    assert_eq!(results[0].key.as_ref().unwrap().sequence, 2);
+
+    store
+        .eventually("SELECT count() AS n FROM counted_reports_v1", 2)
+        .await;
+    let metrics = page(collector.http_listen(), "/metrics");
+    for line in [
+        "collector_reports_total{outcome=\"stored\"} 2\n",
+        "collector_reports_total{outcome=\"refused_malformed\"} 2\n",
+        "collector_reports_total{outcome=\"refused_unsupported\"} 1\n",
+        "collector_reports_total{outcome=\"refused_too_large\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "no {line} in\n{metrics}");
+    }
+    collector.stop().await;
+    let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
+                   WHERE outcome LIKE 'refused%'";
+    assert_eq!(store.number(refused).await, 4);
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_with_other_bytes_is_a_conflict() {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    let mut device = connect(&collector).await;
+    let mut other = report(1, 1, 1);
+    other.interval_length_ms += 1;
+    assert!(send(&mut device, &[report(1, 1, 1)]).await.is_empty());
+    let results = send(&mut device, &[other.clone()]).await;
+    assert_eq!(results[0].outcome(), Outcome::RefusedConflict);
+    // Within one call too.
+    let (two, mut other_two) = (report(1, 1, 2), report(1, 1, 2));
+    other_two.interval_length_ms += 1;
+    let results = send(&mut device, &[two.clone(), two, other_two]).await;
+    let outcomes: Vec<Outcome> = results.iter().map(|result| result.outcome()).collect();
+    assert_eq!(outcomes, [Outcome::Duplicate, Outcome::RefusedConflict]);
+    collector.stop().await;
+    assert_eq!(
+        store
+            .number("SELECT count() AS n FROM counted_reports_v1")
+            .await,
+        2
+    );
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    // SHA-256 of `abc`, from FIPS 180-2.
+    let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
+    let app = "com.example.other".to_owned();
+    config.keys = vec![AppKeyConfig {
+        sha256,
+        app,
+        environment: "*".into(),
+    }];
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+
+    let status = device
+        .upload(request(&[report(1, 1, 1)]))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let with_key = |message| {
+        let mut call = Request::new(message);
+        call.metadata_mut()
+            .insert("authorization", "Bearer abc".parse().unwrap());
+        call
+    };
+    let answer = device
+        .upload(with_key(request(&[report(1, 1, 1)])))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.results[0].outcome(), Outcome::RefusedWrongApp);
+    for n_reports in [0, 1_001] {
+        let reports = vec![report(1, 1, 1).encode_to_vec().into(); n_reports];
+        let message = v1::UploadRequest {
+            reports,
+            ..request(&[])
+        };
+        let status = device.upload(with_key(message)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("reports"), "{status}");
+    }
+    let call = v1::DeleteInstallationRequest::default();
+    let status = device.delete_installation(call).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let metrics = page(collector.http_listen(), "/metrics");
+    let line = "collector_requests_refused_total{reason=\"unauthenticated\"} 1\n";
+    assert!(metrics.contains(line), "{metrics}");
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_say_whether_the_collector_is_ready() {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
+    store.engine.stop().await;
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    loop {
+        let answer = page(collector.http_listen(), "/readyz");
+        if answer.starts_with("HTTP/1.1 503") && answer.contains("store does not answer") {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{answer}");
+    }
+    assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
+    collector.stop().await;
+}

@@ -1,0 +1,309 @@
+//! What a cohort is compared with: the version before it, a certified placement, other chipsets, and
+//! how often healthy cohorts were hit in the past.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
+use crate::signals::SignalId;
+
+/// Chipsets that must agree before they stand in for an earlier version.
+pub const MIN_OTHER_CHIPSETS: usize = 2;
+
+/// What a cohort window is judged against.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Baseline {
+    /// The version before the cohort's.
+    pub previous_version: Option<String>,
+    /// Placements to compare with; the first that compares counts.
+    pub placements: Vec<PlacementReference>,
+    /// The previous version's clean latency on the same chipset before the window, by input shape.
+    pub latency: BTreeMap<Arc<str>, BaselineLatency>,
+    /// Devices hit in earlier, healthy versions of the same cohort.
+    pub history: History,
+}
+
+/// Where a reference placement comes from, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The previous version on the same chipset, in the window or before.
+    PreviousVersion,
+    /// What a lab certified for this model and chipset.
+    Certified,
+    /// The median over at least two other chipsets with the same version.
+    OtherChipsets,
+}
+
+/// A placement, or a share of one, to compare with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PlacementReference {
+    /// A whole placement.
+    Placement {
+        /// Whose.
+        origin: Origin,
+        /// Where the model ran.
+        placement: Placement,
+    },
+    /// Only the NPU's share: other chipsets place differently by right, so small changes say
+    /// nothing.
+    MedianShare {
+        /// How the placements behind it were read.
+        method: PlacementMethod,
+        /// The NPU's share of the work, in [0, 1].
+        npu_share: f64,
+        /// What was counted.
+        unit: Unit,
+        /// How many chipsets it comes from.
+        chipsets: usize,
+    },
+}
+
+/// Merged clean latency of a version on a chipset, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BaselineLatency {
+    /// Runs.
+    pub n: u64,
+    /// Median.
+    pub p50_us: f64,
+    /// Quantile 0.95.
+    pub p95_us: f64,
+}
+
+/// Devices hit and devices asked, by signal, over earlier healthy windows. A device counts once for
+/// each version: its windows repeat each other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History(pub BTreeMap<SignalId, Tally>);
+
+/// Devices hit, of devices asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Hit.
+    pub hits: u64,
+    /// Asked.
+    pub devices: u64,
+}
+
+impl History {
+    /// Returns what is known of one signal.
+    #[must_use]
+    pub fn of(&self, signal: SignalId) -> Tally {
+        self.0.get(&signal).copied().unwrap_or_default()
+    }
+}
+
+/// How many devices had which placement: one row of the census.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementCount {
+    /// Model version.
+    pub model_version: String,
+    /// Chipset.
+    pub chipset: String,
+    /// Where it ran.
+    pub placement: Placement,
+    /// Devices with it over the look-back.
+    pub devices: u64,
+}
+
+/// Returns the reference placements for a cohort, best origin first: the commonest one of the
+/// previous version on this chipset for each method, the certified one, and the median of the
+/// version's other chipsets.
+#[must_use]
+pub fn placement_references(
+    census: &[PlacementCount],
+    model_version: &str,
+    chipset: &str,
+    previous_version: Option<&str>,
+    certified: Option<&Placement>,
+) -> Vec<PlacementReference> {
+    let mut references = Vec::new();
+    if let Some(previous) = previous_version {
+        for placement in commonest(census, previous, chipset) {
+            references.push(PlacementReference::Placement {
+                origin: Origin::PreviousVersion,
+                placement: placement.clone(),
+            });
+        }
+    }
+    references.extend(certified.map(|placement| PlacementReference::Placement {
+        origin: Origin::Certified,
+        placement: placement.clone(),
+    }));
+    references.extend(median_of_others(census, model_version, chipset));
+    references
+}
+
+/// The commonest placement of a version on a chipset, for each method. Of equally common ones the
+/// one with more on the NPU: it is what the model can have.
+fn commonest<'a>(census: &'a [PlacementCount], version: &str, chipset: &str) -> Vec<&'a Placement> {
+    let mut best: BTreeMap<&PlacementMethod, &PlacementCount> = BTreeMap::new();
+    let rows = census
+        .iter()
+        .filter(|row| row.model_version == version && row.chipset == chipset)
+        .filter(|row| row.placement.method.is_readable());
+    for row in rows {
+        let share = |row: &PlacementCount| row.placement.npu_share().map_or(-1.0, |(s, _)| s);
+        let slot = best.entry(&row.placement.method).or_insert(row);
+        let commoner = row.devices > slot.devices;
+        if commoner || (row.devices == slot.devices && share(row) > share(slot)) {
+            *slot = row;
+        }
+    }
+    best.into_values().map(|row| &row.placement).collect()
+}
+
+fn median_of_others(
+    census: &[PlacementCount],
+    version: &str,
+    chipset: &str,
+) -> Vec<PlacementReference> {
+    let mut others: Vec<&str> = census
+        .iter()
+        .filter(|row| row.model_version == version && row.chipset != chipset)
+        .map(|row| row.chipset.as_str())
+        .collect();
+    others.sort_unstable();
+    others.dedup();
+
+    let mut shares: BTreeMap<(PlacementMethod, bool), Vec<f64>> = BTreeMap::new();
+    for other in others {
+        for placement in commonest(census, version, other) {
+            if let Some((share, unit)) = placement.npu_share() {
+                let kind = (placement.method.clone(), unit == Unit::Macs);
+                shares.entry(kind).or_default().push(share);
+            }
+        }
+    }
+    shares
+        .into_iter()
+        .filter(|(_, shares)| shares.len() >= MIN_OTHER_CHIPSETS)
+        .filter_map(|((method, is_macs), shares)| {
+            Some(PlacementReference::MedianShare {
+                method,
+                npu_share: epwatch_stats::order_stat::median(&shares)?,
+                unit: if is_macs { Unit::Macs } else { Unit::Nodes },
+                chipsets: shares.len(),
+            })
+        })
+        .collect()
+}
+
+/// A version of a model, and when the store first saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionSeen {
+    /// The version.
+    pub version: String,
+    /// First seen, in milliseconds since 1970.
+    pub first_seen_ms: i64,
+}
+
+/// Returns the version before `version`: the one that most devices name as the one they ran before,
+/// else the latest that was first seen earlier. Version texts have no order of their own.
+#[must_use]
+pub fn previous_version(
+    version: &str,
+    named_by_devices: &BTreeMap<Arc<str>, u64>,
+    seen: &[VersionSeen],
+) -> Option<String> {
+    let named = named_by_devices
+        .iter()
+        .filter(|(name, _)| &***name != version)
+        .max_by_key(|(_, devices)| **devices);
+    if let Some((name, _)) = named {
+        return Some(name.to_string());
+    }
+    let own = seen.iter().find(|other| other.version == version)?;
+    seen.iter()
+        .filter(|other| other.first_seen_ms < own.first_seen_ms)
+        .max_by_key(|other| other.first_seen_ms)
+        .map(|other| other.version.clone())
+}
+
+/// Returns a MAC share if enough of the model's MACs were attributed to nodes.
+#[must_use]
+pub fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
+    let attributed = f64::from(attributed?);
+    // A float of 0.95 is a little less.
+    (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::tests::placed;
+
+    fn count(version: &str, chipset: &str, placement: Placement, devices: u64) -> PlacementCount {
+        PlacementCount {
+            model_version: version.into(),
+            chipset: chipset.into(),
+            placement,
+            devices,
+        }
+    }
+
+    #[test]
+    fn the_previous_versions_commonest_placement_comes_first() {
+        let census = [
+            count("1", "SM8635", placed(1, 42, 0, None), 90),
+            count("1", "SM8635", placed(2, 10, 32, None), 10),
+            count("1", "SM8650", placed(3, 1, 41, None), 900),
+            count("2", "SM8550", placed(4, 30, 0, None), 5),
+            count("2", "SM8650", placed(5, 30, 0, None), 5),
+        ];
+        let references = placement_references(&census, "2", "SM8635", Some("1"), None);
+        let [
+            first,
+            PlacementReference::MedianShare {
+                npu_share,
+                chipsets,
+                ..
+            },
+        ] = &references[..]
+        else {
+            panic!("{references:?}");
+        };
+        let expected = PlacementReference::Placement {
+            origin: Origin::PreviousVersion,
+            placement: placed(1, 42, 0, None),
+        };
+        assert_eq!(first, &expected);
+        assert_eq!((*npu_share, *chipsets), (1.0, 2));
+    }
+
+    #[test]
+    fn one_other_chipset_is_no_reference() {
+        let census = [
+            count("1", "SM8635", placed(1, 0, 42, None), 90),
+            count("1", "SM8650", placed(1, 42, 0, None), 90),
+        ];
+        assert_eq!(placement_references(&census, "1", "SM8635", None, None), []);
+    }
+
+    #[test]
+    fn the_version_before_is_what_devices_ran_before_else_what_was_seen_before() {
+        let seen = |version: &str, first_seen_ms| VersionSeen {
+            version: version.into(),
+            first_seen_ms,
+        };
+        let known = [seen("b", 3), seen("a", 1), seen("c", 3), seen("d", 9)];
+        let none = BTreeMap::new();
+        assert!(matches!(
+            previous_version("d", &none, &known).as_deref(),
+            Some("b" | "c")
+        ));
+        assert_eq!(previous_version("b", &none, &known), Some("a".into()));
+        assert_eq!(previous_version("a", &none, &known), None);
+        assert_eq!(previous_version("z", &none, &known), None);
+        let named = BTreeMap::from([("a".into(), 3), ("c".into(), 40), ("d".into(), 50)]);
+        assert_eq!(previous_version("d", &named, &known), Some("c".into()));
+    }
+
+    #[test]
+    fn mac_shares_need_95_percent_attributed() {
+        assert_eq!(usable_macs_share(Some(0.5), Some(0.95)), Some(0.5));
+        assert_eq!(usable_macs_share(Some(0.5), Some(0.94)), None);
+        assert_eq!(usable_macs_share(Some(0.5), None), None);
+    }
+}

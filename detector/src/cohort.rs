@@ -1,0 +1,92 @@
+//! Which devices are judged together, and the levels above them.
+//!
+//! A cohort is a model version on a chipset; below it are its firmwares. Where a firmware alone has
+//! too few devices it is judged with its chipset, never dropped.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A model of an app in one environment: what versions are compared within.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModelKey {
+    /// App id, as the app key proved it.
+    pub app_id: String,
+    /// Environment, for example `production`.
+    pub environment: String,
+    /// What the app calls the model.
+    pub model_id: String,
+}
+
+/// Devices that run one model version on one chipset, all firmwares or one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CohortKey {
+    /// The model.
+    pub model: ModelKey,
+    /// Its version.
+    pub model_version: String,
+    /// Normalised chipset, for example `SM8650`.
+    pub chipset: String,
+    /// One firmware (vendor fingerprint hash), or all firmwares of the chipset.
+    pub firmware: Option<String>,
+}
+
+impl CohortKey {
+    /// Returns the cohort above: a firmware's chipset. `None` at the top, since versions are what is
+    /// compared and chipsets are what differs.
+    #[must_use]
+    pub fn parent(&self) -> Option<CohortKey> {
+        self.firmware.as_ref()?;
+        Some(CohortKey {
+            firmware: None,
+            ..self.clone()
+        })
+    }
+}
+
+/// For people: `detector 2.0.0 on SM8635`.
+impl fmt::Display for CohortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CohortKey {
+            model,
+            model_version,
+            chipset,
+            ..
+        } = self;
+        write!(f, "{} {model_version} on {chipset}", model.model_id)?;
+        match &self.firmware {
+            Some(firmware) => write!(f, ", firmware {firmware}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_firmware_is_pooled_into_its_chipset_and_no_further() {
+        let model = ModelKey {
+            app_id: "camera".into(),
+            environment: "production".into(),
+            model_id: "segmenter".into(),
+        };
+        let firmware = CohortKey {
+            model,
+            model_version: "2.0.0".into(),
+            chipset: "SM8635".into(),
+            firmware: Some("f1".into()),
+        };
+        let chipset = firmware.parent().unwrap();
+        assert_eq!(chipset.firmware, None);
+        assert_eq!(chipset.parent(), None);
+        assert_eq!(
+            (firmware.to_string(), chipset.to_string()),
+            (
+                "segmenter 2.0.0 on SM8635, firmware f1".into(),
+                "segmenter 2.0.0 on SM8635".into()
+            )
+        );
+    }
+}

@@ -1,0 +1,360 @@
+//! The loop: wait for a window to be complete, judge it, keep what was found, tell people.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clickhouse::Client;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::book::Book;
+use crate::clock::Clock;
+use crate::config::{ConfigProblem, DetectorConfig};
+use crate::evaluate::{Evaluation, Evaluator};
+use crate::incident::Incident;
+use crate::metrics::Metrics;
+use crate::notify::{Deliveries, Notifier, deliver};
+use crate::source::Source;
+use crate::store::{Remembered, Store};
+use crate::verdict::CohortVerdict;
+
+/// Deliveries that may wait to be noted. Each notifier waits when it is full, so none is lost.
+const MAX_WAITING_DELIVERIES: usize = 1024;
+
+/// Pause after the store did not answer.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The configuration is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to start the detector: {}", problems.iter().map(ToString::to_string)
+    .collect::<Vec<_>>().join("; "))]
+pub struct StartError {
+    /// All that is wrong.
+    pub problems: Vec<ConfigProblem>,
+}
+
+/// A running detector.
+#[derive(Debug)]
+pub struct Detector {
+    incidents: watch::Receiver<Arc<Vec<Incident>>>,
+    verdicts: watch::Receiver<Arc<Vec<CohortVerdict>>>,
+    metrics: Arc<Metrics>,
+    task: JoinHandle<()>,
+}
+
+impl Detector {
+    /// Starts judging windows every `config.step` until `cancel` is cancelled. The store may be down
+    /// at the start: nothing is judged before earlier incidents are read back.
+    ///
+    /// # Errors
+    /// The configuration is wrong.
+    pub fn start(
+        config: DetectorConfig,
+        client: Client,
+        notifiers: Vec<Arc<dyn Notifier>>,
+        clock: Arc<dyn Clock>,
+        cancel: CancellationToken,
+    ) -> Result<Detector, StartError> {
+        let problems = config.validate();
+        if !problems.is_empty() {
+            return Err(StartError { problems });
+        }
+        let metrics = Arc::new(Metrics::default());
+        let (incidents_tx, incidents) = watch::channel(Arc::default());
+        let (verdicts_tx, verdicts) = watch::channel(Arc::default());
+        let source = Source::new(client.clone(), config.max_votes);
+        let run = Loop {
+            evaluator: Evaluator::new(source, config.clone()),
+            store: Store::new(client),
+            config,
+            book: Book::default(),
+            clock,
+            metrics: metrics.clone(),
+            incidents: incidents_tx,
+            verdicts: verdicts_tx,
+            judged_until: None,
+            changed_at: Timestamp::UNIX_EPOCH,
+            cancel,
+        };
+        let task = tokio::spawn(run.run(notifiers));
+        Ok(Detector {
+            incidents,
+            verdicts,
+            metrics,
+            task,
+        })
+    }
+
+    /// Incidents that are open, or over and not told everywhere.
+    #[must_use]
+    pub fn incidents(&self) -> watch::Receiver<Arc<Vec<Incident>>> {
+        self.incidents.clone()
+    }
+
+    /// Verdicts of the last window.
+    #[must_use]
+    pub fn verdicts(&self) -> watch::Receiver<Arc<Vec<CohortVerdict>>> {
+        self.verdicts.clone()
+    }
+
+    /// Its metrics.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Waits until it has stopped, after its token was cancelled.
+    pub async fn stopped(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the detector ended badly");
+        }
+    }
+}
+
+struct Loop {
+    evaluator: Evaluator,
+    store: Store,
+    config: DetectorConfig,
+    book: Book,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    incidents: watch::Sender<Arc<Vec<Incident>>>,
+    verdicts: watch::Sender<Arc<Vec<CohortVerdict>>>,
+    judged_until: Option<Timestamp>,
+    /// Of the incident state stored last: the store tells states apart by it.
+    changed_at: Timestamp,
+    cancel: CancellationToken,
+}
+
+impl Loop {
+    async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
+        let Some(remembered) = self.remembered().await else {
+            return;
+        };
+        let names = notifiers
+            .iter()
+            .map(|n| (n.name().to_owned(), n.min_severity()));
+        self.judged_until = remembered.judged_until;
+        self.changed_at = remembered.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
+        self.book = Book::new(names.collect::<BTreeMap<_, _>>(), remembered.incidents);
+        self.publish();
+
+        let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
+        let channels = self.start_notifiers(notifiers, &deliveries);
+        drop(deliveries);
+
+        let mut ticks = interval(self.config.step.0);
+        // A slow evaluation is followed by one, not by all it missed.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.cancel.cancelled() => break,
+                _ = ticks.tick() => self.tick().await,
+                Some(done) = delivered.recv() => {
+                    self.book.delivered(&done.incident_id, &done.notifier, done.news);
+                    // Others that wait are stored with it.
+                    while let Ok(done) = delivered.try_recv() {
+                        self.book.delivered(&done.incident_id, &done.notifier, done.news);
+                    }
+                    self.save().await;
+                    self.publish();
+                }
+            }
+        }
+        // Notifiers end after a last round; what they told is kept.
+        while let Some(done) = delivered.recv().await {
+            self.book
+                .delivered(&done.incident_id, &done.notifier, done.news);
+        }
+        for channel in channels {
+            if let Err(error) = channel.await {
+                tracing::error!(%error, "a notifier ended badly");
+            }
+        }
+        self.save().await;
+        self.publish();
+    }
+
+    fn start_notifiers(
+        &self,
+        notifiers: Vec<Arc<dyn Notifier>>,
+        deliveries: &Deliveries,
+    ) -> Vec<JoinHandle<()>> {
+        let start = |notifier| {
+            tokio::spawn(deliver(
+                notifier,
+                self.incidents.subscribe(),
+                deliveries.clone(),
+                self.clock.clone(),
+                self.metrics.clone(),
+                self.cancel.clone(),
+            ))
+        };
+        notifiers.into_iter().map(start).collect()
+    }
+
+    /// Reads back earlier incidents, however long the store takes; `None` if cancelled before.
+    async fn remembered(&self) -> Option<Remembered> {
+        loop {
+            match self
+                .store
+                .remembered(self.config.window.0.as_secs_f64())
+                .await
+            {
+                Ok(remembered) => return Some(remembered),
+                Err(error) => warn("the detector waits for the store", &error),
+            }
+            tokio::select! {
+                () = self.cancel.cancelled() => return None,
+                () = tokio::time::sleep(STORE_PAUSE) => {}
+            }
+        }
+    }
+
+    async fn tick(&mut self) {
+        let Some(end) = complete_until(self.clock.now(), &self.config) else {
+            return;
+        };
+        for end in windows_to_judge(self.judged_until, end, &self.config) {
+            if self.cancel.is_cancelled() || !self.judge(end).await {
+                break;
+            }
+            self.judged_until = Some(end);
+        }
+    }
+
+    /// Judges one window; says whether that is done.
+    async fn judge(&mut self, end: Timestamp) -> bool {
+        let began = Instant::now();
+        let Evaluation { verdicts, failures } = match self.evaluator.evaluate(end).await {
+            Ok(evaluation) => evaluation,
+            Err(error) => {
+                self.metrics.failed(1);
+                warn("a window could not be judged", &error);
+                return false;
+            }
+        };
+        self.metrics.failed(failures.len() as u64);
+        for (model, error) in &failures {
+            let model = &model.model_id;
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(model, %error, cause, "a model could not be judged");
+        }
+        let now = self.clock.now();
+        for verdict in &verdicts {
+            self.metrics.judged(verdict.class);
+        }
+        let before = self.book.firing();
+        self.book.advance(&verdicts, self.config.lookback.0, now);
+        for incident in self.book.firing().difference(&before) {
+            tracing::info!(incident, "incident fires");
+        }
+        // People first: a store that is down delays no page.
+        self.publish();
+        self.save().await;
+        if let Err(error) = self.store.add_windows(&verdicts, now).await {
+            warn("verdicts were not stored", &error);
+        }
+        self.verdicts.send_replace(Arc::new(verdicts));
+        self.metrics
+            .evaluated(began.elapsed().as_secs_f64(), end.as_second() as f64);
+        true
+    }
+
+    /// Stores what the store does not know; what it does not take is tried again with the next.
+    async fn save(&mut self) {
+        let unsaved = self.book.unsaved();
+        if unsaved.is_empty() {
+            return;
+        }
+        let next = self.changed_at + SignedDuration::from_millis(1);
+        self.changed_at = self.clock.now().max(next);
+        match self.store.add_incidents(&unsaved, self.changed_at).await {
+            Ok(()) => self.book.saved(&unsaved),
+            Err(error) => warn("incidents were not stored", &error),
+        }
+    }
+
+    fn publish(&self) {
+        self.metrics.set_open_incidents(self.book.n_open());
+        self.incidents.send_replace(Arc::new(self.book.snapshot()));
+    }
+}
+
+fn warn(what: &str, error: &(dyn std::error::Error + 'static)) {
+    let cause = error.source().map(ToString::to_string);
+    tracing::warn!(%error, cause, "{what}");
+}
+
+/// Returns the end of the last bucket that is in the store for sure.
+fn complete_until(now: Timestamp, config: &DetectorConfig) -> Option<Timestamp> {
+    let delay = i64::try_from(config.ingest_delay.0.as_millis()).ok()?;
+    let bucket = i64::try_from(config.bucket.0.as_millis()).ok()?;
+    let settled = now.as_millisecond().checked_sub(delay)?;
+    Timestamp::from_millisecond(settled.div_euclid(bucket) * bucket).ok()
+}
+
+/// Returns the ends of the windows to judge: the latest, and before it what a pause left out, a
+/// window's length apart. Nothing if the clock stands or went back.
+fn windows_to_judge(
+    judged_until: Option<Timestamp>,
+    latest: Timestamp,
+    config: &DetectorConfig,
+) -> Vec<Timestamp> {
+    let Some(until) = judged_until else {
+        return vec![latest];
+    };
+    if latest <= until {
+        return Vec::new();
+    }
+    let window = SignedDuration::try_from(config.window.0).unwrap_or(SignedDuration::MAX);
+    let lookback = SignedDuration::try_from(config.lookback.0).unwrap_or(SignedDuration::MAX);
+    // Older reports may have left the store.
+    let earliest = latest.checked_sub(lookback).unwrap_or(Timestamp::MIN);
+    let mut ends = Vec::new();
+    let mut end = until.max(earliest);
+    while let Ok(next) = end.checked_add(window) {
+        if next >= latest {
+            break;
+        }
+        ends.push(next);
+        end = next;
+    }
+    ends.push(latest);
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_window_ends_where_every_report_has_arrived() {
+        let config = DetectorConfig::for_demo();
+        let now = Timestamp::from_millisecond(1_000_900).unwrap();
+        assert_eq!(complete_until(now, &config), Some(at(998)));
+        let hourly = DetectorConfig::default();
+        assert_eq!(complete_until(at(7_200 + 119), &hourly), Some(at(3_600)));
+        assert_eq!(complete_until(at(7_200 + 120), &hourly), Some(at(7_200)));
+    }
+
+    #[test]
+    fn what_a_pause_left_out_is_judged_and_a_clock_that_went_back_is_not() {
+        let config = DetectorConfig::for_demo();
+        let ends = |until, latest| windows_to_judge(until, at(latest), &config);
+        assert_eq!(ends(None, 10), [at(10)]);
+        assert_eq!(ends(Some(at(10)), 11), [at(11)]);
+        assert_eq!(ends(Some(at(10)), 18), [at(13), at(16), at(18)]);
+        assert_eq!(ends(Some(at(10)), 10), []);
+        assert_eq!(ends(Some(at(10)), 4), []);
+        assert_eq!(ends(Some(at(10)), 100_000).len(), 200);
+    }
+}

@@ -1,0 +1,192 @@
+//! One evaluation: every cohort of one window, from the store to verdicts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::baseline::{Baseline, placement_references, previous_version};
+use crate::cohort::ModelKey;
+use crate::config::DetectorConfig;
+use crate::explain::explain;
+use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
+use crate::source::{ModelWindows, Source, SourceError, Span};
+use crate::verdict::{CohortVerdict, CpuNodes, judge};
+use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
+
+/// What one evaluation gave.
+#[derive(Debug, Default)]
+pub struct Evaluation {
+    /// One for each cohort of the window.
+    pub verdicts: Vec<CohortVerdict>,
+    /// Models that could not be judged; the others were.
+    pub failures: Vec<(ModelKey, SourceError)>,
+}
+
+/// Judges windows; holds nothing between them.
+#[derive(Debug, Clone)]
+pub struct Evaluator {
+    source: Source,
+    config: DetectorConfig,
+}
+
+impl Evaluator {
+    /// Reads from `source`, with the windows of `config`.
+    #[must_use]
+    pub fn new(source: Source, config: DetectorConfig) -> Self {
+        Self { source, config }
+    }
+
+    /// Judges every cohort with anything in the window that ends at `window_end`.
+    ///
+    /// # Errors
+    /// It is unknown which models there are. A single model that fails is in the answer instead: it
+    /// must not hide another's alert.
+    pub async fn evaluate(&self, window_end: Timestamp) -> Result<Evaluation, SourceError> {
+        let span = Span {
+            end: window_end,
+            window: self.config.window.0,
+            lookback: self.config.lookback.0,
+        };
+        let models = self.source.models(&span).await?;
+        let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
+        let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
+        let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
+
+        let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
+        for found in models {
+            let app = (found.model.app_id.clone(), found.model.environment.clone());
+            by_app.entry(app).or_default().push(found.model);
+        }
+        let mut evaluation = Evaluation::default();
+        for models in by_app.into_values() {
+            self.evaluate_app(models, &span, &limits, &mut evaluation)
+                .await;
+        }
+        Ok(evaluation)
+    }
+
+    /// The models of one app: they are each other's controls.
+    async fn evaluate_app(
+        &self,
+        models: Vec<ModelKey>,
+        span: &Span,
+        limits: &Limits,
+        evaluation: &mut Evaluation,
+    ) {
+        let mut windows = Vec::new();
+        let mut peers = PeerRatios::default();
+        for model in models {
+            match self.source.model_windows(&model, span).await {
+                Ok(read) => {
+                    for cohort in &read.cohorts {
+                        peers.add(&model, &cohort.votes);
+                    }
+                    windows.push(read);
+                }
+                Err(error) => evaluation.failures.push((model, error)),
+            }
+        }
+        for read in &windows {
+            match self.judge_model(read, &peers, span, limits).await {
+                Ok(verdicts) => evaluation.verdicts.extend(verdicts),
+                Err(error) => evaluation.failures.push((read.model.clone(), error)),
+            }
+        }
+    }
+
+    async fn judge_model(
+        &self,
+        read: &ModelWindows,
+        peers: &PeerRatios,
+        span: &Span,
+        limits: &Limits,
+    ) -> Result<Vec<CohortVerdict>, SourceError> {
+        let mut verdicts = Vec::new();
+        for window in &read.cohorts {
+            let mut baseline = baseline_of(window, read);
+            let previous = baseline.previous_version.as_ref().and_then(|version| {
+                read.cohorts.iter().find(|other| {
+                    other.key.chipset == window.key.chipset && other.key.model_version == *version
+                })
+            });
+            let first = self.judge_cohort(window, previous, peers, &mut baseline, span, limits);
+            verdicts.push(first.await?);
+            let firmwares = window.firmwares();
+            if firmwares.len() < 2 {
+                continue;
+            }
+            for firmware in firmwares.iter().filter(|firmware| !firmware.is_empty()) {
+                let part = window.of_firmware(firmware);
+                if count_devices(part.votes.iter()) < MIN_ELIGIBLE {
+                    // Judged with its chipset.
+                    continue;
+                }
+                let judged = self.judge_cohort(&part, previous, peers, &mut baseline, span, limits);
+                verdicts.push(judged.await?);
+            }
+        }
+        Ok(verdicts)
+    }
+
+    async fn judge_cohort(
+        &self,
+        window: &CohortWindow,
+        previous: Option<&CohortWindow>,
+        peers: &PeerRatios,
+        baseline: &mut Baseline,
+        span: &Span,
+        limits: &Limits,
+    ) -> Result<CohortVerdict, SourceError> {
+        let model = &window.key.model;
+        let mut evidence = Evidence::gather(window, previous, peers, baseline, limits);
+        let unmeasured = evidence
+            .placement
+            .as_ref()
+            .is_some_and(|change| change.signal.fires)
+            && evidence.joined.is_none();
+        if let (true, Some(version)) = (unmeasured, &baseline.previous_version) {
+            let chipset = &window.key.chipset;
+            baseline.latency = self
+                .source
+                .latency_before(model, version, chipset, span)
+                .await?;
+            evidence = Evidence::gather(window, previous, peers, baseline, limits);
+        }
+        let hit = evidence
+            .placement
+            .iter()
+            .flat_map(|change| &change.hit_placements);
+        let fingerprints: Vec<u64> = hit.map(|hit| hit.placement.fingerprint).collect();
+        let nodes = if fingerprints.is_empty() {
+            CpuNodes::new()
+        } else {
+            let version = &window.key.model_version;
+            self.source.cpu_nodes(model, version, &fingerprints).await?
+        };
+        let explanation = explain(window).map_err(|source| SourceError::Histogram {
+            model: model.model_id.clone(),
+            source,
+        })?;
+        Ok(judge(window, baseline, &evidence, explanation, &nodes))
+    }
+}
+
+fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
+    let (version, chipset) = (&window.key.model_version, &window.key.chipset);
+    let mut named: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    for latency in window.votes.iter().filter_map(|vote| vote.latency.as_ref()) {
+        if let Ok(earlier) = &latency.earlier_self
+            && let SelfBaselineKind::PreviousVersion(name) = &earlier.kind
+        {
+            *named.entry(name.clone()).or_default() += 1;
+        }
+    }
+    let previous = previous_version(version, &named, &read.versions);
+    Baseline {
+        placements: placement_references(&read.census, version, chipset, previous.as_deref(), None),
+        latency: BTreeMap::new(),
+        history: read.history(version, chipset),
+        previous_version: previous,
+    }
+}

@@ -1,0 +1,81 @@
+//! What describes a cohort window: the coefficient of variation within and between devices, and
+//! whether latency has two humps. Always computed, stored and named in pages. It never decides: on
+//! merged runs these numbers are large in most healthy cohorts.
+
+use epwatch_stats::{HistogramError, Moments, VarianceSplit, Weighting, dip, valley};
+use serde::{Deserialize, Serialize};
+
+use crate::window::{CohortWindow, count_devices};
+
+/// Height of a hump as a share of the other's; below it a few stray runs make one.
+const MIN_PROMINENCE: f64 = 0.1;
+
+/// The clean runs of a cohort's commonest input shape, described.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The input shape it is about; others differ in latency by design.
+    pub shape_key: String,
+    /// Median of all runs, in microseconds.
+    pub p50_us: Option<f64>,
+    /// Quantile 0.95 of all runs, in microseconds.
+    pub p95_us: Option<f64>,
+    /// Coefficient of variation of all runs, every device counted the same.
+    pub cv: Option<f64>,
+    /// Coefficient of variation of one device's runs, averaged over devices.
+    pub cv_within: Option<f64>,
+    /// Coefficient of variation of the devices' means.
+    pub cv_between: Option<f64>,
+    /// Hartigan's dip of the merged histogram, in [0, 0.25].
+    pub dip: Option<f64>,
+    /// The chance of such a dip with one hump, for as many observations as there are devices.
+    pub dip_p: Option<f64>,
+    /// The two humps, where the smoothed histogram has two.
+    pub humps: Option<Humps>,
+}
+
+/// Two places where latencies gather.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Humps {
+    /// The faster one, in microseconds.
+    pub fast_us: f64,
+    /// The slower one, in microseconds.
+    pub slow_us: f64,
+    /// How deep the valley between them is, in (0, 1].
+    pub depth: f64,
+}
+
+/// Describes a window; nothing but `None` without clean runs.
+///
+/// # Errors
+/// Histograms that do not add up: bucket schemes were mixed, which the source prevents.
+pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
+    let Some(main) = window.main_shape()? else {
+        return Ok(Explanation::default());
+    };
+    let moments: Vec<Moments> = main
+        .votes
+        .iter()
+        .filter_map(|vote| vote.latency.as_ref())
+        .map(|l| l.moments)
+        .collect();
+    let split = VarianceSplit::over_devices(&moments, Weighting::Devices);
+    let devices = count_devices(main.votes.iter().copied());
+    let dip = dip::of_histogram(&main.histogram);
+    Ok(Explanation {
+        shape_key: main.shape_key.to_owned(),
+        p50_us: main.histogram.quantile(0.5),
+        p95_us: main.histogram.quantile(0.95),
+        cv: split.and_then(|split| split.cv_total()),
+        cv_within: split.and_then(|split| split.cv_within()),
+        cv_between: split.and_then(|split| split.cv_between()),
+        dip,
+        dip_p: dip.and_then(|dip| dip::p_value(dip, devices)),
+        humps: valley::deepest(&main.histogram, devices)
+            .filter(|valley| valley.prominence >= MIN_PROMINENCE)
+            .map(|valley| Humps {
+                fast_us: valley.fast_mode_us,
+                slow_us: valley.slow_mode_us,
+                depth: valley.depth,
+            }),
+    })
+}

@@ -1,0 +1,486 @@
+//! Life of an incident: Inactive -> Pending -> Firing -> Resolved.
+//!
+//! Pure: incidents so far, one window's verdicts and the time in; incidents as they are now out. One
+//! incident covers an app's model version and cause, with the cohorts (chipsets, firmwares) inside;
+//! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
+
+mod watched;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::cohort::{CohortKey, ModelKey};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+use watched::signed;
+pub use watched::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, Watched};
+
+/// What an incident is about: verdicts that may turn into each other are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Work moved to the CPU.
+    CpuFallback,
+    /// The NPU does not start.
+    NpuStartFailure,
+    /// The NPU computes something else.
+    WrongOutputs,
+    /// Slower without evidence of placement.
+    Slow,
+    /// Latency varies more.
+    CvSpike,
+}
+
+impl Cause {
+    /// Returns the cause behind a verdict; `None` for verdicts that open no incident.
+    #[must_use]
+    pub fn of(class: VerdictClass) -> Option<Cause> {
+        match class {
+            VerdictClass::TotalFallback
+            | VerdictClass::PartialFallback
+            | VerdictClass::SomeDevicesFallback
+            | VerdictClass::IntermittentFallback => Some(Cause::CpuFallback),
+            VerdictClass::NpuStartFailure => Some(Cause::NpuStartFailure),
+            VerdictClass::WrongOutputs => Some(Cause::WrongOutputs),
+            VerdictClass::SlowWithoutPlacement => Some(Cause::Slow),
+            VerdictClass::CvSpike => Some(Cause::CvSpike),
+            VerdictClass::ThermalOrLoad
+            | VerdictClass::DataQuality
+            | VerdictClass::NotEnoughData
+            | VerdictClass::Healthy => None,
+        }
+    }
+
+    /// Returns the name used in fingerprints and labels.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::CpuFallback => "cpu_fallback",
+            Cause::NpuStartFailure => "npu_start_failure",
+            Cause::WrongOutputs => "wrong_outputs",
+            Cause::Slow => "slow",
+            Cause::CvSpike => "cv_spike",
+        }
+    }
+
+    /// Whether an incident of this cause already tells people about `other` on the same cohort.
+    #[must_use]
+    pub fn explains(self, other: Cause) -> bool {
+        let moved = matches!(self, Cause::CpuFallback | Cause::NpuStartFailure);
+        moved && matches!(other, Cause::Slow | Cause::CvSpike)
+    }
+}
+
+/// What makes an incident one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IncidentKey {
+    /// The model.
+    pub model: ModelKey,
+    /// Its version.
+    pub model_version: String,
+    /// The cause.
+    pub cause: Cause,
+}
+
+impl IncidentKey {
+    /// Returns 16 hex digits that stay the same for this key, over restarts and detectors.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let ModelKey {
+            app_id,
+            environment,
+            model_id,
+        } = &self.model;
+        let mut hash = Sha256::new();
+        for part in [app_id, environment, model_id, &self.model_version] {
+            // Lengths keep ("ab", "c") and ("a", "bc") apart.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.update(self.cause.as_str());
+        hash.finalize()[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+/// Where an incident is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It was pending and nothing came of it.
+    Inactive,
+    /// Seen, not yet often or surely enough.
+    Pending,
+    /// People are told.
+    Firing,
+    /// Over, and people are told.
+    Resolved,
+}
+
+impl State {
+    /// Returns the name used in the store and in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Inactive => "inactive",
+            State::Pending => "pending",
+            State::Firing => "firing",
+            State::Resolved => "resolved",
+        }
+    }
+
+    /// Whether it goes on.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        matches!(self, State::Pending | State::Firing)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One incident, whole: what is stored as its document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Unique: the fingerprint and the time it began.
+    pub id: String,
+    /// What it is about.
+    pub key: IncidentKey,
+    /// Where it is in its life.
+    pub state: State,
+    /// When its first window was judged.
+    pub started_at: Timestamp,
+    /// When it fired.
+    pub fired_at: Option<Timestamp>,
+    /// When it was over.
+    pub resolved_at: Option<Timestamp>,
+    /// The cohorts inside.
+    pub cohorts: Vec<Watched>,
+    /// What people were told last; frozen until there is more to tell.
+    pub headline: Option<Headline>,
+    /// What they were told before that.
+    pub superseded: Option<Headline>,
+    /// Grows with each thing to tell.
+    pub news: u64,
+    /// How far each notifier is, by name.
+    pub delivered: BTreeMap<String, u64>,
+}
+
+/// What people are told about an incident: its labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Headline {
+    /// How bad.
+    pub severity: Severity,
+    /// The verdict of its worst cohort.
+    pub class: VerdictClass,
+    /// Confirmed chipsets of that severity.
+    pub chipsets: BTreeSet<String>,
+}
+
+/// What a window says about a cohort of an incident.
+enum Observation<'a> {
+    Seen(&'a CohortVerdict),
+    /// Seen under a cause that this incident explains.
+    Held,
+    Clean,
+}
+
+/// Takes one window's verdicts into the incidents; returns those that changed.
+///
+/// Incidents that are over stay in `incidents` for the caller to drop once they are delivered.
+pub fn advance(
+    incidents: &mut BTreeMap<IncidentKey, Incident>,
+    verdicts: &[CohortVerdict],
+    forget_after: Duration,
+    now: Timestamp,
+) -> Vec<Incident> {
+    let mut touched: BTreeSet<IncidentKey> = BTreeSet::new();
+    for verdict in verdicts {
+        let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
+        let explained = cause.is_some_and(|cause| {
+            incidents
+                .values()
+                .any(|open| open.key.cause.explains(cause) && open.confirms(verdict))
+        });
+        if let Some(cause) = cause.filter(|_| !explained) {
+            let key = incident_key(&verdict.key, cause);
+            let incident = incidents
+                .entry(key.clone())
+                .or_insert_with(|| Incident::begin(key.clone(), now));
+            if !incident.state.is_open() {
+                *incident = Incident::begin(key.clone(), now);
+            }
+            if incident.observe(verdict, &Observation::Seen(verdict)) {
+                touched.insert(key);
+            }
+        }
+        for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
+            let same_cause = cause == Some(incident.key.cause) && !explained;
+            if same_cause || !incident.is_about(verdict) {
+                continue;
+            }
+            let observation = match (cause, verdict.class) {
+                (Some(cause), _) if incident.key.cause.explains(cause) => Observation::Held,
+                (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
+                // Says nothing about this cause.
+                (None, _) => continue,
+            };
+            if incident.observe(verdict, &observation) {
+                touched.insert(incident.key.clone());
+            }
+        }
+    }
+    let Some(window_end) = verdicts.iter().map(|verdict| verdict.window_end).max() else {
+        return Vec::new();
+    };
+    for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
+        if incident.forget_vanished(window_end, forget_after) {
+            touched.insert(incident.key.clone());
+        }
+    }
+    let mut changed = Vec::new();
+    for key in touched {
+        if let Some(incident) = incidents.get_mut(&key) {
+            incident.settle(now);
+            changed.push(incident.clone());
+        }
+    }
+    changed
+}
+
+fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
+    IncidentKey {
+        model: cohort.model.clone(),
+        model_version: cohort.model_version.clone(),
+        cause,
+    }
+}
+
+impl Incident {
+    fn begin(key: IncidentKey, now: Timestamp) -> Self {
+        Incident {
+            id: format!("{}-{}", key.fingerprint(), now.as_millisecond()),
+            key,
+            state: State::Pending,
+            started_at: now,
+            fired_at: None,
+            resolved_at: None,
+            cohorts: Vec::new(),
+            headline: None,
+            superseded: None,
+            news: 0,
+            delivered: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the cohort that speaks for the incident: confirmed, worst, most devices hit.
+    #[must_use]
+    pub fn lead(&self) -> Option<&CohortVerdict> {
+        let worst = self.cohorts.iter().max_by_key(|cohort| {
+            let whole_chipset = cohort.verdict.key.firmware.is_none();
+            (
+                cohort.confirmed,
+                whole_chipset,
+                cohort.verdict.numbers.devices_hit,
+            )
+        });
+        worst.map(|cohort| &cohort.verdict)
+    }
+
+    /// Returns the severity: of what people were told, else what it would be.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let told = self.headline.as_ref().map(|headline| headline.severity);
+        told.or(self.lead().map(|lead| lead.severity))
+            .unwrap_or(Severity::None)
+    }
+
+    /// Returns its chipsets: those people were told of, else those seen.
+    #[must_use]
+    pub fn chipsets(&self) -> Vec<String> {
+        let seen = || {
+            self.cohorts
+                .iter()
+                .map(|cohort| cohort.verdict.key.chipset.clone())
+                .collect()
+        };
+        let told = self
+            .headline
+            .as_ref()
+            .map(|headline| headline.chipsets.clone());
+        told.unwrap_or_else(seen).into_iter().collect()
+    }
+
+    /// Returns its firmwares, where some of a chipset's were judged alone.
+    #[must_use]
+    pub fn firmwares(&self) -> Vec<String> {
+        let firmwares = self
+            .cohorts
+            .iter()
+            .filter_map(|c| c.verdict.key.firmware.clone());
+        firmwares.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Returns devices hit and devices seen, over its chipsets.
+    #[must_use]
+    pub fn devices(&self) -> (u64, u64) {
+        let chipsets = self.chipsets();
+        let told = self
+            .cohorts
+            .iter()
+            .map(|cohort| &cohort.verdict)
+            .filter(|verdict| {
+                verdict.key.firmware.is_none() && chipsets.contains(&verdict.key.chipset)
+            });
+        told.fold((0, 0), |(hit, seen), verdict| {
+            (
+                hit + verdict.numbers.devices_hit,
+                seen + verdict.numbers.devices_seen,
+            )
+        })
+    }
+
+    /// Whether a notifier still has to tell people something.
+    #[must_use]
+    pub fn has_news_for(&self, notifier: &str) -> bool {
+        self.delivered.get(notifier).copied().unwrap_or(0) < self.news
+    }
+
+    fn is_about(&self, verdict: &CohortVerdict) -> bool {
+        self.watched(&verdict.key).is_some()
+    }
+
+    fn confirms(&self, verdict: &CohortVerdict) -> bool {
+        self.state == State::Firing
+            && self
+                .watched(&verdict.key)
+                .is_some_and(|cohort| cohort.confirmed > Severity::None)
+    }
+
+    fn watched(&self, key: &CohortKey) -> Option<&Watched> {
+        let same_model = self.key.model == key.model && self.key.model_version == key.model_version;
+        self.cohorts
+            .iter()
+            .find(|cohort| same_model && cohort.verdict.key == *key)
+    }
+
+    /// Takes one cohort's window in; says whether anything changed.
+    fn observe(&mut self, verdict: &CohortVerdict, observation: &Observation<'_>) -> bool {
+        let at = self
+            .cohorts
+            .iter()
+            .position(|cohort| cohort.verdict.key == verdict.key);
+        let (at, is_new) = match (at, observation) {
+            (Some(at), _) => (at, false),
+            (None, Observation::Seen(verdict)) => {
+                self.cohorts.push(Watched::new(verdict));
+                (self.cohorts.len() - 1, true)
+            }
+            (None, _) => return false,
+        };
+        let cohort = &mut self.cohorts[at];
+        if verdict.window_end < cohort.counted_until {
+            // A clock that stepped back repeats a window.
+            return is_new;
+        }
+        match observation {
+            Observation::Seen(verdict) => cohort.see(verdict),
+            Observation::Held => {
+                cohort.clean_windows = 0;
+                cohort.counted_until = verdict.window_end;
+            }
+            Observation::Clean => {
+                if !cohort.count_clean(verdict.window_end, verdict.window) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn forget_vanished(&mut self, window_end: Timestamp, forget_after: Duration) -> bool {
+        let before = self.cohorts.len();
+        let limit = signed(forget_after);
+        for cohort in &mut self.cohorts {
+            if window_end.duration_since(cohort.counted_until) >= limit {
+                cohort.clean_windows = CLEAN_WINDOWS;
+            }
+        }
+        self.cohorts.iter().any(|cohort| cohort.is_cleared()) && before > 0
+    }
+
+    /// Draws the consequences for the incident as a whole.
+    fn settle(&mut self, now: Timestamp) {
+        let still = self.cohorts.iter().any(|cohort| !cohort.is_cleared());
+        if !still {
+            if self.state == State::Firing {
+                self.state = State::Resolved;
+                self.resolved_at = Some(now);
+                self.news += 1;
+            } else {
+                self.state = State::Inactive;
+            }
+            return;
+        }
+        self.cohorts.retain(|cohort| !cohort.is_cleared());
+        let Some(headline) = self.current_headline() else {
+            return;
+        };
+        let more = match &self.headline {
+            None => true,
+            Some(told) => {
+                headline.severity > told.severity
+                    || (headline.severity == told.severity
+                        && !headline.chipsets.is_subset(&told.chipsets))
+            }
+        };
+        if more {
+            if self.state == State::Pending {
+                self.state = State::Firing;
+                self.fired_at = Some(now);
+            }
+            self.superseded = self.headline.replace(headline);
+            self.news += 1;
+        }
+    }
+
+    fn current_headline(&self) -> Option<Headline> {
+        let severity = self.cohorts.iter().map(|cohort| cohort.confirmed).max()?;
+        if severity == Severity::None {
+            return None;
+        }
+        let confirmed = self
+            .cohorts
+            .iter()
+            .filter(|cohort| cohort.confirmed == severity);
+        let mut chipsets: BTreeSet<String> = confirmed
+            .map(|cohort| cohort.verdict.key.chipset.clone())
+            .collect();
+        // A chipset that cleared is still part of what people were told.
+        if let Some(told) = self
+            .headline
+            .as_ref()
+            .filter(|told| told.severity == severity)
+        {
+            chipsets.extend(told.chipsets.iter().cloned());
+        }
+        Some(Headline {
+            severity,
+            class: self.lead()?.class,
+            chipsets,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

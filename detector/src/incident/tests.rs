@@ -1,0 +1,265 @@
+use super::*;
+use crate::testing::{Fleet, at, judged, reference};
+use crate::window::CohortWindow;
+
+const WINDOW: i64 = 3600;
+const FORGET: Duration = Duration::from_secs(14 * 24 * 3600);
+
+fn verdict(fleet: &Fleet, second: i64) -> CohortVerdict {
+    let window = CohortWindow {
+        end: at(second),
+        ..fleet.window()
+    };
+    judged(&window, None, &reference())
+}
+
+fn on(chipset: &str, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.key.chipset = chipset.into();
+    verdict
+}
+
+/// The clear case: 60 devices, all hit.
+fn sick(second: i64) -> CohortVerdict {
+    verdict(&Fleet::with_fallback(1.0), second)
+}
+
+/// Enough to decide, not enough to be sure at once.
+fn doubtful(second: i64) -> CohortVerdict {
+    verdict(
+        &Fleet {
+            devices: 6,
+            ..Fleet::with_fallback(1.0)
+        },
+        second,
+    )
+}
+
+fn healthy(second: i64) -> CohortVerdict {
+    verdict(&Fleet::default(), second)
+}
+
+#[derive(Default)]
+struct Life {
+    open: BTreeMap<IncidentKey, Incident>,
+    told: Vec<Incident>,
+}
+
+impl Life {
+    fn window(&mut self, verdicts: &[CohortVerdict]) -> Vec<State> {
+        let now = verdicts[0].window_end;
+        let changed = advance(&mut self.open, verdicts, FORGET, now);
+        self.open.retain(|_, incident| incident.state.is_open());
+        for incident in &changed {
+            let known = self
+                .told
+                .iter()
+                .any(|told| told.id == incident.id && told.news == incident.news);
+            if incident.news > 0 && !known {
+                self.told.push(incident.clone());
+            }
+        }
+        changed.into_iter().map(|incident| incident.state).collect()
+    }
+
+    fn only(&self) -> &Incident {
+        assert_eq!(self.open.len(), 1, "{:?}", self.open.keys());
+        self.open.values().next().unwrap()
+    }
+}
+
+#[test]
+fn overwhelming_evidence_fires_at_once_and_is_told_once() {
+    let mut life = Life::default();
+    assert_eq!(life.window(&[sick(0)]), [State::Firing]);
+    for step in 1..6 {
+        life.window(&[sick(step * 600)]);
+    }
+    assert_eq!(life.told.len(), 1);
+    let incident = life.only();
+    assert_eq!(incident.severity(), Severity::Page);
+    assert_eq!(incident.chipsets(), ["SM8635"]);
+    assert_eq!(incident.devices(), (60, 60));
+    assert_eq!(incident.key.cause, Cause::CpuFallback);
+}
+
+#[test]
+fn weaker_evidence_needs_two_windows_that_share_no_data() {
+    let mut life = Life::default();
+    assert_eq!(life.window(&[doubtful(0)]), [State::Pending]);
+    assert_eq!(life.window(&[doubtful(WINDOW / 2)]), [State::Pending]);
+    assert_eq!(life.window(&[doubtful(WINDOW)]), [State::Firing]);
+
+    let mut life = Life::default();
+    life.window(&[doubtful(0)]);
+    life.window(&[healthy(WINDOW)]);
+    assert_eq!(life.window(&[doubtful(2 * WINDOW)]), [State::Firing]);
+}
+
+#[test]
+fn a_single_doubtful_window_comes_to_nothing() {
+    let mut life = Life::default();
+    life.window(&[doubtful(0)]);
+    life.window(&[healthy(WINDOW)]);
+    life.window(&[healthy(2 * WINDOW)]);
+    assert_eq!(life.window(&[healthy(3 * WINDOW)]), [State::Inactive]);
+    assert!(life.open.is_empty() && life.told.is_empty());
+}
+
+#[test]
+fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    life.window(&[healthy(WINDOW)]);
+    life.window(&[healthy(2 * WINDOW)]);
+    // Back once: counting starts again.
+    life.window(&[sick(3 * WINDOW)]);
+    for window in 4..6 {
+        assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
+    }
+    assert_eq!(life.window(&[healthy(6 * WINDOW)]), [State::Resolved]);
+    assert_eq!(life.told.len(), 2);
+    life.window(&[sick(7 * WINDOW)]);
+    assert_ne!(life.only().id, life.told[0].id);
+    assert_eq!(
+        life.only().key.fingerprint(),
+        life.told[0].key.fingerprint()
+    );
+}
+
+/// Overlapping clean windows repeat each other.
+#[test]
+fn clean_windows_that_share_data_count_once() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    for step in 1..=17 {
+        life.window(&[healthy(step * 600)]);
+    }
+    assert_eq!(life.only().state, State::Firing);
+    assert_eq!(life.window(&[healthy(18 * 600)]), [State::Resolved]);
+}
+
+#[test]
+fn silence_is_not_recovery() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    let nothing = verdict(
+        &Fleet {
+            devices: 2,
+            ..Fleet::default()
+        },
+        0,
+    );
+    assert_eq!(nothing.class, VerdictClass::NotEnoughData);
+    for window in 1..10 {
+        let mut silent = nothing.clone();
+        silent.window_end = at(window * WINDOW);
+        life.window(&[silent]);
+    }
+    assert_eq!(life.only().state, State::Firing);
+    // Until the cohort is gone for good.
+    let mut much_later = on("SM8650", healthy(15 * 24 * 3600));
+    much_later.key.model.model_id = "another".into();
+    assert_eq!(life.window(&[much_later]), [State::Resolved]);
+}
+
+#[test]
+fn another_chipset_grows_the_same_incident_and_is_told() {
+    let mut life = Life::default();
+    life.window(&[sick(0), on("SM7550", healthy(0))]);
+    life.window(&[sick(600), on("SM7550", sick(600))]);
+    assert_eq!(life.told.len(), 2);
+    let incident = life.only();
+    assert_eq!(incident.chipsets(), ["SM7550", "SM8635"]);
+    assert_eq!(incident.devices(), (120, 120));
+    assert_eq!(incident.superseded.as_ref().unwrap().chipsets.len(), 1);
+}
+
+#[test]
+fn a_ticket_that_worsens_becomes_a_page() {
+    let mut life = Life::default();
+    let harmless = Fleet {
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    life.window(&[verdict(&harmless, 0)]);
+    assert_eq!(life.only().severity(), Severity::Ticket);
+    life.window(&[sick(600)]);
+    assert_eq!(life.only().severity(), Severity::Page);
+    let severities: Vec<Severity> = life.told.iter().map(Incident::severity).collect();
+    assert_eq!(severities, [Severity::Ticket, Severity::Page]);
+}
+
+/// A chipset with only a ticket is not in a page's list of chipsets.
+#[test]
+fn a_page_names_the_chipsets_that_page() {
+    let mut life = Life::default();
+    let harmless = Fleet {
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    life.window(&[sick(0), on("SM8550", verdict(&harmless, 0))]);
+    assert_eq!(life.only().chipsets(), ["SM8635"]);
+    assert_eq!(life.told.len(), 1);
+}
+
+/// The same devices are slow for the reason already told.
+#[test]
+fn a_firing_fallback_explains_slowness_of_the_same_cohort() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    let mut slow = sick(600);
+    slow.class = VerdictClass::SlowWithoutPlacement;
+    life.window(&[slow.clone()]);
+    assert_eq!(life.only().key.cause, Cause::CpuFallback);
+    assert_eq!(life.told.len(), 1);
+    life.window(&[on("SM8750", slow)]);
+    assert_eq!(life.open.len(), 2);
+}
+
+#[test]
+fn info_opens_nothing() {
+    let mut life = Life::default();
+    let mut hot = sick(0);
+    (hot.class, hot.severity) = (VerdictClass::ThermalOrLoad, Severity::Info);
+    assert_eq!(life.window(&[hot]), []);
+}
+
+#[test]
+fn a_clock_that_went_back_repeats_nothing() {
+    let mut life = Life::default();
+    life.window(&[doubtful(WINDOW)]);
+    life.window(&[doubtful(0)]);
+    assert_eq!(life.only().state, State::Pending);
+}
+
+#[test]
+fn the_document_is_the_whole_state() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    let stored = serde_json::to_string(life.only()).unwrap();
+    let mut back: Incident = serde_json::from_str(&stored).unwrap();
+    // JSON may lose the last bit of a float, so what follows from it is compared instead.
+    let verdict = back.cohorts[0].verdict.clone();
+    assert_eq!(verdict.numbers.devices_hit, 60);
+    back.cohorts[0].verdict = life.only().cohorts[0].verdict.clone();
+    assert_eq!(&back, life.only());
+    life.open.insert(back.key.clone(), back);
+    assert_eq!(life.window(&[sick(600)]), [State::Firing]);
+    assert_eq!(life.told.len(), 1);
+}
+
+#[test]
+fn fingerprints_depend_on_every_part_and_on_nothing_else() {
+    let key = |app: &str, model: &str| IncidentKey {
+        model: ModelKey {
+            app_id: app.into(),
+            environment: "p".into(),
+            model_id: model.into(),
+        },
+        model_version: "1".into(),
+        cause: Cause::CpuFallback,
+    };
+    assert_eq!(key("ab", "c").fingerprint(), key("ab", "c").fingerprint());
+    assert_ne!(key("ab", "c").fingerprint(), key("a", "bc").fingerprint());
+    assert_eq!(key("ab", "c").fingerprint().len(), 16);
+}

@@ -1,0 +1,94 @@
+//! One cohort inside an incident: how often it was seen, whether that is sure, and when it is clear.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::verdict::{CohortVerdict, Severity};
+
+/// A count as surprising as this, on at least [`AT_ONCE_DEVICES`] devices, needs no second window.
+pub const AT_ONCE_P: f64 = 1e-8;
+
+/// See [`AT_ONCE_P`].
+pub const AT_ONCE_DEVICES: u64 = 10;
+
+/// Otherwise two of so many windows must agree.
+pub const CONFIRM_WITHIN_WINDOWS: u32 = 3;
+
+/// So many clean windows clear a cohort.
+pub const CLEAN_WINDOWS: u32 = 3;
+
+/// A cohort inside an incident.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Its latest verdict of this cause.
+    pub verdict: CohortVerdict,
+    /// Ends of the windows it was seen in, as far as they still count, with their severities.
+    pub sightings: Vec<(Timestamp, Severity)>,
+    /// The severity that is sure; `None` while it is pending.
+    pub confirmed: Severity,
+    /// Clean windows since it was last seen.
+    pub clean_windows: u32,
+    /// End of the last window that was counted, seen or clean.
+    pub counted_until: Timestamp,
+}
+
+impl Watched {
+    pub(super) fn new(verdict: &CohortVerdict) -> Self {
+        Watched {
+            verdict: verdict.clone(),
+            sightings: Vec::new(),
+            confirmed: Severity::None,
+            clean_windows: 0,
+            counted_until: verdict.window_end,
+        }
+    }
+
+    pub(super) fn is_cleared(&self) -> bool {
+        let pending_over = self.confirmed == Severity::None && self.sightings.is_empty();
+        self.clean_windows >= CLEAN_WINDOWS || pending_over
+    }
+
+    pub(super) fn see(&mut self, verdict: &CohortVerdict) {
+        let end = verdict.window_end;
+        self.verdict = verdict.clone();
+        self.clean_windows = 0;
+        self.counted_until = end;
+        self.expire(end, verdict.window);
+        self.sightings.push((end, verdict.severity));
+
+        let at_once = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
+        for severity in [Severity::Ticket, Severity::Page] {
+            // Overlapping windows repeat each other: two sightings count if they share no data.
+            let apart = self.sightings.iter().any(|(earlier, as_bad)| {
+                *as_bad >= severity && end.duration_since(*earlier) >= signed(verdict.window)
+            });
+            if verdict.severity >= severity && (at_once || apart) {
+                self.confirmed = self.confirmed.max(severity);
+            }
+        }
+    }
+
+    /// Counts a clean window if it shares no data with the last one counted.
+    pub(super) fn count_clean(&mut self, end: Timestamp, window: Duration) -> bool {
+        if end.duration_since(self.counted_until) < signed(window) {
+            return false;
+        }
+        self.clean_windows += 1;
+        self.counted_until = end;
+        self.expire(end, window);
+        true
+    }
+
+    /// Forgets sightings that are too old to be two of three.
+    fn expire(&mut self, end: Timestamp, window: Duration) {
+        let reach = signed(window) * (CONFIRM_WITHIN_WINDOWS - 1).cast_signed();
+        self.sightings
+            .retain(|(seen, _)| end.duration_since(*seen) <= reach);
+    }
+}
+
+pub(super) fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}

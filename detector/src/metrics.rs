@@ -1,0 +1,172 @@
+//! What Prometheus reads of the detector.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::verdict::VerdictClass;
+
+/// How an attempt to notify ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// It got through.
+    Delivered,
+    /// It will be tried again.
+    Failed,
+    /// It was refused for good.
+    DeadLetter,
+}
+
+impl Delivery {
+    fn as_str(self) -> &'static str {
+        match self {
+            Delivery::Delivered => "delivered",
+            Delivery::Failed => "failed",
+            Delivery::DeadLetter => "dead_letter",
+        }
+    }
+}
+
+type Verdict = [(&'static str, &'static str); 1];
+type Notification = [(&'static str, String); 2];
+
+/// All metrics of one detector.
+#[derive(Debug)]
+pub struct Metrics {
+    windows: Family<Verdict, Counter>,
+    evaluation_seconds: Histogram,
+    failures: Counter,
+    notifications: Family<Notification, Counter>,
+    last_evaluation: Gauge<f64, AtomicU64>,
+    open_incidents: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            windows: Family::default(),
+            // 10 ms to about 3 minutes.
+            evaluation_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
+            failures: Counter::default(),
+            notifications: Family::default(),
+            last_evaluation: Gauge::default(),
+            open_incidents: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds the metrics to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("detector");
+        registry.register(
+            "windows",
+            "Cohort windows judged, by verdict",
+            self.windows.clone(),
+        );
+        registry.register_with_unit(
+            "evaluation",
+            "Time one evaluation of all cohorts took",
+            Unit::Seconds,
+            self.evaluation_seconds.clone(),
+        );
+        registry.register(
+            "evaluation_failures",
+            "Models, or whole evaluations, that could not be judged",
+            self.failures.clone(),
+        );
+        registry.register(
+            "notifications",
+            "Attempts to notify, by notifier and result",
+            self.notifications.clone(),
+        );
+        registry.register_with_unit(
+            "last_evaluation_timestamp",
+            "End of the last window that was judged, since 1970",
+            Unit::Seconds,
+            self.last_evaluation.clone(),
+        );
+        registry.register(
+            "open_incidents",
+            "Incidents pending or firing",
+            self.open_incidents.clone(),
+        );
+    }
+
+    pub(crate) fn judged(&self, class: VerdictClass) {
+        self.windows
+            .get_or_create(&[("verdict", class.as_str())])
+            .inc();
+    }
+
+    pub(crate) fn evaluated(&self, seconds: f64, window_end_s: f64) {
+        self.evaluation_seconds.observe(seconds);
+        self.last_evaluation.set(window_end_s);
+    }
+
+    pub(crate) fn failed(&self, models: u64) {
+        self.failures.inc_by(models);
+    }
+
+    pub(crate) fn set_open_incidents(&self, open: usize) {
+        self.open_incidents
+            .set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn notified(&self, notifier: &str, result: Delivery) {
+        self.notifications(notifier, result).inc();
+    }
+
+    /// Returns how many models, or whole evaluations, could not be judged.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.get()
+    }
+
+    /// Returns how many attempts ended so.
+    #[must_use]
+    pub fn notified_count(&self, notifier: &str, result: Delivery) -> u64 {
+        self.notifications(notifier, result).get()
+    }
+
+    fn notifications(&self, notifier: &str, result: Delivery) -> Counter {
+        let labels = [
+            ("notifier", notifier.to_owned()),
+            ("result", result.as_str().to_owned()),
+        ];
+        self.notifications.get_or_create(&labels).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_what_dashboards_ask_for() {
+        let metrics = Metrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        metrics.judged(VerdictClass::Healthy);
+        metrics.evaluated(0.2, 1_800_000_000.0);
+        metrics.failed(1);
+        metrics.set_open_incidents(2);
+        metrics.notified("pager", Delivery::DeadLetter);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "detector_windows_total{verdict=\"healthy\"} 1",
+            "detector_evaluation_seconds_count 1",
+            "detector_evaluation_failures_total 1",
+            "detector_notifications_total{notifier=\"pager\",result=\"dead_letter\"} 1",
+            "detector_last_evaluation_timestamp_seconds 1800000000.0",
+            "detector_open_incidents 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+}

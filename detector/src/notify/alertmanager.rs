@@ -1,0 +1,257 @@
+//! Prometheus Alertmanager, API v2.
+//!
+//! An alert is its labels; one alert an incident. It is sent again while it fires, with an end a few
+//! repeats ahead: if the detector dies, Alertmanager resolves it by time-out instead of keeping a
+//! lie. When labels change (another severity, more chipsets) the old alert is ended beside the new.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
+use serde::{Deserialize, Serialize};
+
+use crate::incident::{Headline, Incident, State};
+use crate::period::Period;
+use crate::verdict::Severity;
+
+use super::{Notification, Notifier, NotifyError, description, summary};
+
+/// Repeats that may fail before Alertmanager takes the alert for over.
+const REPEATS_UNTIL_END: i32 = 4;
+
+/// How much of a refusal is kept.
+const MAX_DETAIL_CHARS: usize = 300;
+
+/// Where Alertmanager is and what it is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlertmanagerConfig {
+    /// Its address, for example `http://localhost:9093`.
+    pub url: String,
+    /// Incidents below this are not sent.
+    #[serde(default = "ticket")]
+    pub min_severity: Severity,
+    /// How often a firing incident is sent again.
+    #[serde(default = "repeat")]
+    pub repeat_every: Period,
+    /// How long one attempt may take.
+    #[serde(default = "timeout")]
+    pub timeout: Period,
+    /// A dashboard that shows a cohort, for links; the app, model and chipsets are added as
+    /// variables.
+    #[serde(default)]
+    pub dashboard_url: Option<String>,
+}
+
+fn ticket() -> Severity {
+    Severity::Ticket
+}
+
+fn repeat() -> Period {
+    Period(Duration::from_secs(60))
+}
+
+fn timeout() -> Period {
+    Period(Duration::from_secs(10))
+}
+
+impl AlertmanagerConfig {
+    /// Alertmanager at `url`, everything else as by default.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            min_severity: ticket(),
+            repeat_every: repeat(),
+            timeout: timeout(),
+            dashboard_url: None,
+        }
+    }
+}
+
+/// Sends alerts to one Alertmanager.
+#[derive(Debug)]
+pub struct Alertmanager {
+    name: String,
+    config: AlertmanagerConfig,
+    endpoint: String,
+    http: reqwest::Client,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Alert {
+    labels: BTreeMap<&'static str, String>,
+    annotations: BTreeMap<&'static str, String>,
+    starts_at: String,
+    ends_at: String,
+    #[serde(rename = "generatorURL", skip_serializing_if = "Option::is_none")]
+    generator_url: Option<String>,
+}
+
+impl Alertmanager {
+    /// Prepares the client; nothing is sent.
+    ///
+    /// # Errors
+    /// TLS could not be set up.
+    pub fn new(config: AlertmanagerConfig) -> Result<Self, NotifyError> {
+        // Without a provider of the process reqwest has none; whoever came first keeps theirs.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .timeout(config.timeout.0)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|source| NotifyError::Unreachable {
+                channel: "alertmanager".to_owned(),
+                source: source.into(),
+            })?;
+        let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
+        Ok(Self {
+            name: "alertmanager".to_owned(),
+            config,
+            endpoint,
+            http,
+        })
+    }
+
+    /// Gives it a name of its own, for when there are several: incidents remember by name who was
+    /// told.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
+        let Some(headline) = &incident.headline else {
+            return Vec::new();
+        };
+        let starts_at = incident.fired_at.unwrap_or(incident.started_at);
+        let ends_at = match (incident.state, incident.resolved_at) {
+            (State::Resolved, Some(resolved_at)) => resolved_at,
+            _ => {
+                let repeat = SignedDuration::try_from(self.config.repeat_every.0);
+                let ahead = repeat
+                    .unwrap_or(SignedDuration::MAX)
+                    .saturating_mul(REPEATS_UNTIL_END);
+                now.checked_add(ahead).unwrap_or(Timestamp::MAX)
+            }
+        };
+        let alert = |headline: &Headline, ends_at: Timestamp| Alert {
+            labels: labels(incident, headline),
+            annotations: BTreeMap::from([
+                ("summary", summary(incident)),
+                ("description", description(incident)),
+            ]),
+            starts_at: rfc3339(starts_at),
+            ends_at: rfc3339(ends_at),
+            generator_url: self.link(incident),
+        };
+        let old = incident.superseded.as_ref().filter(|old| *old != headline);
+        let ended = old.map(|old| alert(old, now.min(ends_at)));
+        ended
+            .into_iter()
+            .chain([alert(headline, ends_at)])
+            .collect()
+    }
+
+    fn link(&self, incident: &Incident) -> Option<String> {
+        let base = self.config.dashboard_url.as_ref()?;
+        let model = &incident.key.model;
+        let mut variables = vec![
+            ("var-app", model.app_id.clone()),
+            ("var-environment", model.environment.clone()),
+            ("var-model", model.model_id.clone()),
+        ];
+        variables.extend(
+            incident
+                .chipsets()
+                .into_iter()
+                .map(|chipset| ("var-chipset", chipset)),
+        );
+        let base = reqwest::Url::parse_with_params(base, variables).ok()?;
+        Some(base.into())
+    }
+
+    async fn send(&self, notification: &Notification, now: Timestamp) -> Result<(), NotifyError> {
+        let alerts = self.alerts(&notification.incident, now);
+        let sent = self.http.post(&self.endpoint).json(&alerts).send().await;
+        let response = sent.map_err(|source| NotifyError::Unreachable {
+            channel: self.name().to_owned(),
+            // The URL may hold a password.
+            source: source.without_url().into(),
+        })?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return Ok(());
+        }
+        let channel = self.name().to_owned();
+        let again = status.is_server_error()
+            || matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+            );
+        if again {
+            let after = response.headers().get(RETRY_AFTER);
+            let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            return Err(NotifyError::Busy {
+                channel,
+                status: status.as_u16(),
+                after: after.map(Duration::from_secs),
+            });
+        }
+        let answer = response.text().await.unwrap_or_default();
+        Err(NotifyError::Refused {
+            channel,
+            status: status.as_u16(),
+            detail: answer.chars().take(MAX_DETAIL_CHARS).collect(),
+        })
+    }
+}
+
+impl Notifier for Alertmanager {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn min_severity(&self) -> Severity {
+        self.config.min_severity
+    }
+
+    fn repeat_every(&self) -> Option<Duration> {
+        Some(self.config.repeat_every.0)
+    }
+
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), NotifyError>> {
+        self.send(notification, now).boxed()
+    }
+}
+
+fn labels(incident: &Incident, headline: &Headline) -> BTreeMap<&'static str, String> {
+    let model = &incident.key.model;
+    let chipsets: Vec<&str> = headline.chipsets.iter().map(String::as_str).collect();
+    BTreeMap::from([
+        ("alertname", "epwatch".to_owned()),
+        ("severity", headline.severity.to_string()),
+        ("app", model.app_id.clone()),
+        ("environment", model.environment.clone()),
+        ("model", model.model_id.clone()),
+        ("model_version", incident.key.model_version.clone()),
+        ("chipset", chipsets.join(",")),
+        ("verdict", headline.class.to_string()),
+        ("cause", incident.key.cause.as_str().to_owned()),
+        ("incident", incident.id.clone()),
+    ])
+}
+
+fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}

@@ -1,0 +1,175 @@
+//! Brings every notifier up to what each incident is: no queue, so nothing to overflow.
+//!
+//! A notifier that is down is tried again with growing pauses; what changes meanwhile is told as it
+//! stands when it comes back. Order holds for each incident, because only its latest news is sent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::incident::{Incident, State};
+use crate::metrics::{Delivery, Metrics};
+
+use super::{Notification, Notifier, Retry};
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How far one notifier is with one incident.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) incident_id: String,
+    pub(crate) notifier: String,
+    pub(crate) news: u64,
+}
+
+/// Where deliveries are told.
+pub(crate) type Deliveries = mpsc::Sender<Delivered>;
+
+/// Runs until cancelled; then tries what is undelivered once more.
+pub(crate) async fn deliver(
+    notifier: Arc<dyn Notifier>,
+    mut incidents: watch::Receiver<Arc<Vec<Incident>>>,
+    deliveries: Deliveries,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    cancel: CancellationToken,
+) {
+    let mut round = Round {
+        notifier,
+        deliveries,
+        metrics,
+        done: HashMap::new(),
+        repeats: HashMap::new(),
+        pause: None,
+    };
+    loop {
+        let current = incidents.borrow_and_update().clone();
+        let wait = round.run(&current, clock.now()).await;
+        let until = Instant::now() + wait.unwrap_or(Duration::from_secs(3600));
+        tokio::select! {
+            changed = incidents.changed() => if changed.is_err() { break },
+            () = sleep_until(until) => {}
+            () = cancel.cancelled() => break,
+        }
+        // News do not shorten a pause: the channel is down for all of them.
+        if round.pause.is_some() {
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = cancel.cancelled() => break,
+            }
+        }
+    }
+    let last = incidents.borrow().clone();
+    round.run(&last, clock.now()).await;
+}
+
+struct Round {
+    notifier: Arc<dyn Notifier>,
+    deliveries: Deliveries,
+    metrics: Arc<Metrics>,
+    /// Incident: its news that this notifier is done with, so that a delivery not yet stored is
+    /// not repeated.
+    done: HashMap<String, u64>,
+    /// Firing incident: when it was told last.
+    repeats: HashMap<String, Instant>,
+    pause: Option<Duration>,
+}
+
+impl Round {
+    /// Tells whatever is due; returns how long nothing will be.
+    async fn run(&mut self, incidents: &[Incident], now: Timestamp) -> Option<Duration> {
+        let open: BTreeMap<&str, &Incident> = incidents
+            .iter()
+            .map(|incident| (incident.id.as_str(), incident))
+            .collect();
+        self.done.retain(|id, _| open.contains_key(id.as_str()));
+        self.repeats.retain(|id, _| open.contains_key(id.as_str()));
+        let least = self.notifier.min_severity();
+        let mine = incidents
+            .iter()
+            .filter(|incident| incident.news > 0 && incident.severity() >= least);
+        for incident in mine {
+            let name = self.notifier.name();
+            let told = incident.delivered.get(name).copied().unwrap_or(0);
+            let told = told.max(self.done.get(&incident.id).copied().unwrap_or(0));
+            let is_news = told < incident.news;
+            if !is_news && !self.repeat_is_due(incident) {
+                continue;
+            }
+            let notification = if is_news {
+                Notification::news(incident.clone())
+            } else {
+                Notification::repeated(incident.clone())
+            };
+            let result = self.notifier.notify(&notification, now).await;
+            let retry = match &result {
+                Ok(()) => {
+                    self.metrics.notified(name, Delivery::Delivered);
+                    None
+                }
+                Err(error) => {
+                    let retry = error.retry();
+                    let (result, text) = match retry {
+                        Retry::Never => (Delivery::DeadLetter, "notification refused for good"),
+                        _ => (Delivery::Failed, "notification failed"),
+                    };
+                    self.metrics.notified(name, result);
+                    let cause = std::error::Error::source(error).map(ToString::to_string);
+                    tracing::warn!(notifier = name, incident = incident.id, %error, cause, text);
+                    Some(retry)
+                }
+            };
+            match retry {
+                Some(Retry::WithBackoff) => {
+                    let pause = self.pause.map_or(FIRST_PAUSE, |pause| pause * 2);
+                    self.pause = Some(pause.min(LONGEST_PAUSE));
+                    return self.pause;
+                }
+                Some(Retry::After(pause)) => {
+                    self.pause = Some(pause.min(LONGEST_PAUSE * 10));
+                    return self.pause;
+                }
+                Some(Retry::Never) | None => self.mark_done(incident).await,
+            }
+        }
+        self.pause = None;
+        let next = self.repeats.values().min().copied();
+        let every = self.notifier.repeat_every()?;
+        next.map(|told| (told + every).saturating_duration_since(Instant::now()))
+    }
+
+    fn repeat_is_due(&self, incident: &Incident) -> bool {
+        let Some(every) = self.notifier.repeat_every() else {
+            return false;
+        };
+        let told = self.repeats.get(&incident.id);
+        incident.state == State::Firing && told.is_none_or(|told| told.elapsed() >= every)
+    }
+
+    async fn mark_done(&mut self, incident: &Incident) {
+        self.pause = None;
+        if incident.state == State::Firing {
+            self.repeats.insert(incident.id.clone(), Instant::now());
+        } else {
+            self.repeats.remove(&incident.id);
+        }
+        let before = self.done.insert(incident.id.clone(), incident.news);
+        if before == Some(incident.news) {
+            return;
+        }
+        let delivered = Delivered {
+            incident_id: incident.id.clone(),
+            notifier: self.notifier.name().to_owned(),
+            news: incident.news,
+        };
+        // Nobody listens only while the detector stops; then the store is told by the next start.
+        let _ = self.deliveries.send(delivered).await;
+    }
+}

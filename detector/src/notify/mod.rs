@@ -1,0 +1,185 @@
+//! Telling people: one trait, one file a channel, and the text they all share.
+
+mod alertmanager;
+mod deliver;
+mod stdout;
+mod text;
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::config::DetectorConfig;
+use crate::incident::{Incident, State};
+use crate::verdict::Severity;
+
+pub use alertmanager::{Alertmanager, AlertmanagerConfig};
+pub(crate) use deliver::{Deliveries, deliver};
+pub use stdout::Stdout;
+pub use text::{block, description, summary};
+
+/// A channel to people.
+pub trait Notifier: fmt::Debug + Send + Sync + 'static {
+    /// Its name: a metric label, and the key under which incidents remember what it delivered.
+    fn name(&self) -> &str;
+
+    /// Incidents below this severity are not its business.
+    fn min_severity(&self) -> Severity {
+        Severity::Ticket
+    }
+
+    /// How often a firing incident is told again; `None` for channels that remember.
+    fn repeat_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Tells people how an incident stands. The same news may come twice after a crash.
+    ///
+    /// # Errors
+    /// It did not get through; [`NotifyError::retry`] says what to do.
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), NotifyError>>;
+}
+
+/// An incident as it stands, and why it is told now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notification {
+    /// The incident.
+    pub incident: Incident,
+    /// Why now.
+    pub occasion: Occasion,
+}
+
+/// Why an incident is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// It fired.
+    Firing,
+    /// It grew: worse, or more chipsets.
+    Grown,
+    /// Nothing new; the channel forgets.
+    Repeated,
+    /// It is over.
+    Resolved,
+}
+
+impl Notification {
+    /// Says how a changed incident stands.
+    #[must_use]
+    pub fn news(incident: Incident) -> Self {
+        let occasion = match incident.state {
+            State::Resolved => Occasion::Resolved,
+            _ if incident.superseded.is_some() => Occasion::Grown,
+            _ => Occasion::Firing,
+        };
+        Self { incident, occasion }
+    }
+
+    /// Says again how an incident stands.
+    #[must_use]
+    pub fn repeated(incident: Incident) -> Self {
+        Self {
+            incident,
+            occasion: Occasion::Repeated,
+        }
+    }
+}
+
+/// Makes the notifiers of a configuration; `text` is where standard output's go.
+///
+/// # Errors
+/// TLS could not be set up.
+pub fn notifiers(
+    config: &DetectorConfig,
+    text: impl Write + Send + 'static,
+) -> Result<Vec<Arc<dyn Notifier>>, NotifyError> {
+    let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
+    if config.stdout {
+        notifiers.push(Arc::new(Stdout::new(text)));
+    }
+    for (at, alertmanager) in config.alertmanager.iter().enumerate() {
+        let mut notifier = Alertmanager::new(alertmanager.clone())?;
+        if at > 0 {
+            notifier = notifier.with_name(format!("alertmanager-{}", at + 1));
+        }
+        notifiers.push(Arc::new(notifier));
+    }
+    Ok(notifiers)
+}
+
+/// Why a notification did not get through.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotifyError {
+    /// No answer.
+    #[error("failed to reach {channel}")]
+    Unreachable {
+        /// Which channel.
+        channel: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It is there and wants us to come again.
+    #[error("failed to notify {channel}: it answered {status}")]
+    Busy {
+        /// Which channel.
+        channel: String,
+        /// HTTP status.
+        status: u16,
+        /// When it wants us, if it says so.
+        after: Option<Duration>,
+    },
+    /// It will never take this.
+    #[error("failed to notify {channel}: it refused with {status}: {detail}")]
+    Refused {
+        /// Which channel.
+        channel: String,
+        /// HTTP status.
+        status: u16,
+        /// The beginning of its answer.
+        detail: String,
+    },
+    /// Nothing could be written.
+    #[error("failed to write to {channel}")]
+    Write {
+        /// Which channel.
+        channel: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What to do about a failed notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Not again: it is a dead letter.
+    Never,
+    /// Later, waiting longer each time.
+    WithBackoff,
+    /// After this long.
+    After(Duration),
+}
+
+impl NotifyError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            NotifyError::Unreachable { .. } | NotifyError::Write { .. } => Retry::WithBackoff,
+            NotifyError::Busy { after, .. } => after.map_or(Retry::WithBackoff, Retry::After),
+            NotifyError::Refused { .. } => Retry::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

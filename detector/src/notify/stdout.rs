@@ -1,0 +1,62 @@
+//! Notifications as text blocks to a writer: a terminal, a log.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::{Notification, Notifier, NotifyError, block};
+
+/// Writes one block a notification.
+pub struct Stdout {
+    writer: Mutex<Box<dyn Write + Send>>,
+}
+
+impl fmt::Debug for Stdout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stdout")
+    }
+}
+
+impl Stdout {
+    /// The name it has as a notifier.
+    pub const NAME: &'static str = "stdout";
+
+    /// Writes to `writer`, which the command gives: this library prints nothing by itself.
+    #[must_use]
+    pub fn new(writer: impl Write + Send + 'static) -> Self {
+        Self {
+            writer: Mutex::new(Box::new(writer)),
+        }
+    }
+
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        // A writer that panicked in another thread can still be written to.
+        let mut writer = self
+            .writer
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        writer.write_all(text.as_bytes())?;
+        writer.flush()
+    }
+}
+
+impl Notifier for Stdout {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), NotifyError>> {
+        let written = self.write(&format!("{}\n", block(notification)));
+        let channel = self.name().to_owned();
+        let result = written.map_err(|source| NotifyError::Write { channel, source });
+        std::future::ready(result).boxed()
+    }
+}

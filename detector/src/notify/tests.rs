@@ -1,0 +1,383 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::incident::{IncidentKey, advance};
+use crate::metrics::{Delivery, Metrics};
+use crate::period::Period;
+use crate::testing::{Fleet, at, judged, reference};
+use crate::verdict::CohortVerdict;
+use crate::window::CohortWindow;
+
+fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
+    let mut window = CohortWindow {
+        end: at(second),
+        ..fleet.window()
+    };
+    window.key.chipset = chipset.into();
+    judged(&window, None, &reference())
+}
+
+/// The incident after each of some windows of an hour.
+fn incident_after(windows: &[&[CohortVerdict]]) -> Incident {
+    let mut open: BTreeMap<IncidentKey, Incident> = BTreeMap::new();
+    let mut last = None;
+    for verdicts in windows {
+        let forget = Duration::from_secs(14 * 86_400);
+        let changed = advance(&mut open, verdicts, forget, verdicts[0].window_end);
+        last = changed.into_iter().next().or(last);
+    }
+    last.unwrap()
+}
+
+fn firing() -> Incident {
+    incident_after(&[&[verdict(&Fleet::with_fallback(1.0), "SM8635", 0)]])
+}
+
+fn grown() -> Incident {
+    let sick = |chipset, second| verdict(&Fleet::with_fallback(0.5), chipset, second);
+    incident_after(&[
+        &[sick("SM8635", 0)],
+        &[sick("SM8635", 3600), sick("SM7550", 3600)],
+    ])
+}
+
+fn resolved() -> Incident {
+    let hour = |n: i64| verdict(&Fleet::default(), "SM8635", n * 3600);
+    let sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
+    incident_after(&[&[sick], &[hour(1)], &[hour(2)], &[hour(3)]])
+}
+
+/// Compares with a file that people review as prose. `EPWATCH_BLESS=1` writes it.
+#[track_caller]
+fn check(file: &str, text: &str) {
+    let path = format!("{}/src/notify/snapshots/{file}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("EPWATCH_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "{file} differs");
+}
+
+#[test]
+fn people_read_what_where_since_when_how_many_and_what_next() {
+    check("firing.txt", &block(&Notification::news(firing())));
+    check("grown.txt", &block(&Notification::news(grown())));
+    check("resolved.txt", &block(&Notification::news(resolved())));
+    let slow = Fleet {
+        weight: 2.5,
+        ..Fleet::default()
+    };
+    let slow = incident_after(&[&[verdict(&slow, "SM8635", 0)]]);
+    check("slow.txt", &block(&Notification::news(slow)));
+}
+
+/// A status and when to come again.
+type Answer = (StatusCode, Option<&'static str>);
+
+/// Answers with what it is given, in order; anything else than an alert fails the test.
+#[derive(Clone, Default)]
+struct Receiver {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    got: Arc<Mutex<Vec<Value>>>,
+    unexpected: Arc<Mutex<Vec<String>>>,
+}
+
+impl Receiver {
+    async fn start(answers: &[Answer]) -> (Receiver, String) {
+        let receiver = Receiver::default();
+        receiver.answers.lock().unwrap().extend(answers);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let app = Router::new().fallback(receive).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (receiver, url)
+    }
+
+    #[track_caller]
+    fn alerts(&self) -> Vec<Value> {
+        assert_eq!(*self.unexpected.lock().unwrap(), Vec::<String>::new());
+        self.got.lock().unwrap().clone()
+    }
+}
+
+async fn receive(
+    Shared(receiver): Shared<Receiver>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let is_alert = method == Method::POST
+        && uri == "/api/v2/alerts"
+        && headers
+            .get("content-type")
+            .is_some_and(|kind| kind == "application/json");
+    let json = serde_json::from_slice::<Value>(&body)
+        .ok()
+        .filter(Value::is_array);
+    let answer = receiver.answers.lock().unwrap().pop_front();
+    match (is_alert, json, answer) {
+        (true, Some(json), Some((status, retry_after))) => {
+            receiver.got.lock().unwrap().push(json);
+            let headers = retry_after.map(|after| [("retry-after", after)]);
+            match headers {
+                Some(headers) => (status, headers, "said the receiver").into_response(),
+                None => (status, "said the receiver").into_response(),
+            }
+        }
+        _ => {
+            receiver
+                .unexpected
+                .lock()
+                .unwrap()
+                .push(format!("{method} {uri}"));
+            StatusCode::NOT_IMPLEMENTED.into_response()
+        }
+    }
+}
+
+fn alertmanager(url: &str) -> Alertmanager {
+    let config = AlertmanagerConfig {
+        dashboard_url: Some("http://grafana/d/epwatch-model".into()),
+        ..AlertmanagerConfig::new(format!("{url}/"))
+    };
+    Alertmanager::new(config).unwrap()
+}
+
+const OK: Answer = (StatusCode::OK, None);
+
+#[tokio::test]
+async fn alertmanager_gets_labels_numbers_and_an_end() {
+    let (receiver, url) = Receiver::start(&[OK, OK, OK]).await;
+    let alertmanager = alertmanager(&url);
+    for incident in [firing(), grown(), resolved()] {
+        alertmanager
+            .notify(&Notification::news(incident), at(30))
+            .await
+            .unwrap();
+    }
+    let sent = receiver.alerts();
+    let pretty = |json: &Value| format!("{}\n", serde_json::to_string_pretty(json).unwrap());
+    check("alertmanager-firing.json", &pretty(&sent[0]));
+    check("alertmanager-resolved.json", &pretty(&sent[2]));
+    // What was told before ends beside what is told now.
+    let grown = sent[1].as_array().unwrap();
+    let chipsets: Vec<&Value> = grown
+        .iter()
+        .map(|alert| &alert["labels"]["chipset"])
+        .collect();
+    assert_eq!(chipsets, ["SM8635", "SM7550,SM8635"]);
+    let end = |at: usize| {
+        grown[at]["endsAt"]
+            .as_str()
+            .unwrap()
+            .parse::<Timestamp>()
+            .unwrap()
+    };
+    assert_eq!(end(0), at(30));
+    assert!(end(1) > at(30));
+}
+
+#[tokio::test]
+async fn each_answer_says_whether_to_come_again() {
+    let answers = [
+        (StatusCode::SERVICE_UNAVAILABLE, None),
+        (StatusCode::TOO_MANY_REQUESTS, Some("7")),
+        (StatusCode::BAD_REQUEST, None),
+        (StatusCode::FOUND, None),
+    ];
+    let (receiver, url) = Receiver::start(&answers).await;
+    let alertmanager = alertmanager(&url);
+    let notification = Notification::news(firing());
+    let mut retries = Vec::new();
+    let mut texts = Vec::new();
+    for _ in answers {
+        let error = alertmanager.notify(&notification, at(0)).await.unwrap_err();
+        retries.push(error.retry());
+        texts.push(error.to_string());
+    }
+    let after = Retry::After(Duration::from_secs(7));
+    assert_eq!(
+        retries,
+        [Retry::WithBackoff, after, Retry::Never, Retry::Never]
+    );
+    assert!(texts[2].contains("400: said the receiver"), "{texts:?}");
+    assert_eq!(receiver.alerts().len(), 4);
+
+    // Nobody there.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = super::Alertmanager::new(AlertmanagerConfig::new(nobody)).unwrap();
+    let error = error.notify(&notification, at(0)).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::WithBackoff);
+}
+
+struct Running {
+    incidents: watch::Sender<Arc<Vec<Incident>>>,
+    delivered: mpsc::Receiver<deliver::Delivered>,
+    metrics: Arc<Metrics>,
+    cancel: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(notifier: impl Notifier, incidents: Vec<Incident>) -> Running {
+        let (incidents, receiver) = watch::channel(Arc::new(incidents));
+        let (deliveries, delivered) = mpsc::channel(16);
+        let metrics = Arc::new(Metrics::default());
+        let cancel = CancellationToken::new();
+        let clock = Arc::new(ManualClock::at(at(0)));
+        let task = tokio::spawn(deliver(
+            Arc::new(notifier),
+            receiver,
+            deliveries,
+            clock,
+            metrics.clone(),
+            cancel.clone(),
+        ));
+        Running {
+            incidents,
+            delivered,
+            metrics,
+            cancel,
+            task,
+        }
+    }
+
+    async fn stop(self) -> Arc<Metrics> {
+        self.cancel.cancel();
+        self.task.await.unwrap();
+        self.metrics
+    }
+}
+
+/// Polls until `condition` holds.
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not come true");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_notifier_that_was_down_is_told_when_it_is_back() {
+    let (receiver, url) = Receiver::start(&[(StatusCode::BAD_GATEWAY, None), OK]).await;
+    let mut running = Running::start(alertmanager(&url), vec![firing()]);
+    let delivered = running.delivered.recv().await.unwrap();
+    assert_eq!((delivered.incident_id, delivered.news), (firing().id, 1));
+    assert_eq!(receiver.alerts().len(), 2);
+    let metrics = running.stop().await;
+    let counted = |result| metrics.notified_count("alertmanager", result);
+    assert_eq!(
+        (counted(Delivery::Failed), counted(Delivery::Delivered)),
+        (1, 1)
+    );
+}
+
+/// A payload that is refused must not stand in the way of the next incident's.
+#[tokio::test]
+async fn a_refused_notification_is_a_dead_letter_and_the_next_goes_through() {
+    let (receiver, url) = Receiver::start(&[(StatusCode::BAD_REQUEST, None), OK]).await;
+    let mut other = firing();
+    other.id = "zzz".into();
+    let mut running = Running::start(alertmanager(&url), vec![firing(), other]);
+    for id in [firing().id, "zzz".to_owned()] {
+        assert_eq!(running.delivered.recv().await.unwrap().incident_id, id);
+    }
+    assert_eq!(receiver.alerts().len(), 2);
+    let metrics = running.stop().await;
+    let counted = |result| metrics.notified_count("alertmanager", result);
+    assert_eq!(
+        (counted(Delivery::DeadLetter), counted(Delivery::Delivered)),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
+    let (receiver, url) = Receiver::start(&[OK; 40]).await;
+    let config = AlertmanagerConfig {
+        repeat_every: Period(Duration::from_millis(20)),
+        ..AlertmanagerConfig::new(url)
+    };
+    let running = Running::start(Alertmanager::new(config).unwrap(), vec![firing()]);
+    eventually("three repeats", || receiver.alerts().len() >= 4).await;
+    running.incidents.send_replace(Arc::new(vec![resolved()]));
+    let ended = |json: &Value| {
+        let end = json[0]["endsAt"]
+            .as_str()
+            .unwrap()
+            .parse::<Timestamp>()
+            .unwrap();
+        end == at(3 * 3600)
+    };
+    eventually("the end", || receiver.alerts().last().is_some_and(ended)).await;
+    let ends = receiver.alerts().iter().filter(|json| ended(json)).count();
+    running.stop().await;
+    assert_eq!(ends, 1);
+}
+
+#[tokio::test]
+async fn what_the_store_says_was_delivered_is_not_told_again() {
+    let (receiver, url) = Receiver::start(&[]).await;
+    let mut told = resolved();
+    told.delivered.insert("alertmanager".into(), told.news);
+    let running = Running::start(alertmanager(&url), vec![told]);
+    running.stop().await;
+    assert_eq!(receiver.alerts(), Vec::<Value>::new());
+}
+
+/// A writer that can be read.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn text_goes_to_the_writer_block_by_block() {
+    let page = Page::default();
+    let stdout = Stdout::new(page.clone());
+    let notification = Notification::news(firing());
+    stdout.notify(&notification, at(0)).await.unwrap();
+    stdout.notify(&notification, at(0)).await.unwrap();
+    let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(written, format!("{}\n", block(&notification)).repeat(2));
+}
+
+#[test]
+fn a_configuration_makes_notifiers_with_names_of_their_own() {
+    let config = crate::DetectorConfig {
+        alertmanager: vec![
+            AlertmanagerConfig::new("http://a"),
+            AlertmanagerConfig::new("http://b"),
+        ],
+        ..crate::DetectorConfig::default()
+    };
+    let notifiers = notifiers(&config, std::io::sink()).unwrap();
+    let names: Vec<&str> = notifiers.iter().map(|notifier| notifier.name()).collect();
+    assert_eq!(names, ["stdout", "alertmanager", "alertmanager-2"]);
+}

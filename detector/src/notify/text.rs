@@ -1,0 +1,150 @@
+//! What people read at night: what, where, since when, how many, how sure, which op, what next. No
+//! number without its unit.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use crate::incident::{Incident, State};
+use crate::reason::{chance, latency, percent};
+use crate::verdict::{CohortVerdict, Severity};
+
+use super::{Notification, Occasion};
+
+/// Returns one line: what and where.
+#[must_use]
+pub fn summary(incident: &Incident) -> String {
+    let title = incident
+        .headline
+        .as_ref()
+        .map(|headline| headline.class.title());
+    let title = title
+        .or(incident.lead().map(|lead| lead.class.title()))
+        .unwrap_or("incident");
+    let key = &incident.key;
+    format!(
+        "{title}: {} {} on {}",
+        key.model.model_id,
+        key.model_version,
+        incident.chipsets().join(", ")
+    )
+}
+
+/// Returns the numbers and the next step, one fact a line.
+#[must_use]
+pub fn description(incident: &Incident) -> String {
+    let facts = facts(incident);
+    let lines: Vec<String> = facts
+        .iter()
+        .map(|(name, fact)| format!("{name}: {fact}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// Returns a block for a terminal or a log that people read.
+#[must_use]
+pub fn block(notification: &Notification) -> String {
+    let incident = &notification.incident;
+    let mark = match (notification.occasion, incident.severity()) {
+        (Occasion::Resolved, _) => "RESOLVED",
+        (_, Severity::Page) => "PAGE",
+        _ => "TICKET",
+    };
+    let grown = match notification.occasion {
+        Occasion::Grown => " (grown)",
+        _ => "",
+    };
+    let mut block = format!("{mark}{grown}  {}\n", summary(incident));
+    for (name, fact) in facts(incident) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(block, "  {name:<11} {fact}");
+    }
+    block
+}
+
+fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
+    let model = &incident.key.model;
+    let mut facts = vec![
+        ("app", format!("{} ({})", model.app_id, model.environment)),
+        ("since", at(incident.started_at)),
+    ];
+    if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
+        let why = format!("{}; no cohort shows it any more", at(resolved_at));
+        facts.push(("resolved", why));
+    }
+    let (hit, seen) = incident.devices();
+    if seen > 0 {
+        let share = percent(hit as f64 / seen as f64);
+        facts.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
+    }
+    if let Some(lead) = incident.lead() {
+        if incident.cohorts.len() > 1 {
+            facts.push(("worst", lead.key.to_string()));
+        }
+        facts.extend(cohort_facts(lead));
+    }
+    facts.push(("incident", incident.id.clone()));
+    facts
+}
+
+fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
+    let numbers = &verdict.numbers;
+    let mut facts = Vec::new();
+    if let (Some(now), Some(before), Some(ratio)) = (
+        numbers.hit_p50_us,
+        numbers.reference_p50_us,
+        numbers.latency_ratio,
+    ) {
+        let (now, before) = (latency(now), latency(before));
+        let effect = format!("median {now} instead of {before} ({ratio:.1} times)");
+        facts.push(("latency", effect));
+    }
+    if !verdict.cpu_ops.is_empty() {
+        let ops = verdict.cpu_ops.join(", ");
+        let share = verdict.cpu_macs_share.map_or(String::new(), |share| {
+            format!(", {} of the model's MACs", percent(share))
+        });
+        facts.push(("on the CPU", format!("{ops}{share}")));
+    }
+    for (at, reason) in verdict.reasons.iter().enumerate() {
+        facts.push((if at == 0 { "why" } else { "and" }, reason.to_string()));
+    }
+    if let Some(spread) = spread(verdict) {
+        facts.push(("spread", spread));
+    }
+    let sure = format!(
+        "chance that a healthy cohort looks like this: {}",
+        chance(verdict.p)
+    );
+    facts.push(("how sure", sure));
+    if !verdict.next_step.is_empty() {
+        facts.push(("next", verdict.next_step.clone()));
+    }
+    facts
+}
+
+fn spread(verdict: &CohortVerdict) -> Option<String> {
+    let told = &verdict.explanation;
+    let mut parts = Vec::new();
+    if let Some(cv) = told.cv_within {
+        parts.push(format!("CV {} within a device", percent(cv)));
+    }
+    if let Some(cv) = told.cv_between {
+        parts.push(format!("CV {} between devices", percent(cv)));
+    }
+    if let (Some(dip), Some(p)) = (told.dip, told.dip_p) {
+        parts.push(format!(
+            "dip {dip:.3} (chance with one hump: {})",
+            chance(p)
+        ));
+    }
+    if let Some(humps) = told.humps {
+        let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));
+        parts.push(format!("humps at {fast} and {slow}"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn at(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}

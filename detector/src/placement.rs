@@ -1,0 +1,230 @@
+//! Where a device ran a model, as far as two placements can be compared.
+
+use epwatch_proto::{GraphKind, PlacementSource};
+use serde::{Deserialize, Serialize};
+
+/// Least share of a model's MACs that must be attributed before MAC shares say anything.
+pub const MIN_MACS_ATTRIBUTED: f64 = 0.95;
+
+/// How a placement was read. Only equal ones compare: another source or fingerprint algorithm counts
+/// differently, and a precompiled graph shows a partition as one node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PlacementMethod {
+    /// `jit`, `epcontext` or `unknown`.
+    pub graph_kind: String,
+    /// `assignment_api`, `log` or `unavailable`.
+    pub source: String,
+    /// Version of the fingerprint's rules; 0 where there is no fingerprint.
+    pub fingerprint_algorithm: u32,
+}
+
+impl PlacementMethod {
+    /// Whether this says anything about where nodes ran.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let read = [PlacementSource::AssignmentApi, PlacementSource::Log];
+        read.iter().any(|source| self.source == source.as_str())
+    }
+
+    /// Whether nodes can be counted: partitions of a precompiled graph are no nodes.
+    #[must_use]
+    pub fn counts_nodes(&self) -> bool {
+        self.graph_kind == GraphKind::Jit.as_str()
+    }
+}
+
+/// One placement: how it was read, its fingerprint, and where the work went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// How it was read.
+    pub method: PlacementMethod,
+    /// Fingerprint of the computing nodes with names normalised; 0 where there is none.
+    pub fingerprint: u64,
+    /// ORT and EP version that made it.
+    pub runtime: String,
+    /// Nodes of all EPs.
+    pub n_nodes: u32,
+    /// Nodes on an NPU.
+    pub npu_nodes: u32,
+    /// Nodes on the CPU that should not be there.
+    pub cpu_nodes: u32,
+    /// Share of the model's MACs on an NPU, in [0, 1], if at least 95 % of them could be attributed.
+    pub npu_macs_share: Option<f64>,
+    /// Codes of the reasons that were given.
+    pub reasons: Vec<String>,
+}
+
+/// What a share of the work was counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Multiply-accumulates.
+    Macs,
+    /// Graph nodes, where MACs are unknown.
+    Nodes,
+}
+
+/// How far work moved to the CPU between two placements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rise {
+    /// Share on the CPU now minus share before, in [-1, 1].
+    pub by: f64,
+    /// What was counted.
+    pub unit: Unit,
+}
+
+impl Rise {
+    /// Whether more moved than counting alone explains: 2 points of MACs or 3 of nodes.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        match self.unit {
+            Unit::Macs => self.by > 0.02,
+            Unit::Nodes => self.by > 0.03,
+        }
+    }
+}
+
+impl Placement {
+    /// Returns the NPU's share of the work: of the MACs if known, else of the nodes that are not
+    /// benign; `None` where neither says anything.
+    #[must_use]
+    pub fn npu_share(&self) -> Option<(f64, Unit)> {
+        if !self.method.is_readable() {
+            return None;
+        }
+        if let Some(share) = self.npu_macs_share {
+            return Some((share, Unit::Macs));
+        }
+        let working = self.npu_nodes.saturating_add(self.cpu_nodes);
+        (self.method.counts_nodes() && working > 0).then(|| {
+            let share = f64::from(self.npu_nodes) / f64::from(working);
+            (share, Unit::Nodes)
+        })
+    }
+
+    /// Returns how much more of the work is on the CPU than in `reference`; `None` where the two do
+    /// not compare.
+    #[must_use]
+    pub fn rise_over(&self, reference: &Placement) -> Option<Rise> {
+        if self.method != reference.method || !self.method.is_readable() {
+            return None;
+        }
+        let same = self.fingerprint != 0 && self.fingerprint == reference.fingerprint;
+        if let (Some(now), Some(before)) = (self.npu_macs_share, reference.npu_macs_share) {
+            let by = if same { 0.0 } else { before - now };
+            return Some(Rise {
+                by,
+                unit: Unit::Macs,
+            });
+        }
+        if same {
+            return Some(Rise {
+                by: 0.0,
+                unit: Unit::Nodes,
+            });
+        }
+        let by = self.cpu_node_share()? - reference.cpu_node_share()?;
+        Some(Rise {
+            by,
+            unit: Unit::Nodes,
+        })
+    }
+
+    fn cpu_node_share(&self) -> Option<f64> {
+        (self.method.counts_nodes() && self.n_nodes > 0)
+            .then(|| f64::from(self.cpu_nodes) / f64::from(self.n_nodes))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A placement read by the assignment API: nodes on the NPU and on the CPU, benign ones aside.
+    pub(crate) fn placed(fingerprint: u64, npu: u32, cpu: u32, macs: Option<f64>) -> Placement {
+        Placement {
+            method: PlacementMethod {
+                graph_kind: "jit".into(),
+                source: "assignment_api".into(),
+                fingerprint_algorithm: 1,
+            },
+            fingerprint,
+            runtime: "1.31.1/2.7.0".into(),
+            n_nodes: npu + cpu,
+            npu_nodes: npu,
+            cpu_nodes: cpu,
+            npu_macs_share: macs,
+            reasons: Vec::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check(now: &Placement, before: &Placement, worse: Option<bool>) {
+        assert_eq!(now.rise_over(before).map(|rise| rise.is_worse()), worse);
+    }
+
+    #[test]
+    fn work_that_moved_to_the_cpu_is_worse() {
+        check(&placed(2, 25, 5, None), &placed(1, 42, 0, None), Some(true));
+        check(
+            &placed(2, 40, 0, Some(0.97)),
+            &placed(1, 40, 0, Some(1.0)),
+            Some(true),
+        );
+    }
+
+    #[test]
+    fn two_points_of_macs_and_three_of_nodes_are_counting() {
+        check(
+            &placed(2, 30, 10, Some(0.985)),
+            &placed(1, 40, 0, Some(1.0)),
+            Some(false),
+        );
+        check(
+            &placed(2, 98, 2, None),
+            &placed(1, 100, 0, None),
+            Some(false),
+        );
+        check(
+            &placed(2, 96, 4, None),
+            &placed(1, 100, 0, None),
+            Some(true),
+        );
+    }
+
+    /// A runtime that renames nodes keeps the normalised fingerprint, whatever it counts.
+    #[test]
+    fn equal_fingerprints_mean_no_change() {
+        check(
+            &placed(7, 20, 9, None),
+            &placed(7, 42, 0, None),
+            Some(false),
+        );
+        check(
+            &placed(7, 20, 9, Some(0.5)),
+            &placed(7, 42, 0, Some(1.0)),
+            Some(false),
+        );
+    }
+
+    #[test]
+    fn other_methods_and_precompiled_node_counts_do_not_compare() {
+        let before = placed(1, 42, 0, None);
+        let mut log = placed(2, 20, 20, None);
+        log.method.source = "log".into();
+        check(&log, &before, None);
+        let mut newer = placed(2, 20, 20, None);
+        newer.method.fingerprint_algorithm = 2;
+        check(&newer, &before, None);
+        let precompiled = |fingerprint, npu, cpu| {
+            let mut placement = placed(fingerprint, npu, cpu, None);
+            placement.method.graph_kind = "epcontext".into();
+            placement
+        };
+        check(&precompiled(2, 1, 1), &precompiled(1, 1, 0), None);
+        assert_eq!(precompiled(2, 1, 1).npu_share(), None);
+        let mut blind = placed(0, 0, 0, None);
+        blind.method.source = "unavailable".into();
+        check(&blind, &blind.clone(), None);
+    }
+}

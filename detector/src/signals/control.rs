@@ -1,0 +1,120 @@
+//! The veto: if the previous version, or another model on the same devices, slowed down as well, it
+//! is the device (heat, governor, load), not the model.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::cohort::ModelKey;
+use crate::window::{CohortWindow, DeviceVote, Installation};
+
+use super::{MIN_ELIGIBLE, MIN_HITS, Shift, shift};
+
+/// A peer model's p10 over its own earlier p10 that counts as slowed.
+const PEER_SLOWED: f64 = 1.25;
+
+/// Whether something other than the cohort's model slowed down.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Control {
+    /// There was nothing to ask.
+    Absent,
+    /// The previous version did not slow down: share of its devices beyond the same ratio.
+    PreviousSteady(f64),
+    /// The previous version slowed down too: that share.
+    PreviousSlowed(f64),
+    /// Other models on the devices hit did not: share of those devices where one did.
+    PeersSteady(f64),
+    /// Other models on the devices hit slowed down too: that share.
+    PeersSlowed(f64),
+}
+
+impl Control {
+    /// Whether the slow-down is not the model's.
+    #[must_use]
+    pub fn vetoes(self) -> bool {
+        matches!(self, Control::PreviousSlowed(_) | Control::PeersSlowed(_))
+    }
+}
+
+/// How much every device's models slowed down against their earlier selves, for all models of an
+/// app.
+#[derive(Debug, Clone, Default)]
+pub struct PeerRatios(HashMap<Installation, Vec<(ModelKey, f64)>>);
+
+impl PeerRatios {
+    /// Adds the ratios of a model's votes.
+    pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
+        for (device, ratio) in shift::worst_ratios(votes) {
+            self.0
+                .entry(device)
+                .or_default()
+                .push((model.clone(), ratio));
+        }
+    }
+
+    /// Returns the smallest ratio of a device's other models: if even that one is slow, all are.
+    fn steadiest_peer(&self, device: &Installation, model: &ModelKey) -> Option<f64> {
+        let peers = self.0.get(device)?.iter().filter(|(of, _)| of != model);
+        peers.map(|(_, ratio)| *ratio).min_by(f64::total_cmp)
+    }
+}
+
+/// Asks the controls about the devices that B found.
+#[must_use]
+pub fn slowed_too(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    peers: &PeerRatios,
+    shift: Option<&Shift>,
+) -> Control {
+    let Some(shift) = shift.filter(|shift| shift.signal.hits > 0) else {
+        return Control::Absent;
+    };
+    let by_previous = previous.map_or(Control::Absent, |window| previous_version(window, shift));
+    if by_previous.vetoes() {
+        return by_previous;
+    }
+    match peer_models(window, peers, &shift.hit_devices) {
+        Control::Absent => by_previous,
+        by_peers => by_peers,
+    }
+}
+
+/// The previous version slowed too if at least half as large a share of it is beyond the ratio.
+fn previous_version(previous: &CohortWindow, shift: &Shift) -> Control {
+    let ratios = shift::worst_ratios(&previous.votes);
+    let slow = ratios
+        .values()
+        .filter(|ratio| **ratio >= shift.signal.threshold)
+        .count() as u64;
+    if (ratios.len() as u64) < MIN_ELIGIBLE {
+        return Control::Absent;
+    }
+    let share = slow as f64 / ratios.len() as f64;
+    if slow >= MIN_HITS && share >= shift.signal.value / 2.0 {
+        Control::PreviousSlowed(share)
+    } else {
+        Control::PreviousSteady(share)
+    }
+}
+
+/// Other models slowed too if they did on at least half of the devices hit that have one.
+fn peer_models(
+    window: &CohortWindow,
+    peers: &PeerRatios,
+    hit_devices: &HashSet<Installation>,
+) -> Control {
+    let model = &window.key.model;
+    let ratios: Vec<f64> = hit_devices
+        .iter()
+        .filter_map(|device| peers.steadiest_peer(device, model))
+        .collect();
+    if (ratios.len() as u64) < MIN_HITS {
+        return Control::Absent;
+    }
+    let slow = ratios.iter().filter(|ratio| **ratio >= PEER_SLOWED).count();
+    let share = slow as f64 / ratios.len() as f64;
+    if share >= 0.5 {
+        Control::PeersSlowed(share)
+    } else {
+        Control::PeersSteady(share)
+    }
+}

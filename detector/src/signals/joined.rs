@@ -1,0 +1,248 @@
+//! EJ: of the devices whose placement got worse, those that are slower for it.
+//!
+//! The strongest evidence there is: two independent channels, per device. Slower means p10 at least
+//! 1.25 x or p90 at least 1.5 x the devices with the old placement in the same window and input
+//! shape. Where fewer than 5 of those are left, the reference is each device's own earlier self, then
+//! the previous version before the window.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use epwatch_stats::order_stat::median;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::{Baseline, BaselineLatency, PlacementReference, Tally};
+use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency};
+
+use super::placement::FLEET_RATE;
+use super::{Limits, MIN_HITS, PlacementChange, Signal, SignalId, surprise};
+
+/// p10 over the reference's that makes a device slower.
+pub const SLOWER_P10: f64 = 1.25;
+
+/// p90 (or p95) over the reference's that does.
+pub const SLOWER_P90: f64 = 1.5;
+
+/// Share of the devices with a worse placement that must be slower.
+pub const MIN_SLOWER_SHARE: f64 = 0.6;
+
+/// Devices with the old placement that make a reference.
+const MIN_REFERENCE_DEVICES: usize = 5;
+
+/// What EJ found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Joined {
+    /// Value: share of the devices with a worse placement that are slower, in [0, 1].
+    pub signal: Signal,
+    /// What most of them were compared with.
+    pub reference: SpeedReference,
+    /// Median over the devices hit of p50 over the reference's.
+    pub p50_ratio: f64,
+    /// Median p50 of the devices hit, in microseconds.
+    pub hit_p50_us: f64,
+    /// Median p50 of what they were compared with, in microseconds.
+    pub reference_p50_us: f64,
+}
+
+/// Whom devices with a worse placement were compared with, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpeedReference {
+    /// Devices of the same version with the old placement, same window.
+    SameVersion,
+    /// Devices still on the previous version, same window.
+    PreviousVersion,
+    /// The devices' own earlier selves.
+    OwnPast,
+    /// The previous version before the window.
+    BaselineWindow,
+}
+
+impl SpeedReference {
+    /// Whether heat or load of the moment cancels out: both sides ran in the same window.
+    #[must_use]
+    pub fn is_concurrent(self) -> bool {
+        matches!(
+            self,
+            SpeedReference::SameVersion | SpeedReference::PreviousVersion
+        )
+    }
+}
+
+/// Medians over devices of one group and input shape, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Speed {
+    p10_us: f64,
+    p50_us: f64,
+    p90_us: Option<f64>,
+}
+
+struct Comparison {
+    reference: SpeedReference,
+    slower: bool,
+    p50_us: f64,
+    reference_p50_us: f64,
+}
+
+/// Asks whether the devices with a worse placement are slower; `None` where nothing tells.
+#[must_use]
+pub fn slower(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    change: &PlacementChange,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Joined> {
+    let kept = |vote: &&DeviceVote| change.kept_devices.contains(&vote.installation);
+    let same_version = speeds(window.votes.iter().filter(kept));
+    let old_placement = |vote: &&DeviceVote| !is_worse(vote, &baseline.placements);
+    let previous_votes = previous
+        .map(|window| window.votes.as_slice())
+        .unwrap_or_default();
+    let previous_version = speeds(previous_votes.iter().filter(old_placement));
+
+    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::new();
+    let hit = window.votes.iter().filter(|vote| {
+        change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
+    });
+    for vote in hit {
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
+        let groups = [
+            (
+                SpeedReference::SameVersion,
+                same_version.get(&*vote.shape_key),
+            ),
+            (
+                SpeedReference::PreviousVersion,
+                previous_version.get(&*vote.shape_key),
+            ),
+        ];
+        let before = baseline.latency.get(&vote.shape_key);
+        if let Some(comparison) = compare(latency, groups, before) {
+            by_device
+                .entry(vote.installation)
+                .or_default()
+                .push(comparison);
+        }
+    }
+
+    let is_slower = |votes: &&Vec<Comparison>| votes.iter().any(|vote| vote.slower);
+    let n_slower = by_device.values().filter(is_slower).count() as u64;
+    let n_compared = by_device.len() as u64;
+    let all: Vec<&Comparison> = by_device.values().flatten().collect();
+    let ratios: Vec<f64> = all.iter().map(|c| c.p50_us / c.reference_p50_us).collect();
+    let p50s: Vec<f64> = all.iter().map(|c| c.p50_us).collect();
+    let references: Vec<f64> = all.iter().map(|c| c.reference_p50_us).collect();
+
+    let tally = Tally {
+        hits: n_slower,
+        devices: change.signal.devices,
+    };
+    let p = surprise(tally, FLEET_RATE, baseline.history.of(SignalId::Placement));
+    let share = n_slower as f64 / n_compared as f64;
+    let enough = n_slower >= MIN_HITS && share >= MIN_SLOWER_SHARE;
+    Some(Joined {
+        signal: Signal {
+            id: SignalId::Joined,
+            value: share,
+            p,
+            hits: n_slower,
+            devices: change.signal.devices,
+            threshold: MIN_SLOWER_SHARE,
+            fires: change.signal.fires && enough && p <= limits.p_placement,
+        },
+        reference: commonest(&all)?,
+        p50_ratio: median(&ratios)?,
+        hit_p50_us: median(&p50s)?,
+        reference_p50_us: median(&references)?,
+    })
+}
+
+fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {
+    super::placement::compare_worse(&vote.placement, references).unwrap_or(false)
+}
+
+/// Medians of the groups that are large enough, by input shape.
+fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, Speed> {
+    #[derive(Default)]
+    struct Group {
+        devices: HashSet<Installation>,
+        p10: Vec<f64>,
+        p50: Vec<f64>,
+        p90: Vec<f64>,
+    }
+    let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+    for vote in votes {
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
+        let Some(low) = latency.low else { continue };
+        let group = groups.entry(&vote.shape_key).or_default();
+        group.devices.insert(vote.installation);
+        group.p10.push(low.p10_us);
+        group.p50.push(low.p50_us);
+        group.p90.extend(latency.high.map(|high| high.p90_us));
+    }
+    groups
+        .into_iter()
+        .filter(|(_, group)| group.devices.len() >= MIN_REFERENCE_DEVICES)
+        .filter_map(|(shape, group)| {
+            let enough_p90 = group.p90.len() >= MIN_REFERENCE_DEVICES;
+            let speed = Speed {
+                p10_us: median(&group.p10)?,
+                p50_us: median(&group.p50)?,
+                p90_us: enough_p90.then(|| median(&group.p90)).flatten(),
+            };
+            Some((shape, speed))
+        })
+        .collect()
+}
+
+fn compare(
+    latency: &VoteLatency,
+    groups: [(SpeedReference, Option<&Speed>); 2],
+    before: Option<&BaselineLatency>,
+) -> Option<Comparison> {
+    let low = latency.low?;
+    let judged = |reference, slower, reference_p50_us| Comparison {
+        reference,
+        slower,
+        p50_us: low.p50_us,
+        reference_p50_us,
+    };
+    for (reference, group) in groups {
+        let Some(group) = group else { continue };
+        let p90 = latency.high.zip(group.p90_us);
+        let slower = low.p10_us >= SLOWER_P10 * group.p10_us
+            || p90.is_some_and(|(high, p90_us)| high.p90_us >= SLOWER_P90 * p90_us);
+        return Some(judged(reference, slower, group.p50_us));
+    }
+    if let Ok(earlier) = &latency.earlier_self {
+        let slower = latency.p10_ratio()? >= SLOWER_P10
+            || latency.p95_ratio().is_some_and(|ratio| ratio >= SLOWER_P90);
+        return Some(judged(SpeedReference::OwnPast, slower, earlier.p50_us));
+    }
+    // Merged runs carry the spread between devices too, so the device's p10 must pass their median.
+    let before = before?;
+    let slower = low.p10_us >= SLOWER_P10 * before.p50_us
+        || latency
+            .high
+            .is_some_and(|high| high.p90_us >= SLOWER_P90 * before.p95_us);
+    Some(judged(
+        SpeedReference::BaselineWindow,
+        slower,
+        before.p50_us,
+    ))
+}
+
+fn commonest(comparisons: &[&Comparison]) -> Option<SpeedReference> {
+    let mut counts: BTreeMap<SpeedReference, usize> = BTreeMap::new();
+    for comparison in comparisons {
+        *counts.entry(comparison.reference).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(_, n)| *n)
+        .map(|(reference, _)| reference)
+}

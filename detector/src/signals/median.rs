@@ -1,0 +1,63 @@
+//! A: the median device is slower than its earlier self, surely and by how much.
+//!
+//! Half the devices cannot move by chance, whatever the law of their ratios: the lower
+//! order-statistic bound of the median (z = 3) is compared with 1.6 x. From 1.15 x to there the
+//! whole cohort moved a little: a heavier model, or a mild fallback.
+
+use epwatch_stats::order_stat::{median, median_lower_bound};
+
+use crate::window::CohortWindow;
+
+use super::{MIN_ELIGIBLE, Signal, SignalId, shift};
+
+/// The bound that is slower beyond doubt and worth a page.
+pub const SLOWER: f64 = 1.6;
+
+/// The bound from which the whole cohort moved.
+pub const HEAVIER: f64 = 1.15;
+
+const Z: f64 = 3.0;
+
+/// One-sided chance beyond z = 3.
+pub(crate) const CHANCE: f64 = 0.00135;
+
+/// What A found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Median {
+    /// Value: the lower bound of the median ratio of p10. Threshold: 1.6.
+    pub signal: Signal,
+    /// The median ratio itself.
+    pub ratio: f64,
+    /// Whether the whole cohort moved, but less than 1.6 x.
+    pub is_heavier: bool,
+    /// Median ratio of the previous version in the same window, where that moved as well.
+    pub control_ratio: Option<f64>,
+}
+
+/// Bounds the median ratio; `None` with fewer than 10 devices that know their earlier selves.
+#[must_use]
+pub fn moved(window: &CohortWindow, previous: Option<&CohortWindow>) -> Option<Median> {
+    let ratios: Vec<f64> = shift::worst_ratios(&window.votes).into_values().collect();
+    let bound = median_lower_bound(&ratios, Z)?;
+    let slower = ratios.iter().filter(|ratio| **ratio >= SLOWER).count();
+    Some(Median {
+        signal: Signal {
+            id: SignalId::Median,
+            value: bound,
+            p: if bound >= SLOWER { CHANCE } else { 1.0 },
+            hits: slower as u64,
+            devices: ratios.len() as u64,
+            threshold: SLOWER,
+            fires: bound >= SLOWER,
+        },
+        ratio: median(&ratios)?,
+        is_heavier: (HEAVIER..SLOWER).contains(&bound),
+        control_ratio: previous.and_then(moved_too),
+    })
+}
+
+fn moved_too(previous: &CohortWindow) -> Option<f64> {
+    let ratios: Vec<f64> = shift::worst_ratios(&previous.votes).into_values().collect();
+    let enough = ratios.len() as u64 >= MIN_ELIGIBLE;
+    median(&ratios).filter(|ratio| enough && *ratio >= HEAVIER)
+}

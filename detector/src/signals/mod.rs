@@ -1,0 +1,259 @@
+//! What was looked for, and how surprising what was found is: one file a signal.
+//!
+//! Every signal counts devices, never runs, since runs of one device are not independent. Names are
+//! those of the project's detection notes: EP (placement got worse), EJ (and it is slower for it),
+//! A (the median device is slower than it was), B (some devices are).
+
+pub mod control;
+pub mod joined;
+pub mod median;
+pub mod placement;
+pub mod shift;
+
+use std::fmt;
+
+use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::{Baseline, Tally};
+use crate::window::CohortWindow;
+
+pub use control::{Control, PeerRatios};
+pub use joined::{Joined, SpeedReference};
+pub use median::Median;
+pub use placement::{HitPlacement, PlacementChange};
+pub use shift::Shift;
+
+/// Devices below which a cohort says nothing.
+pub const MIN_ELIGIBLE: u64 = 5;
+
+/// Devices that must be hit before any count means something.
+pub const MIN_HITS: u64 = 3;
+
+/// Weight of the fleet-wide rate, in devices: about a cohort of its own (the project's detection
+/// measurements).
+pub const PRIOR_STRENGTH: f64 = 100.0;
+
+/// A signal's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum SignalId {
+    /// EP: work moved to the CPU.
+    Placement,
+    /// EJ: and those devices are slower for it.
+    Joined,
+    /// A: the median device is slower than it was.
+    Median,
+    /// B: some devices are slower than they were.
+    Shift,
+    /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
+    ShiftBeyond(u16),
+}
+
+impl fmt::Display for SignalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SignalId::Placement => f.write_str("EP"),
+            SignalId::Joined => f.write_str("EJ"),
+            SignalId::Median => f.write_str("A"),
+            SignalId::Shift => f.write_str("B"),
+            SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
+        }
+    }
+}
+
+impl From<SignalId> for String {
+    fn from(id: SignalId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for SignalId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        SignalId::parse(&text).ok_or(format!("signal {text:?} is not known"))
+    }
+}
+
+impl SignalId {
+    /// Reads a name as [`fmt::Display`] writes it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<SignalId> {
+        let fixed = [
+            SignalId::Placement,
+            SignalId::Joined,
+            SignalId::Median,
+            SignalId::Shift,
+        ];
+        fixed
+            .into_iter()
+            .chain(shift::BEYOND_TENTHS.map(SignalId::ShiftBeyond))
+            .find(|id| id.to_string() == text)
+    }
+}
+
+/// One signal's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Which.
+    pub id: SignalId,
+    /// The effect that was compared with `threshold`; its unit is the signal's.
+    pub value: f64,
+    /// The chance of at least so many hits in a healthy cohort.
+    pub p: f64,
+    /// Devices hit.
+    pub hits: u64,
+    /// Devices that could have been.
+    pub devices: u64,
+    /// What the effect had to reach.
+    pub threshold: f64,
+    /// Whether it fires: enough devices, enough effect, and surprising enough.
+    pub fires: bool,
+}
+
+/// How surprising a hit count must be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// For signals that decide on latency alone.
+    pub p_latency: f64,
+    /// For placements, which do not waver with heat or load.
+    pub p_placement: f64,
+}
+
+impl Limits {
+    /// False alarms a day over all cohorts, shared by three signals.
+    const FALSE_ALARMS_A_DAY: f64 = 0.03;
+
+    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; three
+    /// signals at this chance stay below a third of it.
+    const MOST: f64 = 1e-5;
+
+    /// Returns the limits for a fleet with so many disjoint cohort windows a day.
+    #[must_use]
+    pub fn for_windows_a_day(cohort_windows: f64) -> Self {
+        let p = Self::FALSE_ALARMS_A_DAY / (3.0 * cohort_windows.max(1.0));
+        Self {
+            p_latency: p.min(Self::MOST),
+            p_placement: 1e-3,
+        }
+    }
+}
+
+/// Everything the signals found in one cohort window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// EP; `None` where no placement could be compared.
+    pub placement: Option<PlacementChange>,
+    /// EJ; `None` without EP, or where nothing tells whether the devices are slower.
+    pub joined: Option<Joined>,
+    /// B; `None` where no device knows its earlier self.
+    pub shift: Option<Shift>,
+    /// A; `None` with fewer than 10 devices that know their earlier selves.
+    pub median: Option<Median>,
+    /// Whether something other than the model slowed down as well.
+    pub control: Control,
+}
+
+impl Evidence {
+    /// Looks for everything. `previous` is the previous version's window on the same chipset.
+    #[must_use]
+    pub fn gather(
+        window: &CohortWindow,
+        previous: Option<&CohortWindow>,
+        peers: &PeerRatios,
+        baseline: &Baseline,
+        limits: &Limits,
+    ) -> Self {
+        let placement = placement::changed(window, baseline, limits);
+        let joined = placement
+            .as_ref()
+            .and_then(|change| joined::slower(window, previous, change, baseline, limits));
+        let shift = shift::beyond(window, baseline, limits);
+        let median = median::moved(window, previous);
+        let control = control::slowed_too(window, previous, peers, shift.as_ref());
+        Self {
+            placement,
+            joined,
+            shift,
+            median,
+            control,
+        }
+    }
+
+    /// Returns every signal, for the store and for people.
+    #[must_use]
+    pub fn signals(&self) -> Vec<Signal> {
+        let joined = self.joined.iter().map(|found| found.signal.clone());
+        let placement = self.placement.iter().map(|found| found.signal.clone());
+        let median = self.median.iter().map(|found| found.signal.clone());
+        let shift = self.shift.iter().map(|found| found.signal.clone());
+        joined.chain(placement).chain(median).chain(shift).collect()
+    }
+}
+
+/// Chance of at least so many hits, given the fleet's rate and the cohort's own past.
+pub(crate) fn surprise(found: Tally, fleet_rate: f64, past: Tally) -> f64 {
+    let prior = BetaPrior::from_rate(fleet_rate, PRIOR_STRENGTH)
+        .expect("fleet rates are constants between 0 and 1");
+    // A past with more hits than devices is no past.
+    let prior = prior.updated(past.hits, past.devices).unwrap_or(prior);
+    upper_tail(found.hits.min(found.devices), found.devices, prior)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_written() {
+        for id in [
+            SignalId::Placement,
+            SignalId::Joined,
+            SignalId::Median,
+            SignalId::Shift,
+            SignalId::ShiftBeyond(16),
+            SignalId::ShiftBeyond(40),
+        ] {
+            assert_eq!(SignalId::parse(&id.to_string()), Some(id));
+        }
+        assert_eq!(SignalId::parse("B9.9"), None);
+    }
+
+    #[test]
+    fn more_cohort_windows_a_day_ask_for_more_surprise() {
+        assert!((Limits::for_windows_a_day(10_000.0).p_latency - 1e-6).abs() < 1e-12);
+        assert_eq!(Limits::for_windows_a_day(1.0).p_latency, 1e-5);
+    }
+
+    /// The past of a cohort with lasting slow devices makes more of them unsurprising.
+    #[test]
+    fn a_cohorts_own_past_shifts_the_fleets_rate() {
+        let found = Tally {
+            hits: 15,
+            devices: 100,
+        };
+        let unknown = surprise(found, 0.01, Tally::default());
+        let usual = surprise(
+            found,
+            0.01,
+            Tally {
+                hits: 40,
+                devices: 400,
+            },
+        );
+        let unusual = surprise(
+            found,
+            0.01,
+            Tally {
+                hits: 0,
+                devices: 400,
+            },
+        );
+        assert!(
+            unusual < unknown && unknown < usual,
+            "{unusual} {unknown} {usual}"
+        );
+        assert!(usual > 0.01 && unusual < 1e-6, "{unusual} {usual}");
+    }
+}

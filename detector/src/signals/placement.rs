@@ -1,0 +1,223 @@
+//! EP: devices whose work moved to the CPU, against the reference placement.
+//!
+//! Over 2 points of the MACs, or over 3 of the nodes where MACs are unknown, is a hit. Against the
+//! median of other chipsets only a total loss is one (under 5 % on the NPU where others have 80 %):
+//! chipsets differ by right.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
+use crate::placement::{Placement, Unit};
+use crate::window::{CohortWindow, DeviceVote, Installation};
+
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+
+/// Share of devices that always fell back in healthy fleets is 0 to 3 % (the project's detection
+/// measurements, "Scenarios"); the upper end.
+pub const FLEET_RATE: f64 = 0.03;
+
+/// The NPU's share below which a placement is a total fallback.
+pub const TOTAL_BELOW: f64 = 0.05;
+
+/// The share that other chipsets must have for that to be a loss.
+const OTHERS_AT_LEAST: f64 = 0.8;
+
+/// What EP found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementChange {
+    /// Value: median rise of the CPU's share on the devices hit, in [0, 1]. Threshold in the same
+    /// unit.
+    pub signal: Signal,
+    /// What they were compared with.
+    pub origin: Origin,
+    /// What was counted.
+    pub unit: Unit,
+    /// Share of the work on the NPU in the reference, in [0, 1].
+    pub reference_npu_share: Option<f64>,
+    /// The same on the devices hit, at the median.
+    pub hit_npu_share: Option<f64>,
+    /// Their placements, commonest first.
+    pub hit_placements: Vec<HitPlacement>,
+    /// Devices hit.
+    pub hit_devices: HashSet<Installation>,
+    /// Devices compared and not hit.
+    pub kept_devices: HashSet<Installation>,
+    /// Runtimes of the devices hit, where none of them is the reference's; empty otherwise.
+    pub new_runtimes: Vec<String>,
+}
+
+/// A placement that got worse, and how many devices have it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HitPlacement {
+    /// Where the model runs there.
+    pub placement: Arc<Placement>,
+    /// On so many devices.
+    pub devices: u64,
+}
+
+impl PlacementChange {
+    /// Returns the share of comparable devices that were hit, in [0, 1].
+    #[must_use]
+    pub fn share_hit(&self) -> f64 {
+        self.signal.hits as f64 / self.signal.devices as f64
+    }
+}
+
+struct Compared {
+    origin: Origin,
+    unit: Unit,
+    rise: f64,
+    worse: bool,
+    reference_share: Option<f64>,
+    reference_runtime: Option<String>,
+}
+
+/// Compares every device's placements with the reference; `None` where none compares.
+#[must_use]
+pub fn changed(
+    window: &CohortWindow,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<PlacementChange> {
+    let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::new();
+    let (mut hit_devices, mut compared_devices) = (HashSet::new(), HashSet::new());
+    let mut hits: Vec<(&DeviceVote, *const Placement)> = Vec::new();
+    let mut origins: Option<Origin> = None;
+    for vote in &window.votes {
+        let place = Arc::as_ptr(&vote.placement);
+        let compared = verdicts
+            .entry(place)
+            .or_insert_with(|| compare(&vote.placement, &baseline.placements));
+        let Some(compared) = compared else { continue };
+        compared_devices.insert(vote.installation);
+        origins = Some(origins.map_or(compared.origin, |o| o.min(compared.origin)));
+        if compared.worse {
+            hit_devices.insert(vote.installation);
+            hits.push((vote, place));
+        }
+    }
+    // One origin speaks for all: methods differ, versions do not.
+    let origin = origins?;
+    let of = |place: &*const Placement| verdicts.get(place).and_then(Option::as_ref);
+
+    let mut by_placement: HashMap<*const Placement, (Arc<Placement>, HashSet<Installation>)> =
+        HashMap::new();
+    let (mut rises, mut shares, mut runtimes) = (Vec::new(), Vec::new(), Vec::new());
+    for (vote, place) in &hits {
+        let placement = &vote.placement;
+        let slot = by_placement
+            .entry(*place)
+            .or_insert((placement.clone(), HashSet::new()));
+        slot.1.insert(vote.installation);
+        let compared = of(place)?;
+        rises.push(compared.rise);
+        shares.extend(placement.npu_share().map(|(share, _)| share));
+        if compared
+            .reference_runtime
+            .as_ref()
+            .is_some_and(|runtime| *runtime != placement.runtime)
+        {
+            runtimes.push(placement.runtime.clone());
+        }
+    }
+    // Only if every hit came with another runtime can the runtime be why.
+    let new_runtimes = if runtimes.len() == hits.len() {
+        sorted_once(runtimes)
+    } else {
+        Vec::new()
+    };
+    let mut hit_placements: Vec<HitPlacement> = by_placement
+        .into_values()
+        .map(|(placement, devices)| HitPlacement {
+            placement,
+            devices: devices.len() as u64,
+        })
+        .collect();
+    hit_placements.sort_by_key(|hit| (Reverse(hit.devices), hit.placement.fingerprint));
+
+    let sample = hits.first().map(|(_, place)| *place).or_else(|| {
+        let first = window.votes.iter().map(|vote| Arc::as_ptr(&vote.placement));
+        first.into_iter().find(|place| of(place).is_some())
+    })?;
+    let sample = of(&sample)?;
+    let tally = Tally {
+        hits: hit_devices.len() as u64,
+        devices: compared_devices.len() as u64,
+    };
+    let p = surprise(tally, FLEET_RATE, baseline.history.of(SignalId::Placement));
+    let enough = tally.hits >= MIN_HITS && tally.devices >= MIN_ELIGIBLE;
+    Some(PlacementChange {
+        signal: Signal {
+            id: SignalId::Placement,
+            value: epwatch_stats::order_stat::median(&rises).unwrap_or(0.0),
+            p,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold: match sample.unit {
+                Unit::Macs => 0.02,
+                Unit::Nodes => 0.03,
+            },
+            fires: enough && p <= limits.p_placement,
+        },
+        origin,
+        unit: sample.unit,
+        reference_npu_share: sample.reference_share,
+        hit_npu_share: epwatch_stats::order_stat::median(&shares),
+        hit_placements,
+        kept_devices: compared_devices.difference(&hit_devices).copied().collect(),
+        hit_devices,
+        new_runtimes,
+    })
+}
+
+fn sorted_once(mut texts: Vec<String>) -> Vec<String> {
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+/// Whether a placement is worse than the reference; `None` where none compares.
+pub(crate) fn compare_worse(
+    placement: &Placement,
+    references: &[PlacementReference],
+) -> Option<bool> {
+    compare(placement, references).map(|compared| compared.worse)
+}
+
+/// Compares with the first reference that compares.
+fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
+    references.iter().find_map(|reference| match reference {
+        PlacementReference::Placement {
+            origin,
+            placement: before,
+        } => {
+            let rise = placement.rise_over(before)?;
+            Some(Compared {
+                origin: *origin,
+                unit: rise.unit,
+                rise: rise.by,
+                worse: rise.is_worse(),
+                reference_share: before.npu_share().map(|(share, _)| share),
+                reference_runtime: Some(before.runtime.clone()),
+            })
+        }
+        PlacementReference::MedianShare {
+            method,
+            npu_share,
+            unit,
+            ..
+        } => {
+            let (share, own_unit) = placement.npu_share()?;
+            (placement.method == *method && own_unit == *unit).then(|| Compared {
+                origin: Origin::OtherChipsets,
+                unit: *unit,
+                rise: npu_share - share,
+                worse: share < TOTAL_BELOW && *npu_share >= OTHERS_AT_LEAST,
+                reference_share: Some(*npu_share),
+                reference_runtime: None,
+            })
+        }
+    })
+}

@@ -1,0 +1,160 @@
+//! B: devices that are slower than their own earlier selves, and how surprising their number is.
+//!
+//! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback
+//! must.
+
+use std::collections::{HashMap, HashSet};
+
+use epwatch_stats::order_stat::median;
+
+use crate::baseline::{Baseline, Tally};
+use crate::window::{CohortWindow, DeviceVote, Installation};
+
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+
+/// The ratios asked about, in tenths.
+pub const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
+
+/// Up to 1 % of healthy devices carry a lasting slow-down of their own (the project's detection
+/// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
+pub const FLEET_RATE: f64 = 0.01;
+
+/// Share of the devices that must be hit.
+pub const MIN_SHARE: f64 = 0.01;
+
+/// Where the whole cohort moved by this much but less than 1.6 x, a tail of devices beyond 1.6 x is
+/// expected, so ratios are asked about from 2 x on.
+const COHORT_MOVED: std::ops::Range<f64> = 1.08..1.6;
+
+/// What B found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shift {
+    /// Value: share of the devices beyond the ratio that surprises most. Threshold: that ratio. The
+    /// chance is corrected for asking about several.
+    pub signal: Signal,
+    /// Counts at every ratio asked about: the history of later versions.
+    pub tallies: Vec<(u16, Tally)>,
+    /// Devices hit.
+    pub hit_devices: HashSet<Installation>,
+    /// Median over the devices hit of p50 over their own earlier p50.
+    pub p50_ratio: Option<f64>,
+    /// Median p50 of the devices hit now and before, in microseconds.
+    pub p50_us: Option<(f64, f64)>,
+    /// Median ratio of p10 over all devices.
+    pub cohort_ratio: f64,
+}
+
+impl Shift {
+    /// Returns the counts at every ratio asked about, as rows beside the signals.
+    #[must_use]
+    pub fn history_rows(&self) -> Vec<Signal> {
+        let row = |(tenths, tally): &(u16, Tally)| Signal {
+            id: SignalId::ShiftBeyond(*tenths),
+            value: tally.hits as f64 / tally.devices as f64,
+            p: 1.0,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold: f64::from(*tenths) / 10.0,
+            fires: false,
+        };
+        self.tallies.iter().map(row).collect()
+    }
+}
+
+/// Counts devices beyond each ratio; `None` where no device knows its earlier self.
+#[must_use]
+pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Option<Shift> {
+    let ratios = worst_ratios(&window.votes);
+    let all: Vec<f64> = ratios.values().copied().collect();
+    let cohort_ratio = median(&all)?;
+    let devices = ratios.len() as u64;
+
+    let tally = |tenths: u16| Tally {
+        hits: all
+            .iter()
+            .filter(|ratio| **ratio >= f64::from(tenths) / 10.0)
+            .count() as u64,
+        devices,
+    };
+    let tallies: Vec<(u16, Tally)> = BEYOND_TENTHS.map(|tenths| (tenths, tally(tenths))).into();
+    let from = if COHORT_MOVED.contains(&cohort_ratio) {
+        20
+    } else {
+        16
+    };
+    let chance = |tenths, tally| {
+        surprise(
+            tally,
+            FLEET_RATE,
+            baseline.history.of(SignalId::ShiftBeyond(tenths)),
+        )
+    };
+    let (tenths, tally, p) = tallies
+        .iter()
+        // Of ratios that surprise equally the largest says most.
+        .rev()
+        .filter(|(tenths, _)| *tenths >= from)
+        .map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)))
+        .min_by(|a, b| a.2.total_cmp(&b.2))?;
+
+    let ratio = f64::from(tenths) / 10.0;
+    let p = (p * BEYOND_TENTHS.len() as f64).min(1.0);
+    let share = tally.hits as f64 / devices as f64;
+    let enough = devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let hit_devices: HashSet<Installation> = ratios
+        .iter()
+        .filter(|(_, r)| **r >= ratio)
+        .map(|(device, _)| *device)
+        .collect();
+    let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
+    Some(Shift {
+        signal: Signal {
+            id: SignalId::Shift,
+            value: share,
+            p,
+            hits: tally.hits,
+            devices,
+            threshold: ratio,
+            fires: enough && p <= limits.p_latency,
+        },
+        tallies,
+        hit_devices,
+        p50_ratio,
+        p50_us,
+        cohort_ratio,
+    })
+}
+
+/// Returns each device's worst ratio of p10 to its earlier self.
+pub(crate) fn worst_ratios(votes: &[DeviceVote]) -> HashMap<Installation, f64> {
+    let mut worst: HashMap<Installation, f64> = HashMap::new();
+    for vote in votes {
+        let Some(ratio) = vote
+            .latency
+            .as_ref()
+            .and_then(|latency| latency.p10_ratio())
+        else {
+            continue;
+        };
+        let slot = worst.entry(vote.installation).or_insert(ratio);
+        *slot = slot.max(ratio);
+    }
+    worst
+}
+
+type Medians = (Option<f64>, Option<(f64, f64)>);
+
+fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>) -> Medians {
+    let (mut ratios, mut now, mut before) = (Vec::new(), Vec::new(), Vec::new());
+    let of_devices = votes
+        .iter()
+        .filter(|vote| devices.contains(&vote.installation));
+    for latency in of_devices.filter_map(|vote| vote.latency.as_ref()) {
+        ratios.extend(latency.p50_ratio());
+        if let (Some(low), Ok(earlier)) = (latency.low, &latency.earlier_self) {
+            now.push(low.p50_us);
+            before.push(earlier.p50_us);
+        }
+    }
+    (median(&ratios), median(&now).zip(median(&before)))
+}

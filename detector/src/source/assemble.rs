@@ -1,0 +1,507 @@
+//! Puts rows together into cohort windows: pure, so that it needs no store.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_stats::{Moments, SparseHistogram};
+use jiff::Timestamp;
+
+use crate::cohort::{CohortKey, ModelKey};
+use crate::placement::{Placement, PlacementMethod};
+use crate::window::{
+    BaselineAbsence, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH, SelfBaseline,
+    SelfBaselineKind, VoteLatency, Voteless, histogram_of,
+};
+
+use super::SourceError;
+use super::rows::{EarlierRow, EarlierTuple, PlacementRow, PreviousTuple, VoteRow};
+
+/// What makes a vote one. Texts are shared: there are few of them and many votes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct VoteKey {
+    version: Arc<str>,
+    chipset: Arc<str>,
+    installation: Installation,
+    firmware: Arc<str>,
+    shape_key: Arc<str>,
+    method: Arc<PlacementMethod>,
+    fingerprint: u64,
+}
+
+/// A vote with too few runs, until earlier buckets are added.
+struct Unfinished {
+    histogram: SparseHistogram,
+    moments: Moments,
+    earlier_self: Result<SelfBaseline, BaselineAbsence>,
+}
+
+/// (version, chipset) or (firmware, shape).
+type Pair = (Arc<str>, Arc<str>);
+
+/// (firmware, shape): its clean runs, added, by bucket index.
+type Counts = BTreeMap<Pair, BTreeMap<u16, u64>>;
+
+pub(super) struct WindowBuilder {
+    model: ModelKey,
+    end: Timestamp,
+    length: Duration,
+    max_votes: usize,
+    texts: HashSet<Arc<str>>,
+    methods: HashSet<Arc<PlacementMethod>>,
+    latencies: BTreeMap<VoteKey, VoteLatency>,
+    unfinished: HashMap<VoteKey, Unfinished>,
+    counts: HashMap<Pair, Counts>,
+    /// Every placement once for all devices that have it.
+    placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
+    /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
+    placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
+    voteless: HashMap<Pair, [HashSet<Installation>; 2]>,
+}
+
+impl WindowBuilder {
+    pub(super) fn new(model: ModelKey, end: Timestamp, length: Duration, max_votes: usize) -> Self {
+        Self {
+            model,
+            end,
+            length,
+            max_votes,
+            texts: HashSet::new(),
+            methods: HashSet::new(),
+            latencies: BTreeMap::new(),
+            unfinished: HashMap::new(),
+            counts: HashMap::new(),
+            placements: HashMap::new(),
+            placed: HashMap::new(),
+            voteless: HashMap::new(),
+        }
+    }
+
+    pub(super) fn add_vote(&mut self, row: VoteRow) -> Result<(), SourceError> {
+        let key = VoteKey {
+            version: self.text(row.model_version),
+            chipset: self.text(row.chipset),
+            installation: row.installation,
+            firmware: self.text(row.firmware),
+            shape_key: self.text(row.shape_key),
+            method: self.method(
+                row.graph_kind,
+                row.placement_source,
+                row.fingerprint_algorithm,
+            ),
+            fingerprint: row.fingerprint_normalised,
+        };
+        let cohort = (key.version.clone(), key.chipset.clone());
+        let part = (key.firmware.clone(), key.shape_key.clone());
+        let counts = self
+            .counts
+            .entry(cohort)
+            .or_default()
+            .entry(part)
+            .or_default();
+        for (bucket, count) in row.hist_bucket.iter().zip(&row.hist_count) {
+            let slot = counts.entry(*bucket).or_default();
+            *slot = slot.saturating_add(*count);
+        }
+        let (histogram, moments) = self.sums(
+            row.hist_bucket,
+            row.hist_count,
+            (row.n, row.sum_us, row.m2_us2),
+        )?;
+        let earlier_self = self.earlier_self(&key.version, row.previous, row.earlier, row.absence);
+
+        if histogram.n() >= MIN_RUNS_HIGH {
+            let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
+            self.latencies.insert(key, latency);
+        } else {
+            let unfinished = Unfinished {
+                histogram,
+                moments,
+                earlier_self,
+            };
+            self.unfinished.insert(key, unfinished);
+        }
+        self.check_size()
+    }
+
+    pub(super) fn needs_earlier_runs(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// Adds an earlier bucket of a vote; the latest bucket must come first.
+    pub(super) fn add_earlier(&mut self, row: EarlierRow) -> Result<(), SourceError> {
+        let key = VoteKey {
+            version: self.text(row.model_version),
+            chipset: self.text(row.chipset),
+            installation: row.installation,
+            firmware: self.text(row.firmware),
+            shape_key: self.text(row.shape_key),
+            method: self.method(
+                row.graph_kind,
+                row.placement_source,
+                row.fingerprint_algorithm,
+            ),
+            fingerprint: row.fingerprint_normalised,
+        };
+        let (histogram, moments) = self.sums(
+            row.hist_bucket,
+            row.hist_count,
+            (row.n, row.sum_us, row.m2_us2),
+        )?;
+        let Some(vote) = self.unfinished.get_mut(&key) else {
+            return Ok(());
+        };
+        if vote.histogram.n() >= MIN_RUNS_HIGH {
+            return Ok(());
+        }
+        vote.histogram =
+            vote.histogram
+                .merged(&histogram)
+                .map_err(|source| SourceError::Histogram {
+                    model: self.model.model_id.clone(),
+                    source,
+                })?;
+        vote.moments = vote.moments.merged(&moments);
+        Ok(())
+    }
+
+    pub(super) fn add_placement(&mut self, row: PlacementRow) -> Result<(), SourceError> {
+        let cohort = (
+            self.text(row.model_version.clone()),
+            self.text(row.chipset.clone()),
+        );
+        if row.directed || !row.votes {
+            let slot = &mut self.voteless.entry(cohort).or_default()[usize::from(row.directed)];
+            slot.insert(row.installation);
+            return Ok(());
+        }
+        let (version, chipset) = cohort;
+        let method = self.method(
+            row.graph_kind.clone(),
+            row.placement_source.clone(),
+            row.fingerprint_algorithm,
+        );
+        let placement = self.placement(&method, row.placement());
+        let key = VoteKey {
+            version,
+            chipset,
+            installation: row.installation,
+            firmware: self.text(row.firmware),
+            shape_key: self.text(String::new()),
+            method,
+            fingerprint: row.fingerprint_normalised,
+        };
+        self.placed.insert(key, (placement, false));
+        self.check_size()
+    }
+
+    pub(super) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
+        for (key, vote) in std::mem::take(&mut self.unfinished) {
+            let latency = VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self);
+            self.latencies.insert(key, latency);
+        }
+        let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();
+        for (key, latency) in std::mem::take(&mut self.latencies) {
+            let without_shape = VoteKey {
+                shape_key: self.text(String::new()),
+                ..key.clone()
+            };
+            let placement = match self.placed.get_mut(&without_shape) {
+                Some((placement, has_latency)) => {
+                    *has_latency = true;
+                    placement.clone()
+                }
+                // A report that arrived between the two queries has latency alone.
+                None => Arc::new(unknown_placement(&key)),
+            };
+            add_vote_to(&mut votes, key, placement, Some(latency));
+        }
+        for (key, (placement, has_latency)) in std::mem::take(&mut self.placed) {
+            if !has_latency {
+                add_vote_to(&mut votes, key, placement, None);
+            }
+        }
+
+        let mut cohorts: Vec<CohortWindow> = Vec::new();
+        for ((version, chipset), mut votes) in votes {
+            votes.sort_by(|a, b| {
+                (
+                    a.installation,
+                    &a.firmware,
+                    &a.shape_key,
+                    a.placement.fingerprint,
+                )
+                    .cmp(&(
+                        b.installation,
+                        &b.firmware,
+                        &b.shape_key,
+                        b.placement.fingerprint,
+                    ))
+            });
+            let cohort = (version, chipset);
+            let [unvoted, directed] = self.voteless.remove(&cohort).unwrap_or_default();
+            cohorts.push(CohortWindow {
+                end: self.end,
+                length: self.length,
+                votes,
+                histograms: self.histograms(&cohort)?,
+                voteless: Voteless {
+                    late_or_unproven: unvoted.len() as u64,
+                    directed: directed.len() as u64,
+                },
+                key: CohortKey {
+                    model: self.model.clone(),
+                    model_version: cohort.0.to_string(),
+                    chipset: cohort.1.to_string(),
+                    firmware: None,
+                },
+            });
+        }
+        Ok(cohorts)
+    }
+
+    fn histograms(
+        &mut self,
+        cohort: &Pair,
+    ) -> Result<BTreeMap<Pair, SparseHistogram>, SourceError> {
+        let parts = self.counts.remove(cohort).unwrap_or_default().into_iter();
+        let built = parts.map(|(part, counts)| Ok((part, self.histogram(counts)?)));
+        built.collect()
+    }
+
+    fn histogram(
+        &self,
+        counts: impl IntoIterator<Item = (u16, u64)>,
+    ) -> Result<SparseHistogram, SourceError> {
+        histogram_of(counts).map_err(|source| SourceError::Histogram {
+            model: self.model.model_id.clone(),
+            source,
+        })
+    }
+
+    fn placement(&mut self, method: &Arc<PlacementMethod>, placement: Placement) -> Arc<Placement> {
+        let id = (method.clone(), placement.fingerprint);
+        let variants = self.placements.entry(id).or_default();
+        if let Some(known) = variants.iter().find(|known| ***known == placement) {
+            return known.clone();
+        }
+        let placement = Arc::new(placement);
+        variants.push(placement.clone());
+        placement
+    }
+
+    fn sums(
+        &self,
+        buckets: Vec<u16>,
+        counts: Vec<u64>,
+        (n, sum_us, m2_us2): (u64, f64, f64),
+    ) -> Result<(SparseHistogram, Moments), SourceError> {
+        let histogram = self.histogram(buckets.into_iter().zip(counts))?;
+        let exact = Moments::from_parts(n, sum_us, m2_us2);
+        let moments = exact
+            .or_else(|| histogram.estimated_moments())
+            .unwrap_or_default();
+        Ok((histogram, moments))
+    }
+
+    /// The baseline that says what a change of version did; within a version, of runtime.
+    fn earlier_self(
+        &mut self,
+        version: &str,
+        previous: PreviousTuple,
+        earlier: EarlierTuple,
+        absence: String,
+    ) -> Result<SelfBaseline, BaselineAbsence> {
+        let (previous_version, n, p10_us, p50_us, p95_us, cv) = previous;
+        if n > 0 && previous_version != version {
+            let kind = SelfBaselineKind::PreviousVersion(self.text(previous_version));
+            return SelfBaseline {
+                kind,
+                n,
+                p10_us,
+                p50_us,
+                p95_us,
+                cv,
+            }
+            .checked();
+        }
+        let (_, _, n, p10_us, p50_us, p95_us, cv) = earlier;
+        if n > 0 {
+            let kind = SelfBaselineKind::EarlierRuntime;
+            return SelfBaseline {
+                kind,
+                n,
+                p10_us,
+                p50_us,
+                p95_us,
+                cv,
+            }
+            .checked();
+        }
+        Err(match absence.as_str() {
+            "" | "unspecified" => BaselineAbsence::Unknown,
+            _ => BaselineAbsence::Told(self.text(absence)),
+        })
+    }
+
+    fn text(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(text.clone());
+        text
+    }
+
+    fn method(
+        &mut self,
+        graph_kind: String,
+        source: String,
+        algorithm: u32,
+    ) -> Arc<PlacementMethod> {
+        let method = PlacementMethod {
+            graph_kind,
+            source,
+            fingerprint_algorithm: algorithm,
+        };
+        if let Some(known) = self.methods.get(&method) {
+            return known.clone();
+        }
+        let method = Arc::new(method);
+        self.methods.insert(method.clone());
+        method
+    }
+
+    fn check_size(&self) -> Result<(), SourceError> {
+        let votes = self.latencies.len() + self.unfinished.len() + self.placed.len();
+        if votes > 2 * self.max_votes {
+            // Each vote may be known by its latency and by its placement.
+            return Err(SourceError::TooManyVotes {
+                model: self.model.model_id.clone(),
+                limit: self.max_votes,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn unknown_placement(key: &VoteKey) -> Placement {
+    Placement {
+        method: PlacementMethod::clone(&key.method),
+        fingerprint: key.fingerprint,
+        runtime: String::new(),
+        n_nodes: 0,
+        npu_nodes: 0,
+        cpu_nodes: 0,
+        npu_macs_share: None,
+        reasons: Vec::new(),
+    }
+}
+
+fn add_vote_to(
+    votes: &mut BTreeMap<Pair, Vec<DeviceVote>>,
+    key: VoteKey,
+    placement: Arc<Placement>,
+    latency: Option<VoteLatency>,
+) {
+    votes
+        .entry((key.version, key.chipset))
+        .or_default()
+        .push(DeviceVote {
+            installation: key.installation,
+            firmware: key.firmware,
+            shape_key: key.shape_key,
+            placement,
+            latency,
+        });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, model};
+
+    const NONE: (u64, f64, f64, f64, f64) = (0, 0.0, 0.0, 0.0, 0.0);
+    const SOME: (u64, f64, f64, f64, f64) = (50, 9.0, 10.0, 12.0, 0.1);
+
+    fn row(
+        previous: (&str, (u64, f64, f64, f64, f64)),
+        earlier: (u64, f64, f64, f64, f64),
+    ) -> VoteRow {
+        let (version, (n, p10, p50, p95, cv)) = previous;
+        let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
+        VoteRow {
+            model_version: "2".into(),
+            chipset: "SM8635".into(),
+            firmware: "f".into(),
+            installation: [1; 16],
+            graph_kind: "jit".into(),
+            placement_source: "assignment_api".into(),
+            fingerprint_algorithm: 1,
+            fingerprint_normalised: 7,
+            shape_key: "static".into(),
+            hist_bucket: vec![500],
+            hist_count: vec![30],
+            n: 30,
+            sum_us: 30_000.0,
+            m2_us2: 0.0,
+            previous: (version.into(), n, p10, p50, p95, cv),
+            earlier: (
+                "f0".into(),
+                "1.30/2.6".into(),
+                earlier_n,
+                earlier_p10,
+                earlier_p50,
+                earlier_p95,
+                earlier_cv,
+            ),
+            absence: "too_few_runs".into(),
+        }
+    }
+
+    fn built(rows: Vec<VoteRow>) -> Vec<CohortWindow> {
+        let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
+        for row in rows {
+            builder.add_vote(row).unwrap();
+        }
+        builder.finish().unwrap()
+    }
+
+    #[track_caller]
+    fn check(row: VoteRow, expected: Result<SelfBaselineKind, BaselineAbsence>) {
+        let windows = built(vec![row]);
+        let latency = windows[0].votes[0].latency.clone().unwrap();
+        assert_eq!(latency.earlier_self.map(|earlier| earlier.kind), expected);
+    }
+
+    #[test]
+    fn the_version_before_is_the_earlier_self_and_else_the_runtime_before() {
+        let version = SelfBaselineKind::PreviousVersion("1".into());
+        check(row(("1", SOME), SOME), Ok(version));
+        check(row(("2", SOME), SOME), Ok(SelfBaselineKind::EarlierRuntime));
+        check(row(("", NONE), SOME), Ok(SelfBaselineKind::EarlierRuntime));
+        let told = BaselineAbsence::Told("too_few_runs".into());
+        check(row(("", NONE), NONE), Err(told));
+        check(
+            row(("1", (3, 9.0, 10.0, 12.0, 0.1)), NONE),
+            Err(BaselineAbsence::TooFewRuns),
+        );
+    }
+
+    #[test]
+    fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
+        let mut other = row(("1", SOME), NONE);
+        other.shape_key = "x:1x3x448x448".into();
+        let windows = built(vec![row(("1", SOME), NONE), other]);
+        assert_eq!((windows.len(), windows[0].votes.len()), (1, 2));
+        assert_eq!((windows[0].n_devices(), windows[0].n_runs()), (1, 60));
+        assert_eq!(windows[0].main_shape().unwrap().unwrap().histogram.n(), 30);
+    }
+
+    /// Latency that came between the queries has no placement to blame.
+    #[test]
+    fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
+        let windows = built(vec![row(("1", SOME), NONE)]);
+        assert_eq!(windows[0].votes[0].placement.npu_share(), None);
+    }
+}

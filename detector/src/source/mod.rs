@@ -1,0 +1,400 @@
+//! Reads windows from the store's versioned views. SQL only selects and adds; what it means is
+//! decided in Rust.
+//!
+//! Rows are streamed, and a device's histogram lives only until its quantiles are taken: memory
+//! grows with the devices of one app, not with reports.
+
+mod assemble;
+mod queries;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clickhouse::Client;
+use clickhouse::query::Query;
+use epwatch_proto::HistScheme;
+use jiff::Timestamp;
+
+use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
+use crate::cohort::ModelKey;
+use crate::signals::SignalId;
+use crate::verdict::{CpuNode, CpuNodes};
+use crate::window::{CohortWindow, histogram_of};
+
+use assemble::WindowBuilder;
+use queries::{CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, VERSIONS, VOTES};
+use rows::{
+    CensusRow, EarlierRow, HistogramRow, HistoryRow, ModelRow, NodesRow, PlacementRow, VersionRow,
+    VoteRow,
+};
+
+/// Why a window could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The store did not answer, or not as expected.
+    #[error("failed to read {what}")]
+    Store {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: clickhouse::error::Error,
+    },
+    /// More devices than the configured bound.
+    #[error(
+        "failed to read a window of model {model}: more than {limit} votes; raise \
+         detector.max_votes or shorten the window"
+    )]
+    TooManyVotes {
+        /// Which model.
+        model: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// A histogram that cannot be.
+    #[error("failed to read a histogram of model {model}")]
+    Histogram {
+        /// Which model.
+        model: String,
+        /// Why.
+        #[source]
+        source: epwatch_stats::HistogramError,
+    },
+}
+
+impl SourceError {
+    /// Whether the same question may be answered later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            SourceError::Store { source, .. } => matches!(
+                source,
+                clickhouse::error::Error::Network(_) | clickhouse::error::Error::TimedOut
+            ),
+            SourceError::TooManyVotes { .. } | SourceError::Histogram { .. } => false,
+        }
+    }
+}
+
+/// The only bucket scheme whose edges this program knows; histograms of others are not read.
+fn hist_scheme() -> &'static str {
+    HistScheme::HdrUs2sd160s.as_str()
+}
+
+fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> SourceError {
+    move |source| SourceError::Store { what, source }
+}
+
+/// The span of time a window is judged in, by receive time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Where the window ends (exclusive).
+    pub end: Timestamp,
+    /// Its length.
+    pub window: Duration,
+    /// How far back before its end earlier runs and placements are looked for.
+    pub lookback: Duration,
+}
+
+impl Span {
+    fn end_s(&self) -> i64 {
+        self.end.as_second()
+    }
+
+    fn start_s(&self) -> i64 {
+        self.end_s().saturating_sub_unsigned(self.window.as_secs())
+    }
+
+    fn earliest_s(&self) -> i64 {
+        let back = self.lookback.max(self.window).as_secs();
+        self.end_s().saturating_sub_unsigned(back).max(0)
+    }
+}
+
+/// A model that anything arrived for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundModel {
+    /// The model.
+    pub model: ModelKey,
+    /// Versions times chipsets seen.
+    pub cohorts: u64,
+}
+
+/// Everything read about one model for one window.
+#[derive(Debug)]
+pub struct ModelWindows {
+    /// The model.
+    pub model: ModelKey,
+    /// One window for each version and chipset.
+    pub cohorts: Vec<CohortWindow>,
+    /// Placements of the look-back, window included.
+    pub census: Vec<PlacementCount>,
+    /// Versions with the time they were first seen.
+    pub versions: Vec<VersionSeen>,
+    /// Counts of earlier healthy windows, by (version, chipset).
+    pub histories: Vec<VersionHistory>,
+}
+
+/// One version's counts on one chipset over its earlier healthy windows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionHistory {
+    /// Model version.
+    pub model_version: String,
+    /// Chipset.
+    pub chipset: String,
+    /// Signal.
+    pub signal: SignalId,
+    /// A device once, however many windows it is in.
+    pub tally: Tally,
+}
+
+impl ModelWindows {
+    /// Returns what other versions' devices did on a chipset while they were healthy.
+    #[must_use]
+    pub fn history(&self, model_version: &str, chipset: &str) -> History {
+        let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();
+        let others = self
+            .histories
+            .iter()
+            .filter(|row| row.chipset == chipset && row.model_version != model_version);
+        for row in others {
+            let slot = history.entry(row.signal).or_default();
+            slot.hits += row.tally.hits;
+            slot.devices += row.tally.devices;
+        }
+        History(history)
+    }
+}
+
+/// The store, as the detector reads it.
+#[derive(Clone)]
+pub struct Source {
+    client: Client,
+    max_votes: usize,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source")
+            .field("max_votes", &self.max_votes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// Reads through `client`, whose database has the migrations; at most `max_votes` votes a model.
+    #[must_use]
+    pub fn new(client: Client, max_votes: usize) -> Self {
+        Self { client, max_votes }
+    }
+
+    /// Returns the models that anything arrived for in the window, in order.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
+        let query = self.client.query(
+            "SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts \
+             FROM device_sessions_v1 \
+             WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) \
+             GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id",
+        );
+        let query = query.bind(span.start_s()).bind(span.end_s());
+        let rows = query
+            .fetch_all::<ModelRow>()
+            .await
+            .map_err(failed("models"))?;
+        Ok(rows.into_iter().map(FoundModel::from).collect())
+    }
+
+    /// Reads everything about one model.
+    ///
+    /// # Errors
+    /// The store did not answer, or the model has more votes than the bound.
+    pub async fn model_windows(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+    ) -> Result<ModelWindows, SourceError> {
+        let cohorts = self.cohorts(model, span).await?;
+        Ok(ModelWindows {
+            model: model.clone(),
+            cohorts,
+            census: self.census(model, span).await?,
+            versions: self.versions(model).await?,
+            histories: self.histories(model, span).await?,
+        })
+    }
+
+    async fn cohorts(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+    ) -> Result<Vec<CohortWindow>, SourceError> {
+        let mut builder = WindowBuilder::new(model.clone(), span.end, span.window, self.max_votes);
+        let query = self.client.query(VOTES).bind(hist_scheme());
+        let query = of_model(query, model)
+            .bind(span.start_s())
+            .bind(span.end_s());
+        let mut votes = query.fetch::<VoteRow>().map_err(failed("votes"))?;
+        while let Some(row) = votes.next().await.map_err(failed("votes"))? {
+            builder.add_vote(row)?;
+        }
+        if builder.needs_earlier_runs() {
+            let query = self.client.query(EARLIER).bind(hist_scheme());
+            let query = of_model(query, model)
+                .bind(span.earliest_s())
+                .bind(span.start_s());
+            let query = of_model(query.bind(hist_scheme()), model);
+            let query = query.bind(span.start_s()).bind(span.end_s());
+            let mut earlier = query
+                .fetch::<EarlierRow>()
+                .map_err(failed("earlier runs"))?;
+            while let Some(row) = earlier.next().await.map_err(failed("earlier runs"))? {
+                builder.add_earlier(row)?;
+            }
+        }
+        // After the votes, so that every vote finds its placement.
+        let query = of_model(self.client.query(PLACEMENTS), model);
+        let query = query.bind(span.start_s()).bind(span.end_s());
+        let mut placements = query
+            .fetch::<PlacementRow>()
+            .map_err(failed("placements"))?;
+        while let Some(row) = placements.next().await.map_err(failed("placements"))? {
+            builder.add_placement(row)?;
+        }
+        builder.finish()
+    }
+
+    async fn census(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+    ) -> Result<Vec<PlacementCount>, SourceError> {
+        let query = of_model(self.client.query(CENSUS), model);
+        let query = query.bind(span.earliest_s()).bind(span.end_s());
+        let rows = query
+            .fetch_all::<CensusRow>()
+            .await
+            .map_err(failed("placements before"))?;
+        Ok(rows.into_iter().map(PlacementCount::from).collect())
+    }
+
+    async fn versions(&self, model: &ModelKey) -> Result<Vec<VersionSeen>, SourceError> {
+        let query = of_model(self.client.query(VERSIONS), model);
+        let rows = query
+            .fetch_all::<VersionRow>()
+            .await
+            .map_err(failed("versions"))?;
+        Ok(rows.into_iter().map(VersionSeen::from).collect())
+    }
+
+    async fn histories(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+    ) -> Result<Vec<VersionHistory>, SourceError> {
+        let query = of_model(self.client.query(HISTORY), model);
+        let query = query
+            .bind(span.earliest_s())
+            .bind(span.end_s())
+            .bind(span.window.as_secs_f64());
+        let rows = query
+            .fetch_all::<HistoryRow>()
+            .await
+            .map_err(failed("earlier verdicts"))?;
+        Ok(rows
+            .into_iter()
+            .filter_map(VersionHistory::from_row)
+            .collect())
+    }
+
+    /// Returns a version's merged clean latency on a chipset before the window, by input shape.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn latency_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Result<BTreeMap<std::sync::Arc<str>, BaselineLatency>, SourceError> {
+        let query = of_model(self.client.query(LATENCY_BEFORE).bind(hist_scheme()), model);
+        let query = query
+            .bind(model_version)
+            .bind(chipset)
+            .bind(span.earliest_s())
+            .bind(span.start_s());
+        let rows = query
+            .fetch_all::<HistogramRow>()
+            .await
+            .map_err(failed("latency before"))?;
+        let mut latencies = BTreeMap::new();
+        for row in rows {
+            let counts = row.hist_bucket.into_iter().zip(row.hist_count);
+            let histogram = histogram_of(counts).map_err(|source| SourceError::Histogram {
+                model: model.model_id.clone(),
+                source,
+            })?;
+            let (Some(p50_us), Some(p95_us)) = (histogram.quantile(0.5), histogram.quantile(0.95))
+            else {
+                continue;
+            };
+            let n = histogram.n();
+            latencies.insert(row.shape_key.into(), BaselineLatency { n, p50_us, p95_us });
+        }
+        Ok(latencies)
+    }
+
+    /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn cpu_nodes(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        fingerprints: &[u64],
+    ) -> Result<CpuNodes, SourceError> {
+        let query = of_model(self.client.query(NODES), model).bind(model_version);
+        let query = query.bind(fingerprints);
+        let rows = query
+            .fetch_all::<NodesRow>()
+            .await
+            .map_err(failed("nodes on the CPU"))?;
+        let mut nodes = CpuNodes::new();
+        for row in rows {
+            let id = (row.fingerprint_algorithm, row.fingerprint_normalised);
+            nodes.entry(id).or_insert_with(|| row.unexpected_nodes());
+        }
+        Ok(nodes)
+    }
+}
+
+impl NodesRow {
+    fn unexpected_nodes(self) -> Vec<CpuNode> {
+        let rest = self
+            .benign
+            .into_iter()
+            .zip(self.reason)
+            .zip(self.macs_share);
+        let all = self.op_type.into_iter().zip(rest);
+        all.filter(|(_, ((benign, _), _))| !benign)
+            .map(|(op_type, ((_, reason), macs_share))| CpuNode {
+                op_type,
+                reason,
+                macs_share: macs_share.map(f64::from),
+            })
+            .collect()
+    }
+}
+
+fn of_model(query: Query, model: &ModelKey) -> Query {
+    query
+        .bind(&model.app_id)
+        .bind(&model.environment)
+        .bind(&model.model_id)
+}

@@ -1,0 +1,286 @@
+//! What the detector writes: a row for each judged window, and every state of an incident. Reading
+//! the latter back is what makes a restart neither repeat nor forget.
+
+use clickhouse::{Client, Row};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::incident::{Incident, State};
+use crate::notify::summary;
+use crate::signals::Signal;
+use crate::verdict::CohortVerdict;
+
+/// Version of the arithmetic behind a row; sums and histories stay within one value.
+const ALGO: &str = "v1";
+
+/// Why nothing was stored or read back.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {what}")]
+pub struct StoreError {
+    what: &'static str,
+    #[source]
+    source: clickhouse::error::Error,
+}
+
+fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> StoreError {
+    move |source| StoreError { what, source }
+}
+
+/// Where verdicts and incidents are kept.
+#[derive(Clone)]
+pub struct Store {
+    client: Client,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Row, Serialize)]
+struct WindowRow<'a> {
+    window_end: i64,
+    window_seconds: f64,
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    firmware: &'a str,
+    algo: &'a str,
+    devices: u64,
+    eligible_devices: u64,
+    devices_hit: u64,
+    runs: u64,
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    cv_within: Option<f64>,
+    cv_between: Option<f64>,
+    dip: Option<f64>,
+    dip_p: Option<f64>,
+    npu_share: Option<f64>,
+    latency_ratio: Option<f64>,
+    signal_id: Vec<String>,
+    signal_value: Vec<f64>,
+    signal_p: Vec<f64>,
+    signal_hits: Vec<u64>,
+    signal_devices: Vec<u64>,
+    verdict: &'a str,
+    severity: &'a str,
+    reasons: Vec<String>,
+    judged_at: i64,
+}
+
+#[derive(Debug, Row, Serialize)]
+struct IncidentRow {
+    incident_id: String,
+    changed_at: i64,
+    state: &'static str,
+    severity: &'static str,
+    verdict: String,
+    app_id: String,
+    environment: String,
+    model_id: String,
+    model_version: String,
+    chipsets: Vec<String>,
+    started_at: i64,
+    devices_hit: u64,
+    devices_seen: u64,
+    latency_ratio: Option<f64>,
+    cv_within: Option<f64>,
+    cv_between: Option<f64>,
+    dip: Option<f64>,
+    cpu_ops: Vec<String>,
+    cpu_macs_share: Option<f64>,
+    summary: String,
+    document: String,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct DocumentRow {
+    incident_id: String,
+    changed_at_ms: i64,
+    document: String,
+}
+
+/// What a detector finds when it starts.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// Incidents that are open, and closed ones of the last 7 days: people may not know yet.
+    pub incidents: Vec<Incident>,
+    /// When the last of them changed.
+    pub changed_at: Option<Timestamp>,
+    /// The last window that was judged.
+    pub judged_until: Option<Timestamp>,
+}
+
+impl Store {
+    /// Writes through `client`, whose database has the migrations.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Keeps verdicts. Storing one again replaces it.
+    ///
+    /// # Errors
+    /// The store did not take them.
+    pub async fn add_windows(
+        &self,
+        verdicts: &[CohortVerdict],
+        judged_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        if verdicts.is_empty() {
+            return Ok(());
+        }
+        let what = "store judged windows";
+        let insert = self.client.insert::<WindowRow<'_>>("cohort_windows").await;
+        let mut insert = insert.map_err(failed(what))?;
+        for verdict in verdicts {
+            insert
+                .write(&window_row(verdict, judged_at))
+                .await
+                .map_err(failed(what))?;
+        }
+        insert.end().await.map_err(failed(what))
+    }
+
+    /// Keeps the state of incidents; `changed_at` must grow from call to call.
+    ///
+    /// # Errors
+    /// The store did not take them.
+    pub async fn add_incidents(
+        &self,
+        incidents: &[Incident],
+        changed_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        if incidents.is_empty() {
+            return Ok(());
+        }
+        let what = "store incidents";
+        let insert = self.client.insert::<IncidentRow>("incidents").await;
+        let mut insert = insert.map_err(failed(what))?;
+        for incident in incidents {
+            insert
+                .write(&incident_row(incident, changed_at))
+                .await
+                .map_err(failed(what))?;
+        }
+        insert.end().await.map_err(failed(what))
+    }
+
+    /// Reads back what matters after a restart. Documents this program cannot read are skipped, and
+    /// the log names them.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn remembered(&self, window_seconds: f64) -> Result<Remembered, StoreError> {
+        let what = "read incidents";
+        let query = self.client.query(
+            "SELECT incident_id, toUnixTimestamp64Milli(changed_at) AS changed_at_ms, document \
+             FROM incidents_v1 \
+             WHERE state IN ('pending', 'firing') \
+                OR (state = 'resolved' AND changed_at > now() - INTERVAL 7 DAY) \
+             ORDER BY incident_id",
+        );
+        let rows = query
+            .fetch_all::<DocumentRow>()
+            .await
+            .map_err(failed(what))?;
+        let mut remembered = Remembered::default();
+        for row in rows {
+            let changed_at = Timestamp::from_millisecond(row.changed_at_ms).ok();
+            remembered.changed_at = remembered.changed_at.max(changed_at);
+            match serde_json::from_str(&row.document) {
+                Ok(incident) => remembered.incidents.push(incident),
+                Err(error) => {
+                    let incident = row.incident_id;
+                    tracing::error!(incident, %error, "stored incident cannot be read");
+                }
+            }
+        }
+        let query = self.client.query(
+            "SELECT toUnixTimestamp64Milli(max(window_end)) FROM cohort_windows \
+             WHERE window_seconds = ?",
+        );
+        let until = query.bind(window_seconds).fetch_one::<i64>().await;
+        let until = until.map_err(failed("read the last judged window"))?;
+        // The largest of no rows is 1970.
+        remembered.judged_until = Some(until)
+            .filter(|ms| *ms > 0)
+            .and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        Ok(remembered)
+    }
+}
+
+fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
+    let (key, numbers, told) = (&verdict.key, &verdict.numbers, &verdict.explanation);
+    let signals: Vec<&Signal> = verdict.signals.iter().chain(&verdict.tallies).collect();
+    WindowRow {
+        window_end: verdict.window_end.as_millisecond(),
+        window_seconds: verdict.window.as_secs_f64(),
+        app_id: &key.model.app_id,
+        environment: &key.model.environment,
+        model_id: &key.model.model_id,
+        model_version: &key.model_version,
+        chipset: &key.chipset,
+        firmware: key.firmware.as_deref().unwrap_or(""),
+        algo: ALGO,
+        devices: numbers.devices_seen,
+        eligible_devices: numbers.devices_eligible,
+        devices_hit: numbers.devices_hit,
+        runs: numbers.runs,
+        p50_us: told.p50_us,
+        p95_us: told.p95_us,
+        cv_within: told.cv_within,
+        cv_between: told.cv_between,
+        dip: told.dip,
+        dip_p: told.dip_p,
+        npu_share: numbers.npu_share,
+        latency_ratio: numbers.latency_ratio,
+        signal_id: signals.iter().map(|signal| signal.id.to_string()).collect(),
+        signal_value: signals.iter().map(|signal| signal.value).collect(),
+        signal_p: signals.iter().map(|signal| signal.p).collect(),
+        signal_hits: signals.iter().map(|signal| signal.hits).collect(),
+        signal_devices: signals.iter().map(|signal| signal.devices).collect(),
+        verdict: verdict.class.as_str(),
+        severity: verdict.severity.as_str(),
+        reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+        judged_at: judged_at.as_millisecond(),
+    }
+}
+
+fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
+    let (devices_hit, devices_seen) = incident.devices();
+    let lead = incident.lead();
+    let told = lead
+        .map(|lead| lead.explanation.clone())
+        .unwrap_or_default();
+    IncidentRow {
+        incident_id: incident.id.clone(),
+        changed_at: changed_at.as_millisecond(),
+        state: incident.state.as_str(),
+        severity: match incident.state {
+            State::Inactive => "none",
+            _ => incident.severity().as_str(),
+        },
+        verdict: lead.map(|lead| lead.class.to_string()).unwrap_or_default(),
+        app_id: incident.key.model.app_id.clone(),
+        environment: incident.key.model.environment.clone(),
+        model_id: incident.key.model.model_id.clone(),
+        model_version: incident.key.model_version.clone(),
+        chipsets: incident.chipsets(),
+        started_at: incident.started_at.as_millisecond(),
+        devices_hit,
+        devices_seen,
+        latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
+        cv_within: told.cv_within,
+        cv_between: told.cv_between,
+        dip: told.dip,
+        cpu_ops: lead.map(|lead| lead.cpu_ops.clone()).unwrap_or_default(),
+        cpu_macs_share: lead.and_then(|lead| lead.cpu_macs_share),
+        summary: summary(incident),
+        document: serde_json::to_string(incident).expect("an incident has text keys only"),
+    }
+}

@@ -1,0 +1,242 @@
+//! Verdicts and incidents as documents for programs. The names are a contract: fields are added,
+//! never changed.
+
+use serde::Serialize;
+
+use crate::incident::{Incident, State};
+use crate::signals::Signal;
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+/// A verdict, in one line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct VerdictSummary {
+    /// RFC 3339.
+    pub window_end: String,
+    /// App id.
+    pub app: String,
+    /// Environment.
+    pub environment: String,
+    /// Model id.
+    pub model: String,
+    /// Model version.
+    pub version: String,
+    /// Chipset.
+    pub chipset: String,
+    /// One firmware, or empty for all of the chipset's.
+    pub firmware: String,
+    /// The class.
+    pub verdict: VerdictClass,
+    /// The severity.
+    pub severity: Severity,
+    /// Devices hit.
+    pub devices_hit: u64,
+    /// Devices that vote.
+    pub devices_seen: u64,
+    /// Median latency over what it is compared with.
+    pub latency_ratio: Option<f64>,
+    /// Coefficient of variation within a device.
+    pub cv_within: Option<f64>,
+    /// Coefficient of variation between devices.
+    pub cv_between: Option<f64>,
+    /// Signals that could be asked.
+    pub signals: Vec<SignalSummary>,
+    /// Op types on the CPU.
+    pub cpu_ops: Vec<String>,
+    /// Why, as sentences.
+    pub reasons: Vec<String>,
+}
+
+/// A signal of a verdict.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SignalSummary {
+    /// Its name.
+    pub id: String,
+    /// The effect.
+    pub value: f64,
+    /// Its chance in a healthy cohort.
+    pub p: f64,
+    /// Devices hit.
+    pub hits: u64,
+    /// Devices that could have been.
+    pub devices: u64,
+}
+
+/// An incident, in one line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct IncidentSummary {
+    /// Its id.
+    pub incident: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// How bad.
+    pub severity: Severity,
+    /// App id.
+    pub app: String,
+    /// Environment.
+    pub environment: String,
+    /// Model id.
+    pub model: String,
+    /// Model version.
+    pub version: String,
+    /// Chipsets of that severity.
+    pub chipsets: Vec<String>,
+    /// The class of its worst cohort.
+    pub verdict: Option<VerdictClass>,
+    /// Devices hit.
+    pub devices_hit: u64,
+    /// Devices seen.
+    pub devices_seen: u64,
+    /// Median latency over what it is compared with, of its worst cohort, like all that follow.
+    pub latency_ratio: Option<f64>,
+    /// Coefficient of variation of all clean runs, every device counted the same.
+    pub cv: Option<f64>,
+    /// Its part within devices.
+    pub cv_within: Option<f64>,
+    /// Its part between devices.
+    pub cv_between: Option<f64>,
+    /// Dip of the merged histogram.
+    pub dip: Option<f64>,
+    /// Op types on the CPU.
+    pub cpu_ops: Vec<String>,
+    /// Share of the model's MACs on the CPU, in [0, 1].
+    pub cpu_macs_share: Option<f64>,
+    /// RFC 3339.
+    pub started_at: String,
+    /// RFC 3339; absent while it is pending.
+    pub fired_at: Option<String>,
+    /// RFC 3339; absent until it is over.
+    pub resolved_at: Option<String>,
+}
+
+impl From<&Signal> for SignalSummary {
+    fn from(signal: &Signal) -> Self {
+        SignalSummary {
+            id: signal.id.to_string(),
+            value: signal.value,
+            p: signal.p,
+            hits: signal.hits,
+            devices: signal.devices,
+        }
+    }
+}
+
+impl From<&CohortVerdict> for VerdictSummary {
+    fn from(verdict: &CohortVerdict) -> Self {
+        let (key, numbers) = (&verdict.key, &verdict.numbers);
+        VerdictSummary {
+            window_end: verdict.window_end.to_string(),
+            app: key.model.app_id.clone(),
+            environment: key.model.environment.clone(),
+            model: key.model.model_id.clone(),
+            version: key.model_version.clone(),
+            chipset: key.chipset.clone(),
+            firmware: key.firmware.clone().unwrap_or_default(),
+            verdict: verdict.class,
+            severity: verdict.severity,
+            devices_hit: numbers.devices_hit,
+            devices_seen: numbers.devices_seen,
+            latency_ratio: numbers.latency_ratio,
+            cv_within: verdict.explanation.cv_within,
+            cv_between: verdict.explanation.cv_between,
+            signals: verdict.signals.iter().map(SignalSummary::from).collect(),
+            cpu_ops: verdict.cpu_ops.clone(),
+            reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl From<&Incident> for IncidentSummary {
+    fn from(incident: &Incident) -> Self {
+        let lead = incident.lead();
+        let explanation = lead.map(|lead| &lead.explanation);
+        let (devices_hit, devices_seen) = incident.devices();
+        let model = &incident.key.model;
+        IncidentSummary {
+            incident: incident.id.clone(),
+            state: incident.state,
+            severity: incident.severity(),
+            app: model.app_id.clone(),
+            environment: model.environment.clone(),
+            model: model.model_id.clone(),
+            version: incident.key.model_version.clone(),
+            chipsets: incident.chipsets(),
+            verdict: lead.map(|lead| lead.class),
+            devices_hit,
+            devices_seen,
+            latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
+            cv: explanation.and_then(|told| told.cv),
+            cv_within: explanation.and_then(|told| told.cv_within),
+            cv_between: explanation.and_then(|told| told.cv_between),
+            dip: explanation.and_then(|told| told.dip),
+            cpu_ops: lead.map(|lead| lead.cpu_ops.clone()).unwrap_or_default(),
+            cpu_macs_share: lead.and_then(|lead| lead.cpu_macs_share),
+            started_at: incident.started_at.to_string(),
+            fired_at: incident.fired_at.map(|at| at.to_string()),
+            resolved_at: incident.resolved_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fleet, judged, reference};
+
+    #[test]
+    fn the_names_that_programs_rely_on_are_there() {
+        let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
+        let line = serde_json::to_value(VerdictSummary::from(&verdict)).unwrap();
+        for name in [
+            "window_end",
+            "app",
+            "model",
+            "version",
+            "chipset",
+            "firmware",
+            "verdict",
+            "severity",
+            "devices_hit",
+            "devices_seen",
+            "latency_ratio",
+            "cv_within",
+            "cv_between",
+            "cpu_ops",
+        ] {
+            assert!(!line[name].is_null(), "{name} in {line}");
+        }
+        assert_eq!(
+            (&line["verdict"], &line["severity"]),
+            (&"partial_fallback".into(), &"page".into())
+        );
+        for name in ["id", "value", "p"] {
+            assert!(!line["signals"][0][name].is_null(), "{name} in {line}");
+        }
+
+        let mut open = std::collections::BTreeMap::new();
+        let forget = std::time::Duration::from_secs(3600);
+        let now = verdict.window_end;
+        let changed = crate::incident::advance(&mut open, &[verdict], forget, now);
+        let line = serde_json::to_value(IncidentSummary::from(&changed[0])).unwrap();
+        for name in [
+            "state",
+            "severity",
+            "app",
+            "model",
+            "version",
+            "chipsets",
+            "verdict",
+            "devices_hit",
+            "devices_seen",
+            "latency_ratio",
+            "cv",
+            "cpu_ops",
+            "cpu_macs_share",
+        ] {
+            assert!(!line[name].is_null(), "{name} in {line}");
+        }
+        assert_eq!(line["state"], "firing");
+    }
+}

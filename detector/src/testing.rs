@@ -1,0 +1,243 @@
+//! Small fleets for tests: devices with a spread of their own, lognormal runs, spikes. Enough noise
+//! that a rule on merged runs would fail; the full generator is a crate of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::histogram::bucket_of_us;
+use epwatch_stats::Moments;
+use jiff::Timestamp;
+
+use crate::baseline::{Baseline, Origin, PlacementReference};
+use crate::cohort::{CohortKey, ModelKey};
+use crate::explain::explain;
+use crate::placement::Placement;
+use crate::placement::tests::placed;
+use crate::signals::{Evidence, Limits, PeerRatios};
+use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
+use crate::window::{
+    BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
+    Voteless, histogram_of,
+};
+
+/// splitmix64: small, seeded, good enough.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in (0, 1).
+    pub(crate) fn uniform(&mut self) -> f64 {
+        ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.uniform().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// One version on one chipset in one window.
+#[derive(Debug, Clone)]
+pub(crate) struct Fleet {
+    pub(crate) seed: u64,
+    pub(crate) devices: u32,
+    pub(crate) runs: u32,
+    pub(crate) version: &'static str,
+    /// What devices ran before; `None`: they know no earlier self.
+    pub(crate) before: Option<&'static str>,
+    /// Median of the model on the NPU, in microseconds.
+    pub(crate) base_us: f64,
+    /// The version's own weight against the one before.
+    pub(crate) weight: f64,
+    /// Share of the devices that are hit, and by what factor.
+    pub(crate) hit_share: f64,
+    pub(crate) slow_factor: f64,
+    pub(crate) placement: Placement,
+    pub(crate) hit_placement: Placement,
+    /// Slows every device, whatever it runs.
+    pub(crate) heat: f64,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        let healthy = placed(20, 25, 0, Some(1.0));
+        Fleet {
+            seed: 1,
+            devices: 60,
+            runs: 50,
+            version: "2.0.0",
+            before: Some("1.0.0"),
+            base_us: 8_200.0,
+            weight: 1.0,
+            hit_share: 0.0,
+            slow_factor: 1.0,
+            hit_placement: healthy.clone(),
+            placement: healthy,
+            heat: 1.0,
+        }
+    }
+}
+
+pub(crate) fn model() -> ModelKey {
+    ModelKey {
+        app_id: "camera".into(),
+        environment: "production".into(),
+        model_id: "segmenter".into(),
+    }
+}
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+impl Fleet {
+    /// The fault of this product's story: the head moved to the CPU, 2.9 times slower.
+    pub(crate) fn with_fallback(hit_share: f64) -> Self {
+        Fleet {
+            hit_share,
+            slow_factor: 2.9,
+            hit_placement: placed(21, 20, 5, Some(0.74)),
+            ..Fleet::default()
+        }
+    }
+
+    pub(crate) fn window(&self) -> CohortWindow {
+        let mut random = Random::seeded(self.seed);
+        let (firmware, shape): (Arc<str>, Arc<str>) = ("f1".into(), "static".into());
+        let healthy = Arc::new(self.placement.clone());
+        let fallen = Arc::new(self.hit_placement.clone());
+        let n_hit = (f64::from(self.devices) * self.hit_share).round();
+        let mut merged: BTreeMap<u16, u64> = BTreeMap::new();
+        let mut votes = Vec::new();
+        for device in 0..self.devices {
+            let is_hit = f64::from(device) < n_hit;
+            // Silicon differs by some percent; runs of a device by a few more, with rare spikes.
+            let silicon = self.base_us * (0.06 * random.normal()).exp();
+            let drift = (0.03 * random.normal()).exp();
+            let factor = if is_hit { self.slow_factor } else { 1.0 } * self.weight * self.heat;
+            let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
+            let mut values = Vec::new();
+            for _ in 0..self.runs {
+                let spike = if random.uniform() < 0.02 {
+                    1.0 + 2.0 * random.uniform()
+                } else {
+                    1.0
+                };
+                let us = silicon * drift * factor * spike * (0.05 * random.normal()).exp();
+                values.push(us);
+                #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
+                let bucket = bucket_of_us(us.round() as u64);
+                *counts.entry(bucket).or_default() += 1;
+            }
+            for (bucket, count) in &counts {
+                *merged.entry(*bucket).or_default() += count;
+            }
+            let earlier_self = self.before.map_or(
+                Err(BaselineAbsence::Told("first_version".into())),
+                |version| {
+                    Ok(SelfBaseline {
+                        kind: SelfBaselineKind::PreviousVersion(version.into()),
+                        n: 100,
+                        p10_us: silicon * (-1.28f64 * 0.05).exp(),
+                        p50_us: silicon,
+                        p95_us: silicon * (1.64f64 * 0.05).exp(),
+                        cv: 0.05,
+                    })
+                },
+            );
+            let histogram = histogram_of(counts).unwrap();
+            let moments: Moments = values.into_iter().collect();
+            let mut installation = [0; 16];
+            installation[..4].copy_from_slice(&device.to_be_bytes());
+            votes.push(DeviceVote {
+                installation,
+                firmware: firmware.clone(),
+                shape_key: shape.clone(),
+                placement: if is_hit {
+                    fallen.clone()
+                } else {
+                    healthy.clone()
+                },
+                latency: Some(VoteLatency::from_sums(&histogram, moments, earlier_self)),
+            });
+        }
+        CohortWindow {
+            key: CohortKey {
+                model: model(),
+                model_version: self.version.into(),
+                chipset: "SM8635".into(),
+                firmware: None,
+            },
+            end: at(0),
+            length: Duration::from_secs(3600),
+            votes,
+            histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
+            voteless: Voteless::default(),
+        }
+    }
+}
+
+/// The reference of the tests: version 1.0.0, wholly on the NPU.
+pub(crate) fn reference() -> Baseline {
+    Baseline {
+        previous_version: Some("1.0.0".into()),
+        placements: vec![PlacementReference::Placement {
+            origin: Origin::PreviousVersion,
+            placement: placed(10, 42, 0, Some(1.0)),
+        }],
+        ..Baseline::default()
+    }
+}
+
+pub(crate) fn nodes() -> CpuNodes {
+    let node = |op_type: &str, macs_share| CpuNode {
+        op_type: op_type.into(),
+        reason: "fp16_not_supported".into(),
+        macs_share,
+    };
+    let head = vec![
+        node("Gemm", Some(0.25)),
+        node("LayerNormalization", None),
+        node("Gemm", Some(0.01)),
+    ];
+    CpuNodes::from([((1, 21), head)])
+}
+
+/// Judges with 1,000 cohort windows a day.
+pub(crate) fn judged(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+) -> CohortVerdict {
+    judged_with_peers(window, previous, &PeerRatios::default(), baseline)
+}
+
+pub(crate) fn judged_with_peers(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    peers: &PeerRatios,
+    baseline: &Baseline,
+) -> CohortVerdict {
+    let limits = Limits::for_windows_a_day(1_000.0);
+    let evidence = Evidence::gather(window, previous, peers, baseline, &limits);
+    judge(
+        window,
+        baseline,
+        &evidence,
+        explain(window).unwrap(),
+        &nodes(),
+    )
+}

@@ -1,0 +1,389 @@
+//! From evidence to a verdict. Pure.
+//!
+//! The strongest evidence names the class: a placement that got worse on devices that are slower for
+//! it, then slower devices alone, then a worse placement alone. A cohort that could not be compared
+//! with anything is "not enough data", never healthy.
+
+use std::collections::BTreeMap;
+
+use epwatch_proto::ReasonCode;
+
+use crate::baseline::{Baseline, Origin};
+use crate::explain::Explanation;
+use crate::next_step::next_step;
+use crate::placement::Unit;
+use crate::reason::Reason;
+use crate::signals::median::CHANCE;
+use crate::signals::placement::TOTAL_BELOW;
+use crate::signals::{Evidence, MIN_ELIGIBLE, PlacementChange};
+use crate::window::CohortWindow;
+
+use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
+
+/// Share of the eligible devices below which a fallback is one of some devices.
+const MOST_DEVICES: f64 = 0.8;
+
+/// What the evidence amounts to, before words are put to it.
+struct Finding {
+    class: VerdictClass,
+    severity: Severity,
+    reasons: Vec<Reason>,
+    hits: u64,
+    eligible: u64,
+    p: f64,
+}
+
+/// Judges a cohort window.
+#[must_use]
+pub fn judge(
+    window: &CohortWindow,
+    baseline: &Baseline,
+    evidence: &Evidence,
+    explanation: Explanation,
+    nodes: &CpuNodes,
+) -> CohortVerdict {
+    let found = find(window, baseline, evidence);
+    let by_placement = found.reasons.iter().any(Reason::is_about_placement);
+    let change = evidence.placement.as_ref().filter(|_| by_placement);
+    let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
+    let tallies = evidence.shift.as_ref().map(|shift| shift.history_rows());
+    CohortVerdict {
+        key: window.key.clone(),
+        window_end: window.end,
+        window: window.length,
+        class: found.class,
+        severity: found.severity,
+        numbers: numbers(window, evidence, &found, change),
+        next_step: next_step(
+            &window.key,
+            found.class,
+            &cpu_ops,
+            change,
+            baseline.previous_version.as_deref(),
+        ),
+        reasons: found.reasons,
+        explanation,
+        cpu_ops,
+        cpu_macs_share,
+        signals: evidence.signals(),
+        tallies: tallies.unwrap_or_default(),
+        p: found.p,
+    }
+}
+
+fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
+    let devices = window.n_devices();
+    if devices < MIN_ELIGIBLE {
+        let reason = Reason::TooFewDevices {
+            devices,
+            needed: MIN_ELIGIBLE,
+        };
+        return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
+    }
+    fallback(evidence)
+        .or_else(|| slower(evidence))
+        .or_else(|| placement_alone(evidence))
+        .or_else(|| heavier(evidence))
+        .unwrap_or_else(|| nothing_found(baseline, evidence))
+}
+
+/// EJ: worse placement and slower for it.
+fn fallback(evidence: &Evidence) -> Option<Finding> {
+    let change = evidence.placement.as_ref()?;
+    let joined = evidence
+        .joined
+        .as_ref()
+        .filter(|joined| joined.signal.fires)?;
+    let concurrent = joined.reference.is_concurrent();
+    if !concurrent && evidence.control.vetoes() {
+        return None;
+    }
+    // Chipsets place differently by right: without a look at devices beside them, not a page.
+    let severity = match change.origin {
+        Origin::OtherChipsets if !concurrent => Severity::Ticket,
+        _ => Severity::Page,
+    };
+    let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
+    reasons.extend(Reason::backend(change));
+    Some(Finding {
+        class: class_of(change),
+        severity,
+        reasons,
+        hits: change.signal.hits,
+        eligible: change.signal.devices,
+        p: joined.signal.p,
+    })
+}
+
+/// A or B without EJ.
+fn slower(evidence: &Evidence) -> Option<Finding> {
+    let shift = evidence.shift.as_ref().filter(|shift| shift.signal.fires);
+    let median = evidence
+        .median
+        .as_ref()
+        .filter(|median| median.signal.fires);
+    let strongest = match (shift, median) {
+        (Some(shift), _) => &shift.signal,
+        (None, Some(median)) => &median.signal,
+        (None, None) => return None,
+    };
+    let mut reasons = Vec::new();
+    reasons.extend(shift.map(Reason::shift));
+    reasons.extend(median.map(|median| Reason::MedianSlower {
+        ratio: median.ratio,
+        at_least: median.signal.value,
+        devices: median.signal.devices,
+    }));
+    let by_control = Reason::control(evidence.control);
+    let (class, severity) = if evidence.control.vetoes() {
+        reasons.splice(0..0, by_control);
+        (VerdictClass::ThermalOrLoad, Severity::Info)
+    } else {
+        reasons.extend(by_control);
+        (VerdictClass::SlowWithoutPlacement, Severity::Page)
+    };
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: strongest.hits,
+        eligible: strongest.devices,
+        p: strongest.p,
+    })
+}
+
+/// EP without latency.
+fn placement_alone(evidence: &Evidence) -> Option<Finding> {
+    let change = evidence
+        .placement
+        .as_ref()
+        .filter(|change| change.signal.fires)?;
+    let mut reasons = vec![Reason::placement(change)];
+    let not_slower = evidence
+        .joined
+        .as_ref()
+        .filter(|joined| !joined.signal.fires);
+    reasons.extend(not_slower.map(|joined| Reason::NotSlower {
+        slower: joined.signal.hits,
+        hits: change.signal.hits,
+    }));
+    reasons.extend(Reason::backend(change));
+    let recounted =
+        change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && not_slower.is_some();
+    let class = class_of(change);
+    let certified_total =
+        change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
+    let (class, severity) = if recounted {
+        reasons.insert(
+            0,
+            Reason::NewRuntime {
+                runtimes: change.new_runtimes.clone(),
+            },
+        );
+        (VerdictClass::DataQuality, Severity::Info)
+    } else if certified_total {
+        (class, Severity::Page)
+    } else {
+        (class, Severity::Ticket)
+    };
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: change.signal.hits,
+        eligible: change.signal.devices,
+        p: change.signal.p,
+    })
+}
+
+/// The whole cohort moved by less than 1.6 x.
+fn heavier(evidence: &Evidence) -> Option<Finding> {
+    let median = evidence
+        .median
+        .as_ref()
+        .filter(|median| median.is_heavier)?;
+    let reason = Reason::CohortMoved {
+        ratio: median.ratio,
+        devices: median.signal.devices,
+    };
+    let (class, severity, mut reasons) = match median.control_ratio {
+        Some(ratio) => (
+            VerdictClass::ThermalOrLoad,
+            Severity::Info,
+            vec![Reason::PreviousMoved { ratio }],
+        ),
+        None => (
+            VerdictClass::SlowWithoutPlacement,
+            Severity::Ticket,
+            Vec::new(),
+        ),
+    };
+    reasons.push(reason);
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: median.signal.hits,
+        eligible: median.signal.devices,
+        p: CHANCE,
+    })
+}
+
+fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
+    let by_placement = evidence
+        .placement
+        .as_ref()
+        .map_or(0, |change| change.signal.devices);
+    let by_past = evidence
+        .shift
+        .as_ref()
+        .map_or(0, |shift| shift.signal.devices);
+    if by_placement >= MIN_ELIGIBLE || by_past >= MIN_ELIGIBLE {
+        return Finding::nothing(VerdictClass::Healthy, Severity::None, Vec::new());
+    }
+    let reason = Reason::NoReference {
+        previous_version: baseline.previous_version.clone(),
+        comparable_placements: by_placement,
+        comparable_pasts: by_past,
+        needed: MIN_ELIGIBLE,
+    };
+    Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason])
+}
+
+impl Finding {
+    fn nothing(class: VerdictClass, severity: Severity, reasons: Vec<Reason>) -> Self {
+        Finding {
+            class,
+            severity,
+            reasons,
+            hits: 0,
+            eligible: 0,
+            p: 1.0,
+        }
+    }
+}
+
+/// Codes that mean the NPU's back end could not be set up.
+const BACKEND_CODES: [ReasonCode; 4] = [
+    ReasonCode::BackendLibraryMissing,
+    ReasonCode::BackendSetupFailed,
+    ReasonCode::SocModelUnknown,
+    ReasonCode::EpTooOldForOrt,
+];
+
+/// Returns the back-end code given on at least half of the devices hit, and on how many.
+pub(crate) fn backend_code(change: &PlacementChange) -> Option<(ReasonCode, u64)> {
+    let with_code = |code: ReasonCode| -> u64 {
+        let placements = change.hit_placements.iter();
+        placements
+            .filter(|hit| {
+                hit.placement
+                    .reasons
+                    .iter()
+                    .any(|reason| reason == code.as_str())
+            })
+            .map(|hit| hit.devices)
+            .sum()
+    };
+    let (code, devices) = BACKEND_CODES
+        .map(|code| (code, with_code(code)))
+        .into_iter()
+        .max_by_key(|(_, devices)| *devices)?;
+    (devices > 0 && devices * 2 >= change.signal.hits).then_some((code, devices))
+}
+
+fn class_of(change: &PlacementChange) -> VerdictClass {
+    if backend_code(change).is_some() {
+        VerdictClass::NpuStartFailure
+    } else if change.share_hit() < MOST_DEVICES {
+        VerdictClass::SomeDevicesFallback
+    } else if change
+        .hit_npu_share
+        .is_some_and(|share| share < TOTAL_BELOW)
+    {
+        VerdictClass::TotalFallback
+    } else {
+        VerdictClass::PartialFallback
+    }
+}
+
+fn numbers(
+    window: &CohortWindow,
+    evidence: &Evidence,
+    found: &Finding,
+    change: Option<&PlacementChange>,
+) -> Numbers {
+    let mut numbers = Numbers {
+        devices_seen: window.n_devices(),
+        devices_eligible: found.eligible,
+        devices_hit: found.hits,
+        runs: window.n_runs(),
+        npu_share: change.and_then(|change| change.hit_npu_share),
+        reference_npu_share: change.and_then(|change| change.reference_npu_share),
+        ..Numbers::default()
+    };
+    let shift = evidence.shift.as_ref();
+    if let (Some(joined), Some(_)) = (&evidence.joined, change) {
+        numbers.latency_ratio = Some(joined.p50_ratio);
+        numbers.hit_p50_us = Some(joined.hit_p50_us);
+        numbers.reference_p50_us = Some(joined.reference_p50_us);
+    } else if let Some(shift) = shift.filter(|shift| shift.signal.fires) {
+        numbers.latency_ratio = shift.p50_ratio;
+        numbers.hit_p50_us = shift.p50_us.map(|(now, _)| now);
+        numbers.reference_p50_us = shift.p50_us.map(|(_, before)| before);
+    } else {
+        let votes = window.votes.iter().filter_map(|vote| vote.latency.as_ref());
+        let ratios: Vec<f64> = votes.filter_map(|latency| latency.p50_ratio()).collect();
+        numbers.latency_ratio = epwatch_stats::order_stat::median(&ratios);
+    }
+    if numbers.npu_share.is_none() {
+        numbers.npu_share = typical_npu_share(window);
+    }
+    numbers
+}
+
+fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
+    let shares = window
+        .votes
+        .iter()
+        .filter_map(|vote| vote.placement.npu_share());
+    let shares: Vec<f64> = shares.map(|(share, _)| share).collect();
+    epwatch_stats::order_stat::median(&shares)
+}
+
+/// Op types on the CPU of the devices hit, by MACs then by number, and their share of the MACs.
+fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Option<f64>) {
+    let mut ops: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    let mut commonest_share = None;
+    for hit in &change.hit_placements {
+        let id = (
+            hit.placement.method.fingerprint_algorithm,
+            hit.placement.fingerprint,
+        );
+        let Some(nodes) = nodes.get(&id) else {
+            continue;
+        };
+        for node in nodes {
+            let slot = ops.entry(&node.op_type).or_default();
+            slot.0 += node.macs_share.unwrap_or(0.0);
+            slot.1 += 1;
+        }
+        let shares: Vec<f64> = nodes.iter().filter_map(|node| node.macs_share).collect();
+        if commonest_share.is_none() && !shares.is_empty() {
+            commonest_share = Some(shares.iter().sum());
+        }
+    }
+    let mut ops: Vec<(&str, (f64, usize))> = ops.into_iter().collect();
+    ops.sort_by(|a, b| {
+        b.1.0
+            .total_cmp(&a.1.0)
+            .then(b.1.1.cmp(&a.1.1))
+            .then(a.0.cmp(b.0))
+    });
+    let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
+    let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);
+    (
+        ops.into_iter().map(|(op, _)| op.to_owned()).collect(),
+        share,
+    )
+}

@@ -1,0 +1,417 @@
+use super::*;
+use crate::baseline::PlacementReference;
+use crate::baseline::{Baseline, Origin};
+use crate::placement::Unit;
+use crate::placement::tests::placed;
+use crate::signals::{PeerRatios, SignalId};
+use crate::testing::{Fleet, judged, judged_with_peers, reference};
+
+#[track_caller]
+fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
+    assert_eq!(
+        (verdict.class, verdict.severity),
+        (class, severity),
+        "{:#?}",
+        verdict.reasons
+    );
+}
+
+fn certified(placement: crate::placement::Placement) -> Baseline {
+    Baseline {
+        placements: vec![PlacementReference::Placement {
+            origin: Origin::Certified,
+            placement,
+        }],
+        ..Baseline::default()
+    }
+}
+
+fn others(npu_share: f64) -> Baseline {
+    Baseline {
+        placements: vec![PlacementReference::MedianShare {
+            method: placed(1, 1, 1, None).method,
+            npu_share,
+            unit: Unit::Macs,
+            chipsets: 3,
+        }],
+        ..Baseline::default()
+    }
+}
+
+#[test]
+fn part_of_the_model_on_the_cpu_and_slower_for_it_pages_with_its_numbers() {
+    let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
+    check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+    assert_eq!(verdict.cpu_ops, ["Gemm", "LayerNormalization"]);
+    assert!((verdict.cpu_macs_share.unwrap() - 0.26).abs() < 1e-9);
+    let numbers = &verdict.numbers;
+    assert_eq!((numbers.devices_hit, numbers.devices_seen), (60, 60));
+    assert!(
+        (numbers.latency_ratio.unwrap() - 2.9).abs() < 0.2,
+        "{numbers:?}"
+    );
+    assert!(verdict.p < 1e-8);
+    // A session that fell back is slow and steady: its CV does not rise.
+    assert!(verdict.explanation.cv_within.unwrap() < 0.3);
+    assert!(verdict.explanation.dip.is_some() && verdict.explanation.dip_p.is_some());
+    assert!(verdict.next_step.contains("Gemm") && verdict.next_step.contains("1.0.0"));
+}
+
+#[test]
+fn nearly_nothing_left_on_the_npu_is_a_total_fallback() {
+    let fleet = Fleet {
+        hit_placement: placed(21, 0, 25, Some(0.0)),
+        slow_factor: 12.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::TotalFallback, Severity::Page);
+}
+
+#[test]
+fn some_devices_are_compared_with_those_that_kept_their_placement() {
+    let fleet = Fleet {
+        devices: 200,
+        ..Fleet::with_fallback(0.3)
+    };
+    // They need no earlier self for that.
+    let fleet = Fleet {
+        before: None,
+        ..fleet
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
+    assert_eq!(verdict.numbers.devices_hit, 60);
+    let humps = verdict.explanation.humps.unwrap();
+    assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
+}
+
+#[test]
+fn a_back_end_that_could_not_be_set_up_is_named() {
+    let mut placement = placed(21, 0, 25, Some(0.0));
+    placement.reasons = vec!["backend_setup_failed".into()];
+    let fleet = Fleet {
+        hit_placement: placement,
+        slow_factor: 5.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+}
+
+#[test]
+fn slower_devices_with_unreadable_placements_page_without_blaming_one() {
+    let mut blind = placed(0, 0, 0, None);
+    blind.method.source = "unavailable".into();
+    let fleet = Fleet {
+        placement: blind.clone(),
+        hit_placement: blind,
+        ..Fleet::with_fallback(1.0)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    assert!(verdict.cpu_ops.is_empty() && verdict.cpu_macs_share.is_none());
+}
+
+/// A placement that claims to be healthy cannot hide that devices are slow.
+#[test]
+fn a_lying_placement_does_not_hide_slow_devices() {
+    let fleet = Fleet {
+        hit_placement: Fleet::default().placement,
+        devices: 400,
+        ..Fleet::with_fallback(0.3)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    assert_eq!(verdict.numbers.devices_hit, 120);
+}
+
+#[test]
+fn heat_that_slows_the_previous_version_too_is_the_devices_matter() {
+    let hot = Fleet {
+        heat: 2.0,
+        ..Fleet::default()
+    };
+    let previous = Fleet {
+        version: "1.0.0",
+        before: Some("0.9.0"),
+        seed: 2,
+        placement: placed(10, 42, 0, Some(1.0)),
+        ..hot.clone()
+    };
+    let steady = Fleet {
+        heat: 1.0,
+        ..previous.clone()
+    };
+    let verdict = judged(&hot.window(), Some(&previous.window()), &reference());
+    check(&verdict, VerdictClass::ThermalOrLoad, Severity::Info);
+    let verdict = judged(&hot.window(), Some(&steady.window()), &reference());
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
+
+#[test]
+fn heat_that_slows_another_model_on_the_same_devices_is_the_devices_matter() {
+    let hot = Fleet {
+        heat: 2.0,
+        ..Fleet::default()
+    }
+    .window();
+    let mut other = crate::testing::model();
+    other.model_id = "other".into();
+    let mut peers = PeerRatios::default();
+    peers.add(&other, &hot.votes);
+    let verdict = judged_with_peers(&hot, None, &peers, &reference());
+    check(&verdict, VerdictClass::ThermalOrLoad, Severity::Info);
+    let mut steady = PeerRatios::default();
+    steady.add(&other, &Fleet::default().window().votes);
+    let verdict = judged_with_peers(&hot, None, &steady, &reference());
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
+
+#[test]
+fn a_heavier_model_is_a_ticket() {
+    for weight in [1.25, 1.4] {
+        let fleet = Fleet {
+            weight,
+            devices: 200,
+            ..Fleet::default()
+        };
+        let verdict = judged(&fleet.window(), None, &reference());
+        check(
+            &verdict,
+            VerdictClass::SlowWithoutPlacement,
+            Severity::Ticket,
+        );
+    }
+}
+
+#[test]
+fn a_worse_placement_that_costs_nothing_is_a_ticket() {
+    let fleet = Fleet {
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::PartialFallback, Severity::Ticket);
+    assert_eq!(verdict.cpu_ops, ["Gemm", "LayerNormalization"]);
+}
+
+/// Renamed nodes keep the normalised fingerprint.
+#[test]
+fn a_runtime_that_renames_nodes_changes_nothing() {
+    let mut renamed = placed(10, 30, 12, None);
+    renamed.runtime = "1.32.0/2.8.0".into();
+    let fleet = Fleet {
+        placement: renamed,
+        ..Fleet::default()
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::Healthy, Severity::None);
+}
+
+#[test]
+fn a_runtime_that_counts_otherwise_is_data_quality_while_latency_stands() {
+    let mut recounted = placed(11, 20, 5, None);
+    recounted.runtime = "1.32.0/2.8.0".into();
+    let fleet = Fleet {
+        placement: recounted,
+        ..Fleet::default()
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, VerdictClass::DataQuality, Severity::Info);
+}
+
+#[test]
+fn a_first_version_without_any_reference_is_not_called_healthy() {
+    let fleet = Fleet {
+        before: None,
+        ..Fleet::default()
+    };
+    let verdict = judged(&fleet.window(), None, &Baseline::default());
+    check(&verdict, VerdictClass::NotEnoughData, Severity::Info);
+    let reason = verdict.reasons[0].to_string();
+    assert!(reason.contains("no earlier version"), "{reason}");
+}
+
+#[test]
+fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
+    let first = Fleet {
+        before: None,
+        ..Fleet::default()
+    };
+    let fallen = Fleet {
+        placement: placed(9, 0, 25, Some(0.0)),
+        ..first.clone()
+    }
+    .window();
+    let partial = Fleet {
+        placement: placed(9, 15, 10, Some(0.6)),
+        ..first.clone()
+    }
+    .window();
+    let lab = certified(placed(8, 25, 0, Some(1.0)));
+    check(
+        &judged(&fallen, None, &lab),
+        VerdictClass::TotalFallback,
+        Severity::Page,
+    );
+    check(
+        &judged(&fallen, None, &others(0.95)),
+        VerdictClass::TotalFallback,
+        Severity::Ticket,
+    );
+    check(
+        &judged(&fallen, None, &others(0.6)),
+        VerdictClass::Healthy,
+        Severity::None,
+    );
+    // Chipsets place differently by right.
+    check(
+        &judged(&partial, None, &others(0.95)),
+        VerdictClass::Healthy,
+        Severity::None,
+    );
+    check(
+        &judged(&partial, None, &lab),
+        VerdictClass::PartialFallback,
+        Severity::Ticket,
+    );
+}
+
+#[test]
+fn four_devices_are_not_enough_and_five_are() {
+    let fleet = |devices| {
+        Fleet {
+            devices,
+            ..Fleet::with_fallback(1.0)
+        }
+        .window()
+    };
+    let few = judged(&fleet(4), None, &reference());
+    check(&few, VerdictClass::NotEnoughData, Severity::Info);
+    assert_eq!(
+        few.reasons[0].to_string(),
+        "4 devices in the window, 5 are needed"
+    );
+    check(
+        &judged(&fleet(5), None, &reference()),
+        VerdictClass::PartialFallback,
+        Severity::Page,
+    );
+}
+
+#[test]
+fn devices_left_without_neighbours_are_compared_with_the_time_before() {
+    let fleet = Fleet {
+        before: None,
+        ..Fleet::with_fallback(1.0)
+    }
+    .window();
+    let mut baseline = reference();
+    check(
+        &judged(&fleet, None, &baseline),
+        VerdictClass::PartialFallback,
+        Severity::Ticket,
+    );
+    let before = crate::baseline::BaselineLatency {
+        n: 9_000,
+        p50_us: 8_200.0,
+        p95_us: 9_500.0,
+    };
+    baseline.latency.insert("static".into(), before);
+    check(
+        &judged(&fleet, None, &baseline),
+        VerdictClass::PartialFallback,
+        Severity::Page,
+    );
+    // Devices still on the version before are better than the time before.
+    baseline.latency.clear();
+    let previous = Fleet {
+        version: "1.0.0",
+        before: None,
+        placement: placed(10, 42, 0, Some(1.0)),
+        ..Fleet::default()
+    };
+    let verdict = judged(&fleet, Some(&previous.window()), &baseline);
+    check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+}
+
+/// Over many healthy fleets nothing pages; DETECTION's bound is one in 10,000.
+#[test]
+fn healthy_fleets_do_not_page() {
+    let mut pages = 0;
+    let mut tickets = 0;
+    for (at, seed) in (0..600).enumerate() {
+        let devices = [5, 12, 60, 150][at % 4];
+        let weight = [1.0, 1.0, 1.05, 0.8][at / 4 % 4];
+        let runs = [20, 50][at / 16 % 2];
+        let fleet = Fleet {
+            seed,
+            devices,
+            weight,
+            runs,
+            ..Fleet::default()
+        };
+        let verdict = judged(&fleet.window(), None, &reference());
+        pages += u32::from(verdict.severity == Severity::Page);
+        tickets += u32::from(verdict.severity == Severity::Ticket);
+    }
+    assert_eq!((pages, tickets), (0, 0));
+}
+
+/// And 3 % of devices that always fell back, as in healthy fleets, do not either.
+#[test]
+fn devices_that_always_fell_back_do_not_page() {
+    let mut pages = 0;
+    for seed in 0..200 {
+        let fleet = Fleet {
+            seed,
+            devices: 100,
+            // They were as slow before.
+            slow_factor: 1.0,
+            ..Fleet::with_fallback(0.03)
+        };
+        let verdict = judged(&fleet.window(), None, &reference());
+        pages += u32::from(verdict.severity == Severity::Page);
+    }
+    assert_eq!(pages, 0);
+}
+
+#[test]
+fn a_sick_fleet_pages_in_its_first_window_over_many_seeds() {
+    for (at, seed) in (0..100).enumerate() {
+        let devices = [8, 60, 150][at % 3];
+        let fleet = Fleet {
+            seed,
+            devices,
+            ..Fleet::with_fallback(1.0)
+        };
+        let verdict = judged(&fleet.window(), None, &reference());
+        check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+    }
+}
+
+#[test]
+fn signals_are_reported_with_their_numbers() {
+    let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
+    let ids: Vec<SignalId> = verdict.signals.iter().map(|signal| signal.id).collect();
+    let expected = [
+        SignalId::Joined,
+        SignalId::Placement,
+        SignalId::Median,
+        SignalId::Shift,
+    ];
+    assert_eq!(ids, expected);
+    assert!(
+        verdict
+            .signals
+            .iter()
+            .all(|signal| signal.fires && signal.hits == 60)
+    );
+    let beyond: Vec<String> = verdict
+        .tallies
+        .iter()
+        .map(|row| row.id.to_string())
+        .collect();
+    assert_eq!(beyond, ["B1.6", "B2.0", "B2.5", "B3.2", "B4.0"]);
+}

@@ -1,0 +1,394 @@
+//! One cohort in one window: a vote for each device, and the histograms that explain.
+//!
+//! A vote is one device with one firmware, input shape and placement. Its clean runs are added up,
+//! so how often a device reports changes nothing; statistics are taken from the sum.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
+use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
+use jiff::Timestamp;
+
+use crate::cohort::CohortKey;
+use crate::placement::Placement;
+
+/// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
+pub type Installation = [u8; 16];
+
+/// Clean runs before p10 and p50 of a device mean something.
+pub const MIN_RUNS_LOW: u64 = 8;
+
+/// Clean runs before p90 and p95 do; until there are so many, earlier buckets are added.
+pub const MIN_RUNS_HIGH: u64 = 20;
+
+/// A run is slow beyond this multiple of its device's own p10.
+pub const SLOW_RUN: f64 = 1.7;
+
+/// What a device did in a window, for one firmware, input shape and placement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceVote {
+    /// The device.
+    pub installation: Installation,
+    /// Its firmware.
+    pub firmware: Arc<str>,
+    /// The input shape; empty where only the placement is known.
+    pub shape_key: Arc<str>,
+    /// Where the model ran.
+    pub placement: Arc<Placement>,
+    /// How fast it ran; `None` without clean runs in the window.
+    pub latency: Option<VoteLatency>,
+}
+
+/// Latency of a device's clean runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VoteLatency {
+    /// Exact moments, in microseconds.
+    pub moments: Moments,
+    /// Quantiles; `None` below 8 runs.
+    pub low: Option<LowQuantiles>,
+    /// Quantiles; `None` below 20 runs.
+    pub high: Option<HighQuantiles>,
+    /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
+    pub slow_share: Option<f64>,
+    /// What the device was used to, or why that is unknown.
+    pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
+}
+
+/// Quantiles that 8 runs give, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LowQuantiles {
+    /// Quantile 0.1: what the device can do undisturbed.
+    pub p10_us: f64,
+    /// Median.
+    pub p50_us: f64,
+}
+
+/// Quantiles that need 20 runs, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HighQuantiles {
+    /// Quantile 0.9.
+    pub p90_us: f64,
+    /// Quantile 0.95.
+    pub p95_us: f64,
+}
+
+/// A device's own earlier latency with the same model and input shape, as the SDK kept it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelfBaseline {
+    /// Of the previous version, or of this one on earlier firmware or runtime.
+    pub kind: SelfBaselineKind,
+    /// Clean runs it was learnt from.
+    pub n: u64,
+    /// Quantile 0.1 in microseconds.
+    pub p10_us: f64,
+    /// Median in microseconds.
+    pub p50_us: f64,
+    /// Quantile 0.95 in microseconds.
+    pub p95_us: f64,
+    /// Coefficient of variation.
+    pub cv: f64,
+}
+
+/// Which earlier self.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SelfBaselineKind {
+    /// The model version before this one, by name.
+    PreviousVersion(Arc<str>),
+    /// The same version, before the device's firmware or runtime changed.
+    EarlierRuntime,
+}
+
+/// Why a device has no earlier self; never taken as "unchanged".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BaselineAbsence {
+    /// The device says why, in the contract's words.
+    Told(Arc<str>),
+    /// Learnt from fewer than 8 runs.
+    TooFewRuns,
+    /// Nothing usable arrived.
+    Unknown,
+}
+
+impl VoteLatency {
+    /// Takes the sums of a device's clean runs. `histogram` and `moments` are of the same runs.
+    #[must_use]
+    pub fn from_sums(
+        histogram: &SparseHistogram,
+        moments: Moments,
+        earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    ) -> Self {
+        let enough = |runs| histogram.n() >= runs;
+        let quantile = |q| histogram.quantile(q);
+        let low = enough(MIN_RUNS_LOW)
+            .then(|| {
+                Some(LowQuantiles {
+                    p10_us: quantile(0.1)?,
+                    p50_us: quantile(0.5)?,
+                })
+            })
+            .flatten();
+        let high = enough(MIN_RUNS_HIGH)
+            .then(|| {
+                Some(HighQuantiles {
+                    p90_us: quantile(0.9)?,
+                    p95_us: quantile(0.95)?,
+                })
+            })
+            .flatten();
+        Self {
+            moments,
+            low,
+            high,
+            slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
+            earlier_self,
+        }
+    }
+
+    /// Returns p10 over the device's own earlier p10; `None` where either is unknown.
+    #[must_use]
+    pub fn p10_ratio(&self) -> Option<f64> {
+        Some(self.low?.p10_us / self.earlier_self.as_ref().ok()?.p10_us)
+    }
+
+    /// Returns p50 over the device's own earlier p50; `None` where either is unknown.
+    #[must_use]
+    pub fn p50_ratio(&self) -> Option<f64> {
+        Some(self.low?.p50_us / self.earlier_self.as_ref().ok()?.p50_us)
+    }
+
+    /// Returns p95 over the device's own earlier p95; `None` where either is unknown.
+    #[must_use]
+    pub fn p95_ratio(&self) -> Option<f64> {
+        Some(self.high?.p95_us / self.earlier_self.as_ref().ok()?.p95_us)
+    }
+}
+
+impl SelfBaseline {
+    /// Checks that it says something: 8 runs or more, quantiles positive and in order.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    pub fn checked(self) -> Result<Self, BaselineAbsence> {
+        let ordered = 0.0 < self.p10_us && self.p10_us <= self.p50_us && self.p50_us <= self.p95_us;
+        if self.n < MIN_RUNS_LOW {
+            Err(BaselineAbsence::TooFewRuns)
+        } else if !ordered || !self.p95_us.is_finite() {
+            Err(BaselineAbsence::Unknown)
+        } else {
+            Ok(self)
+        }
+    }
+}
+
+/// Everything one cohort did in one window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CohortWindow {
+    /// Who.
+    pub key: CohortKey,
+    /// Where the window ends (exclusive), by receive time.
+    pub end: Timestamp,
+    /// How long it is.
+    pub length: Duration,
+    /// The devices' votes, in the order of their installations.
+    pub votes: Vec<DeviceVote>,
+    /// Clean runs of all voting devices, added, by firmware and input shape.
+    pub histograms: BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>,
+    /// Devices that took part and have no vote.
+    pub voteless: Voteless,
+}
+
+/// Devices without a vote, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Voteless {
+    /// What they sent was too old, or they are too new to be believed.
+    pub late_or_unproven: u64,
+    /// A directive changed what they asked for.
+    pub directed: u64,
+}
+
+impl CohortWindow {
+    /// Returns how many devices vote.
+    #[must_use]
+    pub fn n_devices(&self) -> u64 {
+        count_devices(self.votes.iter())
+    }
+
+    /// Returns how many clean runs they made.
+    #[must_use]
+    pub fn n_runs(&self) -> u64 {
+        self.histograms.values().map(SparseHistogram::n).sum()
+    }
+
+    /// Returns the firmwares seen, in order.
+    #[must_use]
+    pub fn firmwares(&self) -> Vec<Arc<str>> {
+        let mut firmwares: Vec<_> = self.votes.iter().map(|v| v.firmware.clone()).collect();
+        firmwares.sort();
+        firmwares.dedup();
+        firmwares
+    }
+
+    /// Returns the part of a chipset's window that one firmware contributed.
+    #[must_use]
+    pub fn of_firmware(&self, firmware: &str) -> CohortWindow {
+        let mut key = self.key.clone();
+        key.firmware = Some(firmware.to_owned());
+        CohortWindow {
+            key,
+            end: self.end,
+            length: self.length,
+            votes: self
+                .votes
+                .iter()
+                .filter(|v| &*v.firmware == firmware)
+                .cloned()
+                .collect(),
+            histograms: self
+                .histograms
+                .iter()
+                .filter(|((of, _), _)| &**of == firmware)
+                .map(|(key, histogram)| (key.clone(), histogram.clone()))
+                .collect(),
+            // Known for the chipset only.
+            voteless: Voteless::default(),
+        }
+    }
+
+    /// Returns the input shape that most devices ran, with its merged histogram and its votes: what
+    /// explains a cohort, since shapes differ in latency by design.
+    ///
+    /// # Errors
+    /// Histograms that do not add up.
+    pub fn main_shape(&self) -> Result<Option<MainShape<'_>>, HistogramError> {
+        let mut by_shape: BTreeMap<&str, Vec<&DeviceVote>> = BTreeMap::new();
+        for vote in self.votes.iter().filter(|vote| vote.latency.is_some()) {
+            by_shape.entry(&vote.shape_key).or_default().push(vote);
+        }
+        let most = |votes: &Vec<&DeviceVote>| count_devices(votes.iter().copied());
+        let Some((shape_key, votes)) = by_shape.into_iter().max_by_key(|(_, votes)| most(votes))
+        else {
+            return Ok(None);
+        };
+        let buckets = self
+            .histograms
+            .iter()
+            .filter(|((_, shape), _)| &**shape == shape_key)
+            .flat_map(|(_, histogram)| histogram.buckets().iter().copied());
+        Ok(Some(MainShape {
+            shape_key,
+            votes,
+            histogram: SparseHistogram::from_buckets(buckets)?,
+        }))
+    }
+}
+
+/// The input shape that most devices of a cohort ran.
+#[derive(Debug)]
+pub struct MainShape<'a> {
+    /// The shape.
+    pub shape_key: &'a str,
+    /// Its votes with latency.
+    pub votes: Vec<&'a DeviceVote>,
+    /// Their runs, merged.
+    pub histogram: SparseHistogram,
+}
+
+/// Returns how many different devices voted.
+pub fn count_devices<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> u64 {
+    votes
+        .map(|vote| vote.installation)
+        .collect::<HashSet<_>>()
+        .len() as u64
+}
+
+/// Builds a histogram from bucket indices of scheme `hdr_us_2sd_1_60s` and their counts.
+///
+/// # Errors
+/// Counts beyond 64 bits.
+pub fn histogram_of(
+    counts: impl IntoIterator<Item = (u16, u64)>,
+) -> Result<SparseHistogram, HistogramError> {
+    SparseHistogram::from_buckets(counts.into_iter().map(|(index, count)| Bucket {
+        low_us: bucket_low_us(index) as f64,
+        high_us: bucket_high_us(index) as f64,
+        count,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(counts: &[(u16, u64)]) -> VoteLatency {
+        let histogram = histogram_of(counts.iter().copied()).unwrap();
+        let moments = histogram.estimated_moments().unwrap();
+        VoteLatency::from_sums(&histogram, moments, Err(BaselineAbsence::Unknown))
+    }
+
+    #[test]
+    fn quantiles_appear_only_with_enough_runs() {
+        let few = latency(&[(500, 7)]);
+        assert_eq!((few.low, few.high, few.slow_share), (None, None, None));
+        let some = latency(&[(500, 19)]);
+        assert!(some.low.is_some() && some.high.is_none());
+        assert!(latency(&[(500, 20)]).high.is_some());
+    }
+
+    /// A device that is slow in 30 % of its runs keeps its p10; that is what tells it from a device
+    /// that is slow always.
+    #[test]
+    fn slow_runs_are_counted_against_the_devices_own_p10() {
+        let mixed = latency(&[(500, 70), (756, 30)]);
+        let low = mixed.low.unwrap();
+        assert!(low.p50_us < 1.05 * low.p10_us, "{low:?}");
+        assert!((mixed.slow_share.unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(latency(&[(756, 100)]).slow_share, Some(0.0));
+    }
+
+    #[test]
+    fn an_earlier_self_that_says_nothing_is_no_baseline() {
+        let good = SelfBaseline {
+            kind: SelfBaselineKind::EarlierRuntime,
+            n: 50,
+            p10_us: 1.0,
+            p50_us: 2.0,
+            p95_us: 3.0,
+            cv: 0.1,
+        };
+        assert!(good.clone().checked().is_ok());
+        for (bad, absence) in [
+            (
+                SelfBaseline {
+                    n: 7,
+                    ..good.clone()
+                },
+                BaselineAbsence::TooFewRuns,
+            ),
+            (
+                SelfBaseline {
+                    p10_us: 0.0,
+                    ..good.clone()
+                },
+                BaselineAbsence::Unknown,
+            ),
+            (
+                SelfBaseline {
+                    p95_us: f64::NAN,
+                    ..good.clone()
+                },
+                BaselineAbsence::Unknown,
+            ),
+            (
+                SelfBaseline {
+                    p50_us: 9.0,
+                    ..good
+                },
+                BaselineAbsence::Unknown,
+            ),
+        ] {
+            assert_eq!(bad.checked(), Err(absence));
+        }
+    }
+}

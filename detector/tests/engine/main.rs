@@ -1,0 +1,13 @@
+//! The detector over a real engine: reports as the collector writes them, through the migrated
+//! views, to verdicts, incidents and notifications.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test panics like the test"
+)]
+
+mod incidents;
+mod support;
+mod windows;
+
+epwatch_store::engine_child_entry!();

@@ -1,0 +1,336 @@
+//! From rows to verdicts.
+
+use epwatch_detector::Evaluator;
+use epwatch_detector::source::Source;
+use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base, config};
+
+pub(crate) fn after(base: Timestamp, seconds: i64) -> Timestamp {
+    base + SignedDuration::from_secs(seconds)
+}
+
+async fn evaluate(store: &TestStore, end: Timestamp) -> Vec<CohortVerdict> {
+    let evaluator = Evaluator::new(Source::new(store.client(), 10_000), config());
+    let evaluation = evaluator.evaluate(end).await.unwrap();
+    assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+    evaluation.verdicts
+}
+
+#[track_caller]
+fn of<'a>(verdicts: &'a [CohortVerdict], version: &str, chipset: &str) -> &'a CohortVerdict {
+    let found: Vec<&CohortVerdict> = verdicts
+        .iter()
+        .filter(|v| v.key.model_version == version && v.key.chipset == chipset)
+        .filter(|v| v.key.firmware.is_none())
+        .collect();
+    assert_eq!(found.len(), 1, "{version} on {chipset} in {verdicts:#?}");
+    found[0]
+}
+
+/// Version 1 everywhere, then version 2: SM8635 drops the head to the CPU.
+pub(crate) async fn roll_out(store: &TestStore, base: Timestamp) {
+    let v2 = Reports {
+        version: "2.0.0",
+        previous: Some(("1.0.0", 8_200.0)),
+        ..Reports::default()
+    };
+    for chipset in ["SM8635", "SM8650"] {
+        Reports {
+            chipset,
+            ..Reports::default()
+        }
+        .store(store, after(base, 10))
+        .await;
+    }
+    Reports {
+        place: V2_FALLEN,
+        p50_us: 24_000.0,
+        ..v2.clone()
+    }
+    .store(store, after(base, 70))
+    .await;
+    Reports {
+        chipset: "SM8650",
+        place: V2,
+        ..v2
+    }
+    .store(store, after(base, 70))
+    .await;
+}
+
+#[tokio::test]
+async fn a_version_that_falls_back_on_one_chipset_pages_for_that_chipset_alone() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+
+    let first = evaluate(&store, after(base, 60)).await;
+    assert_eq!(first.len(), 2);
+    let v1 = of(&first, "1.0.0", "SM8635");
+    // One other chipset is no reference, and no device knows an earlier self.
+    assert_eq!(v1.class, VerdictClass::NotEnoughData, "{v1:#?}");
+
+    let second = evaluate(&store, after(base, 120)).await;
+    assert_eq!(second.len(), 2);
+    let sick = of(&second, "2.0.0", "SM8635");
+    let answer = (sick.class, sick.severity);
+    assert_eq!(
+        answer,
+        (VerdictClass::PartialFallback, Severity::Page),
+        "{sick:#?}"
+    );
+    assert_eq!(
+        sick.cpu_ops,
+        ["Gemm", "LayerNormalization", "Relu", "Softmax"]
+    );
+    assert!((sick.cpu_macs_share.unwrap() - 0.26).abs() < 1e-6);
+    assert_eq!(
+        (sick.numbers.devices_hit, sick.numbers.devices_seen),
+        (30, 30)
+    );
+    assert_eq!(sick.numbers.runs, 30 * 40);
+    let ratio = sick.numbers.latency_ratio.unwrap();
+    assert!((ratio - 24.0 / 8.2).abs() < 0.1, "{ratio}");
+    let told = &sick.explanation;
+    assert!((told.cv_within.unwrap() - 0.0289).abs() < 0.001, "{told:?}");
+    assert!(
+        told.cv_between.unwrap() > 0.02 && told.dip.is_some(),
+        "{told:?}"
+    );
+    assert_eq!(of(&second, "2.0.0", "SM8650").class, VerdictClass::Healthy);
+
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_of_a_report_and_a_device_that_reports_often_count_once() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let again = Reports {
+        version: "2.0.0",
+        place: V2_FALLEN,
+        p50_us: 24_000.0,
+        previous: Some(("1.0.0", 8_200.0)),
+        ..Reports::default()
+    };
+    // Device 0 reports six times; everybody else's first reports come twice.
+    for second in 71..76 {
+        Reports {
+            devices: 0..1,
+            ..again.clone()
+        }
+        .store(&store, after(base, second))
+        .await;
+    }
+    let copied = "INSERT INTO reports SELECT * REPLACE (wal_offset + 1000000000 AS wal_offset) \
+                  FROM reports WHERE session_model_version = ['2.0.0']";
+    store.client().query(copied).execute().await.unwrap();
+    let copied = "INSERT INTO report_copies SELECT * REPLACE (wal_offset + 1000000000 AS wal_offset) \
+                  FROM report_copies WHERE bucket >= now() - 3600";
+    store.client().query(copied).execute().await.unwrap();
+
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let sick = of(&verdicts, "2.0.0", "SM8635");
+    assert_eq!(
+        (sick.numbers.devices_hit, sick.numbers.devices_seen),
+        (30, 30)
+    );
+    assert_eq!(sick.numbers.runs, 35 * 40);
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn devices_with_few_runs_add_earlier_buckets_of_the_same_kind() {
+    let store = TestStore::start().await;
+    let base = base();
+    let few = Reports {
+        runs: 6,
+        ..Reports::default()
+    };
+    // Two older buckets, another firmware that must not be added, and the window.
+    few.store(&store, after(base, 5)).await;
+    few.store(&store, after(base, 20)).await;
+    Reports {
+        firmware: "f0",
+        p50_us: 90_000.0,
+        ..few.clone()
+    }
+    .store(&store, after(base, 30))
+    .await;
+    Reports {
+        devices: 0..20,
+        ..few.clone()
+    }
+    .store(&store, after(base, 70))
+    .await;
+
+    let span = epwatch_detector::source::Span {
+        end: after(base, 120),
+        window: config().window.0,
+        lookback: config().lookback.0,
+    };
+    let source = Source::new(store.client(), 10_000);
+    let model = source.models(&span).await.unwrap().remove(0);
+    assert_eq!(model.cohorts, 1);
+    let read = source.model_windows(&model.model, &span).await.unwrap();
+    let window = &read.cohorts[0];
+    assert_eq!((window.n_devices(), window.n_runs()), (20, 20 * 6));
+    for vote in &window.votes {
+        let latency = vote.latency.as_ref().unwrap();
+        assert_eq!(latency.moments.n(), 18);
+        assert!(latency.low.unwrap().p50_us < 10_000.0 && latency.high.is_none());
+    }
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn who_did_not_ask_for_the_npu_or_was_told_not_to_has_no_vote() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let fallen = Reports {
+        chipset: "SM8650",
+        version: "2.0.0",
+        place: V2_FALLEN,
+        p50_us: 24_000.0,
+        previous: Some(("1.0.0", 8_200.0)),
+        ..Reports::default()
+    };
+    let voteless = [
+        Reports {
+            requests_npu: false,
+            devices: 100..130,
+            ..fallen.clone()
+        },
+        Reports {
+            directive: "npu-off",
+            devices: 130..160,
+            requests_npu: false,
+            ..fallen.clone()
+        },
+        Reports {
+            is_late: true,
+            devices: 160..190,
+            ..fallen
+        },
+    ];
+    for (at, reports) in voteless.iter().enumerate() {
+        reports
+            .store(&store, after(base, 80 + i64::try_from(at).unwrap()))
+            .await;
+    }
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let cohort = of(&verdicts, "2.0.0", "SM8650");
+    assert_eq!(
+        (cohort.class, cohort.numbers.devices_seen),
+        (VerdictClass::Healthy, 30)
+    );
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn firmwares_are_judged_alone_where_there_are_several() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let fallen = Reports {
+        devices: 50..80,
+        chipset: "SM8650",
+        firmware: "f2",
+        version: "2.0.0",
+        place: V2_FALLEN,
+        p50_us: 24_000.0,
+        previous: Some(("1.0.0", 8_200.0)),
+        ..Reports::default()
+    };
+    fallen.store(&store, after(base, 90)).await;
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let pooled = of(&verdicts, "2.0.0", "SM8650");
+    let answer = (
+        pooled.class,
+        pooled.numbers.devices_hit,
+        pooled.numbers.devices_seen,
+    );
+    assert_eq!(answer, (VerdictClass::SomeDevicesFallback, 30, 60));
+    let of_firmware = |firmware: &str| {
+        let mut found = verdicts
+            .iter()
+            .filter(|v| v.key.firmware.as_deref() == Some(firmware));
+        found.next().unwrap().class
+    };
+    assert_eq!(of_firmware("f2"), VerdictClass::PartialFallback);
+    assert_eq!(of_firmware("f1"), VerdictClass::Healthy);
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn more_votes_than_the_bound_are_an_error_that_names_it() {
+    let store = TestStore::start().await;
+    let base = base();
+    Reports {
+        place: V1,
+        ..Reports::default()
+    }
+    .store(&store, after(base, 10))
+    .await;
+    let evaluator = Evaluator::new(Source::new(store.client(), 5), config());
+    let evaluation = evaluator.evaluate(after(base, 60)).await.unwrap();
+    let (_, error) = &evaluation.failures[0];
+    assert!(error.to_string().contains("detector.max_votes"), "{error}");
+    store.stop().await;
+}
+
+/// Two of 32 devices of this cohort have always been slower than they were: that is its past.
+#[tokio::test]
+async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
+    let store = TestStore::start().await;
+    let base = base();
+    let v1 = Reports {
+        version: "1.0.0",
+        previous: Some(("0.9.0", 8_200.0)),
+        ..Reports::default()
+    };
+    v1.store(&store, after(base, 10)).await;
+    Reports {
+        devices: 200..202,
+        p50_us: 20_000.0,
+        ..v1
+    }
+    .store(&store, after(base, 10))
+    .await;
+    let verdicts = evaluate(&store, after(base, 60)).await;
+    let healthy = of(&verdicts, "1.0.0", "SM8635");
+    assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
+    let written = epwatch_detector::store::Store::new(store.client());
+    // Judged again in the next step: the same devices count once.
+    written
+        .add_windows(&verdicts, after(base, 61))
+        .await
+        .unwrap();
+    let again = evaluate(&store, after(base, 65)).await;
+    written.add_windows(&again, after(base, 66)).await.unwrap();
+
+    Reports {
+        version: "2.0.0",
+        place: V2,
+        ..Reports::default()
+    }
+    .store(&store, after(base, 70))
+    .await;
+    let span = epwatch_detector::source::Span {
+        end: after(base, 120),
+        window: config().window.0,
+        lookback: config().lookback.0,
+    };
+    let source = Source::new(store.client(), 10_000);
+    let model = source.models(&span).await.unwrap().remove(0);
+    let read = source.model_windows(&model.model, &span).await.unwrap();
+    let history = read.history("2.0.0", "SM8635");
+    let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+    assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));
+    assert_eq!(read.history("1.0.0", "SM8635").0.len(), 0);
+    store.stop().await;
+}

@@ -1,0 +1,674 @@
+//! One message per bound of the contract: a valid one with a single change, and the field that is
+//! refused for it.
+
+use bytes::Bytes;
+use epwatch_proto::{Outcome::*, *};
+
+use crate::samples;
+
+type Change<T> = fn(&mut T);
+
+#[track_caller]
+fn check<W, P>(valid: impl Fn() -> W, cases: &[(&str, Outcome, Change<W>)])
+where
+    P: TryFrom<W, Error = ParseError> + std::fmt::Debug,
+{
+    P::try_from(valid()).expect("the sample is valid before the change");
+    for (field, outcome, change) in cases {
+        let mut wire = valid();
+        change(&mut wire);
+        let error = P::try_from(wire).expect_err(field);
+        assert_eq!(
+            (error.field(), error.outcome()),
+            (*field, *outcome),
+            "{error}"
+        );
+    }
+}
+
+const MALFORMED: Outcome = RefusedMalformed;
+const UNSUPPORTED: Outcome = RefusedUnsupported;
+
+fn long(n: usize) -> String {
+    "x".repeat(n + 1)
+}
+
+fn n<T: Clone>(of: &T, count: usize) -> Vec<T> {
+    vec![of.clone(); count]
+}
+
+fn app(r: &mut v1::Report) -> &mut v1::App {
+    r.app.as_mut().unwrap()
+}
+fn device(r: &mut v1::Report) -> &mut v1::Device {
+    r.device.as_mut().unwrap()
+}
+fn runtime(r: &mut v1::Report) -> &mut v1::Runtime {
+    r.runtime.as_mut().unwrap()
+}
+fn health(r: &mut v1::Report) -> &mut v1::SdkHealth {
+    r.health.as_mut().unwrap()
+}
+
+#[test]
+fn report_frame() {
+    check::<v1::Report, Report>(
+        || (&samples::full_report()).into(),
+        &[
+            ("key", MALFORMED, |r| r.key = None),
+            ("key.installation_id", MALFORMED, |r| {
+                r.key.as_mut().unwrap().installation_id = Bytes::from_static(&[1; 15]);
+            }),
+            ("key.sequence", MALFORMED, |r| {
+                r.key.as_mut().unwrap().sequence = 0
+            }),
+            ("ended_streams", MALFORMED, |r| {
+                r.ended_streams = n(&r.ended_streams[0], 65)
+            }),
+            ("ended_streams[2]", MALFORMED, |r| {
+                r.ended_streams.push(r.ended_streams[0])
+            }),
+            ("ended_streams[1].stream_id", MALFORMED, |r| {
+                r.ended_streams[1].stream_id = samples::key().stream.0;
+            }),
+            ("interval_start_unix_ms", MALFORMED, |r| {
+                r.interval_start_unix_ms = -1
+            }),
+            ("interval_end_unix_ms", MALFORMED, |r| {
+                r.interval_end_unix_ms = MAX_UNIX_MS + 1
+            }),
+            ("interval_length_ms", MALFORMED, |r| {
+                r.interval_length_ms = 31 * 86_400_000 + 1
+            }),
+            ("boot_id", MALFORMED, |r| r.boot_id = long(64)),
+            ("app", MALFORMED, |r| r.app = None),
+            ("app.id", MALFORMED, |r| app(r).id.clear()),
+            ("app.id", MALFORMED, |r| app(r).id = long(128)),
+            ("app.version", MALFORMED, |r| app(r).version = long(64)),
+            ("app.build", MALFORMED, |r| app(r).build = "a\nb".into()),
+            ("app.environment", MALFORMED, |r| app(r).environment.clear()),
+            ("app.environment", MALFORMED, |r| {
+                app(r).environment = long(32)
+            }),
+            ("app.rollout_labels", MALFORMED, |r| {
+                app(r).rollout_labels = n(&v1::Label::default(), 9);
+            }),
+            ("app.rollout_labels[0].key", MALFORMED, |r| {
+                app(r).rollout_labels[0].key.clear()
+            }),
+            ("app.rollout_labels[0].value", MALFORMED, |r| {
+                app(r).rollout_labels[0].value = long(64);
+            }),
+            ("app.rollout_labels[1]", MALFORMED, |r| {
+                let twice = app(r).rollout_labels[0].clone();
+                app(r).rollout_labels.push(twice);
+            }),
+            ("sdk", MALFORMED, |r| r.sdk = None),
+            ("sdk.name", MALFORMED, |r| {
+                r.sdk.as_mut().unwrap().name = long(32)
+            }),
+            ("sdk.version", MALFORMED, |r| {
+                r.sdk.as_mut().unwrap().version = long(32)
+            }),
+            ("sdk.language", MALFORMED, |r| {
+                r.sdk.as_mut().unwrap().language = long(16)
+            }),
+            ("sessions", MALFORMED, |r| {
+                r.sessions = n(&r.sessions[0], 65)
+            }),
+            ("sessions[1]", MALFORMED, |r| {
+                r.sessions.push(r.sessions[0].clone())
+            }),
+            ("series", MALFORMED, |r| r.series = n(&r.series[0], 257)),
+            ("series[1]", MALFORMED, |r| {
+                r.series.push(r.series[0].clone())
+            }),
+            ("series[0].session_uid", MALFORMED, |r| {
+                r.series[0].session_uid = 8
+            }),
+            ("self_tests[0].session_uid", MALFORMED, |r| {
+                r.self_tests[0].session_uid = 8
+            }),
+            ("run_errors[0].session_uid", MALFORMED, |r| {
+                r.run_errors[0].session_uid = 8
+            }),
+            ("self_tests", MALFORMED, |r| {
+                r.self_tests = n(&r.self_tests[0], 65)
+            }),
+            ("start_failures", MALFORMED, |r| {
+                r.start_failures = n(&r.start_failures[0], 33)
+            }),
+            ("run_errors", MALFORMED, |r| {
+                r.run_errors = n(&r.run_errors[0], 65)
+            }),
+            ("health", MALFORMED, |r| r.health = None),
+        ],
+    );
+}
+
+#[test]
+fn report_device_and_runtime() {
+    check::<v1::Report, Report>(
+        || (&samples::full_report()).into(),
+        &[
+            ("device", MALFORMED, |r| r.device = None),
+            ("device.chipset_raw", MALFORMED, |r| {
+                device(r).chipset_raw = long(128)
+            }),
+            ("device.chipset", MALFORMED, |r| {
+                device(r).chipset = long(64)
+            }),
+            ("device.soc_manufacturer", MALFORMED, |r| {
+                device(r).soc_manufacturer = long(64)
+            }),
+            ("device.board", MALFORMED, |r| device(r).board = long(64)),
+            ("device.abi", MALFORMED, |r| device(r).abi = long(32)),
+            ("device.manufacturer", MALFORMED, |r| {
+                device(r).manufacturer = long(64)
+            }),
+            ("device.model", MALFORMED, |r| device(r).model = long(64)),
+            ("device.os", MALFORMED, |r| device(r).os = long(32)),
+            ("device.os_version", MALFORMED, |r| {
+                device(r).os_version = long(64)
+            }),
+            ("device.vendor_fingerprint_hash", MALFORMED, |r| {
+                device(r).vendor_fingerprint_hash = "A".repeat(32);
+            }),
+            ("device.security_patch", MALFORMED, |r| {
+                device(r).security_patch = long(16)
+            }),
+            ("device.ram_class", MALFORMED, |r| device(r).ram_class = 0),
+            ("device.ram_class", UNSUPPORTED, |r| {
+                device(r).ram_class = 99
+            }),
+            ("device.reportable_contexts", MALFORMED, |r| {
+                device(r).reportable_contexts = vec![1; 5];
+            }),
+            ("device.reportable_contexts[1]", MALFORMED, |r| {
+                device(r).reportable_contexts = vec![1, 1];
+            }),
+            ("device.reportable_contexts[0]", UNSUPPORTED, |r| {
+                device(r).reportable_contexts = vec![99];
+            }),
+            ("runtime", MALFORMED, |r| r.runtime = None),
+            ("runtime.ort_version", MALFORMED, |r| {
+                runtime(r).ort_version = long(32)
+            }),
+            ("runtime.ep_package", MALFORMED, |r| {
+                runtime(r).ep_package = long(64)
+            }),
+            ("runtime.ep_version", MALFORMED, |r| {
+                runtime(r).ep_version = long(32)
+            }),
+            ("runtime.ep_linkage", UNSUPPORTED, |r| {
+                runtime(r).ep_linkage = 99
+            }),
+            ("runtime.backend", MALFORMED, |r| runtime(r).backend = 0),
+            ("runtime.qnn_sdk_version", MALFORMED, |r| {
+                runtime(r).qnn_sdk_version = long(64)
+            }),
+            ("runtime.backend_build_id", MALFORMED, |r| {
+                runtime(r).backend_build_id = long(128);
+            }),
+        ],
+    );
+}
+
+#[test]
+fn report_failures_and_health() {
+    check::<v1::Report, Report>(
+        || (&samples::full_report()).into(),
+        &[
+            ("self_tests[0].input_id", MALFORMED, |r| {
+                r.self_tests[0].input_id.clear()
+            }),
+            ("self_tests[0].tolerance", MALFORMED, |r| {
+                r.self_tests[0].tolerance = Some(f64::NAN);
+            }),
+            ("self_tests[0].npu_output_hash", MALFORMED, |r| {
+                r.self_tests[0].npu_output_hash = Bytes::from_static(&[0; 17]);
+            }),
+            ("self_tests[0].cpu_output_hash", MALFORMED, |r| {
+                r.self_tests[0].cpu_output_hash = Bytes::from_static(&[0; 1]);
+            }),
+            ("self_tests[0].max_abs", MALFORMED, |r| {
+                r.self_tests[0].max_abs = Some(-1.0)
+            }),
+            ("self_tests[0].cosine", MALFORMED, |r| {
+                r.self_tests[0].cosine = Some(1.1)
+            }),
+            ("start_failures[0].model", MALFORMED, |r| {
+                r.start_failures[0].model = None
+            }),
+            ("start_failures[0].requested_eps[0]", MALFORMED, |r| {
+                r.start_failures[0].requested_eps[0].clear();
+            }),
+            ("start_failures[0].phase", UNSUPPORTED, |r| {
+                r.start_failures[0].phase = 99
+            }),
+            ("start_failures[0].reason", UNSUPPORTED, |r| {
+                r.start_failures[0].reason = 99
+            }),
+            ("start_failures[0].text", MALFORMED, |r| {
+                r.start_failures[0].text = long(512)
+            }),
+            ("start_failures[0].count", MALFORMED, |r| {
+                r.start_failures[0].count = 0
+            }),
+            ("run_errors[0].count", MALFORMED, |r| {
+                r.run_errors[0].count = 0
+            }),
+            ("health.dropped", MALFORMED, |r| {
+                health(r).dropped = n(&v1::Dropped::default(), 9);
+            }),
+            ("health.dropped[1]", MALFORMED, |r| {
+                health(r).dropped[1].reason = health(r).dropped[0].reason;
+            }),
+            ("health.dropped[0].reason", UNSUPPORTED, |r| {
+                health(r).dropped[0].reason = 99
+            }),
+            ("health.upload_failures[0].kind", UNSUPPORTED, |r| {
+                health(r).upload_failures[0].kind = 99;
+            }),
+            ("health.directives_refused[0].reason", UNSUPPORTED, |r| {
+                health(r).directives_refused[0].reason = 99;
+            }),
+        ],
+    );
+}
+
+fn model(s: &mut v1::Session) -> &mut v1::Model {
+    s.model.as_mut().unwrap()
+}
+fn options(s: &mut v1::Session) -> &mut v1::SessionOptions {
+    s.options.as_mut().unwrap()
+}
+
+#[test]
+fn session() {
+    check::<v1::Session, Session>(
+        || (&samples::session()).into(),
+        &[
+            ("uid", MALFORMED, |s| s.uid = 0),
+            ("model", MALFORMED, |s| s.model = None),
+            ("model.id", MALFORMED, |s| model(s).id.clear()),
+            ("model.id", MALFORMED, |s| model(s).id = long(128)),
+            ("model.version", MALFORMED, |s| model(s).version = long(64)),
+            ("model.sha256", MALFORMED, |s| {
+                model(s).sha256 = Bytes::from_static(b"x")
+            }),
+            ("model.source_sha256", MALFORMED, |s| {
+                model(s).source_sha256 = Bytes::from_static(&[0; 33]);
+            }),
+            ("model.ep_compatibility", MALFORMED, |s| {
+                model(s).ep_compatibility = long(512)
+            }),
+            ("requested_eps", MALFORMED, |s| {
+                s.requested_eps = n(&"e".to_owned(), 9)
+            }),
+            ("requested_eps[0]", MALFORMED, |s| {
+                s.requested_eps[0] = long(64)
+            }),
+            ("directive_id", MALFORMED, |s| s.directive_id = long(64)),
+            ("options.performance_mode", MALFORMED, |s| {
+                options(s).performance_mode = long(32)
+            }),
+            ("options.soc_model", MALFORMED, |s| {
+                options(s).soc_model = long(32)
+            }),
+            ("options.htp_arch", MALFORMED, |s| {
+                options(s).htp_arch = long(16)
+            }),
+            ("options.graph_optimization_level", MALFORMED, |s| {
+                options(s).graph_optimization_level = long(16);
+            }),
+            ("placement", MALFORMED, |s| s.placement = None),
+            ("placement.n_nodes", MALFORMED, |s| {
+                s.placement.as_mut().unwrap().n_nodes = 4
+            }),
+            ("created_at_unix_ms", MALFORMED, |s| {
+                s.created_at_unix_ms = i64::MIN
+            }),
+        ],
+    );
+}
+
+#[test]
+fn placement() {
+    check::<v1::Placement, Placement>(
+        || (&samples::placement()).into(),
+        &[
+            ("requested_eps", MALFORMED, |p| {
+                p.requested_eps = n(&"e".to_owned(), 9)
+            }),
+            ("eps", MALFORMED, |p| p.eps = n(&p.eps[0], 9)),
+            ("eps[2]", MALFORMED, |p| p.eps.push(p.eps[0].clone())),
+            ("eps[0].ep", MALFORMED, |p| p.eps[0].ep.clear()),
+            ("eps[0].n_nodes", MALFORMED, |p| p.eps[0].n_nodes = 0),
+            ("eps[0].op_types", MALFORMED, |p| {
+                p.eps[0].op_types = n(&v1::OpCount::default(), 257);
+            }),
+            ("eps[1].op_types[0].op_type", MALFORMED, |p| {
+                p.eps[1].op_types[0].op_type = long(64);
+            }),
+            ("eps[1].op_types[0].n_nodes", MALFORMED, |p| {
+                p.eps[1].op_types[0].n_nodes = 0
+            }),
+            ("eps[1].op_types[1]", MALFORMED, |p| {
+                p.eps[1].op_types[1] = p.eps[1].op_types[0].clone();
+            }),
+            ("eps[0].macs_share", MALFORMED, |p| {
+                p.eps[0].macs_share = Some(1.5)
+            }),
+            ("n_nodes", MALFORMED, |p| p.n_nodes = 1_000_001),
+            ("n_nodes", MALFORMED, |p| p.n_nodes = 2),
+            ("cpu_nodes", MALFORMED, |p| {
+                p.cpu_nodes = n(&p.cpu_nodes[0], 257)
+            }),
+            ("cpu_nodes", MALFORMED, |p| {
+                p.cpu_nodes = n(&p.cpu_nodes[0], 3)
+            }),
+            ("cpu_nodes[0].name", MALFORMED, |p| {
+                p.cpu_nodes[0].name = long(256)
+            }),
+            ("cpu_nodes[0].op_type", MALFORMED, |p| {
+                p.cpu_nodes[0].op_type.clear()
+            }),
+            ("cpu_nodes[0].domain", MALFORMED, |p| {
+                p.cpu_nodes[0].domain = long(64)
+            }),
+            ("cpu_nodes[0].reason", UNSUPPORTED, |p| {
+                p.cpu_nodes[0].reason = 99
+            }),
+            ("cpu_nodes[0].reason_text", MALFORMED, |p| {
+                p.cpu_nodes[0].reason_text = long(256)
+            }),
+            ("cpu_nodes[0].macs_share", MALFORMED, |p| {
+                p.cpu_nodes[0].macs_share = Some(-0.1)
+            }),
+            ("cpu_nodes_truncated", MALFORMED, |p| {
+                p.cpu_nodes_truncated = true
+            }),
+            ("macs_attributed", MALFORMED, |p| {
+                p.macs_attributed = Some(0.9)
+            }),
+            ("macs_attributed", MALFORMED, |p| p.macs_attributed = None),
+            ("macs_attributed", MALFORMED, |p| {
+                p.macs_attributed = Some(f64::INFINITY)
+            }),
+            ("manifest_sha256", MALFORMED, |p| {
+                p.manifest_sha256 = Bytes::from_static(b"x")
+            }),
+            ("graph_kind", MALFORMED, |p| p.graph_kind = 0),
+            ("source", UNSUPPORTED, |p| p.source = 99),
+            ("eps", MALFORMED, |p| {
+                p.source = PlacementSource::Unavailable.to_wire()
+            }),
+            ("exact.algorithm", MALFORMED, |p| {
+                p.exact.as_mut().unwrap().algorithm = 0
+            }),
+            ("normalised.algorithm", MALFORMED, |p| {
+                p.normalised.as_mut().unwrap().algorithm = 0;
+            }),
+            ("reasons", MALFORMED, |p| p.reasons = vec![1; 17]),
+            ("reasons[0]", UNSUPPORTED, |p| p.reasons[0] = 9),
+        ],
+    );
+}
+
+fn stratum(s: &mut v1::LatencySeries) -> &mut v1::Stratum {
+    s.stratum.as_mut().unwrap()
+}
+fn exceed(s: &mut v1::LatencySeries) -> &mut v1::ExceedCounts {
+    s.exceed.as_mut().unwrap()
+}
+
+#[test]
+fn latency_series() {
+    check::<v1::LatencySeries, LatencySeries>(
+        || (&samples::series()).into(),
+        &[
+            ("session_uid", MALFORMED, |s| s.session_uid = 0),
+            ("stratum", MALFORMED, |s| s.stratum = None),
+            ("stratum.phase", MALFORMED, |s| stratum(s).phase = 0),
+            ("stratum.thermal", UNSUPPORTED, |s| stratum(s).thermal = 99),
+            ("stratum.power_save", UNSUPPORTED, |s| {
+                stratum(s).power_save = 99
+            }),
+            ("stratum.performance_mode", MALFORMED, |s| {
+                stratum(s).performance_mode = long(32)
+            }),
+            ("stratum.shape_key", MALFORMED, |s| {
+                stratum(s).shape_key = long(128)
+            }),
+            ("stratum.session_age", UNSUPPORTED, |s| {
+                stratum(s).session_age = 99
+            }),
+            ("hist_scheme", UNSUPPORTED, |s| s.hist_scheme = 2),
+            ("hist_scheme", MALFORMED, |s| s.hist_scheme = 0),
+            ("histogram", MALFORMED, |s| s.histogram = Bytes::new()),
+            ("histogram", MALFORMED, |s| {
+                s.histogram = vec![0; 8_193].into()
+            }),
+            ("histogram.cookie", MALFORMED, |s| {
+                s.histogram = vec![0; 64].into()
+            }),
+            ("n", MALFORMED, |s| s.n = 0),
+            ("n", MALFORMED, |s| s.n = 5),
+            ("sum_us", MALFORMED, |s| s.sum_us = f64::NAN),
+            ("sum_us", MALFORMED, |s| s.sum_us = 3_999.0),
+            ("sum_us", MALFORMED, |s| s.sum_us = 16_001.0),
+            ("m2_us2", MALFORMED, |s| s.m2_us2 = -1.0),
+            ("m2_us2", MALFORMED, |s| s.m2_us2 = f64::INFINITY),
+            ("m2_us2", MALFORMED, |s| s.m2_us2 = 9_000_100.0),
+            ("min_us", MALFORMED, |s| s.min_us = 4_001.0),
+            ("max_us", MALFORMED, |s| s.max_us = f64::INFINITY),
+            ("runs_seen", MALFORMED, |s| s.runs_seen = 4),
+            ("runs_seen", MALFORMED, |s| s.dropped_runs = u64::MAX),
+            ("sampled_one_in", MALFORMED, |s| s.sampled_one_in = 0),
+            ("first_runs_us", MALFORMED, |s| s.first_runs_us = vec![1; 4]),
+            ("slow_fast_switches", MALFORMED, |s| {
+                s.slow_fast_switches = Some(11)
+            }),
+            ("longest_slow_streak", MALFORMED, |s| {
+                s.longest_slow_streak = Some(11)
+            }),
+            ("exceed.beyond_1_4x", MALFORMED, |s| {
+                exceed(s).beyond_1_4x = 5
+            }),
+            ("exceed.beyond_2x", MALFORMED, |s| exceed(s).beyond_2x = 4),
+            ("exceed.beyond_3x", MALFORMED, |s| exceed(s).beyond_3x = 3),
+            ("exceed", MALFORMED, |s| {
+                s.baselines.clear();
+                s.baseline_absence = BaselineAbsence::Lost.to_wire();
+            }),
+            ("baselines", MALFORMED, |s| {
+                s.baselines = n(&s.baselines[0], 3)
+            }),
+            ("baselines[1]", MALFORMED, |s| {
+                s.baselines[1] = s.baselines[0].clone()
+            }),
+            ("baseline_absence", MALFORMED, |s| s.baselines.clear()),
+            ("baseline_absence", MALFORMED, |s| s.baseline_absence = 1),
+            ("baselines[0].kind", UNSUPPORTED, |s| {
+                s.baselines[0].kind = 99
+            }),
+            ("baselines[0].model_version", MALFORMED, |s| {
+                s.baselines[0].model_version.clear()
+            }),
+            ("baselines[0].n", MALFORMED, |s| s.baselines[0].n = 0),
+            ("baselines[0].p10_us", MALFORMED, |s| {
+                s.baselines[0].p10_us = 0.0
+            }),
+            ("baselines[0].p50_us", MALFORMED, |s| {
+                s.baselines[0].p50_us = 899.0
+            }),
+            ("baselines[0].p95_us", MALFORMED, |s| {
+                s.baselines[0].p95_us = 999.0
+            }),
+            ("baselines[0].cv", MALFORMED, |s| {
+                s.baselines[0].cv = f64::NAN
+            }),
+            ("baselines[0].vendor_fingerprint_hash", MALFORMED, |s| {
+                s.baselines[0].vendor_fingerprint_hash = long(32);
+            }),
+            ("baselines[0].ort_version", MALFORMED, |s| {
+                s.baselines[0].ort_version = long(32)
+            }),
+            ("baselines[0].ep_version", MALFORMED, |s| {
+                s.baselines[0].ep_version = long(32)
+            }),
+        ],
+    );
+}
+
+#[test]
+fn upload() {
+    check::<v1::UploadRequest, UploadRequest>(
+        || (&samples::upload_request()).into(),
+        &[
+            ("reports", MALFORMED, |r| r.reports.clear()),
+            ("reports", MALFORMED, |r| {
+                r.reports = vec![Bytes::new(); 1_001]
+            }),
+            ("clock.wall_unix_ms", MALFORMED, |r| {
+                r.clock.as_mut().unwrap().wall_unix_ms = Some(-1);
+            }),
+            ("clock.boot_id", MALFORMED, |r| {
+                r.clock.as_mut().unwrap().boot_id = long(64)
+            }),
+            ("sdk", MALFORMED, |r| r.sdk = None),
+            ("held_directive_ids", MALFORMED, |r| {
+                r.held_directive_ids = n(&"d".to_owned(), 65);
+            }),
+            ("held_directive_ids[0]", MALFORMED, |r| {
+                r.held_directive_ids[0] = long(64)
+            }),
+            ("attestation.kind", MALFORMED, |r| {
+                r.attestation.as_mut().unwrap().kind.clear()
+            }),
+            ("attestation.token", MALFORMED, |r| {
+                r.attestation.as_mut().unwrap().token = vec![0; 16_385].into();
+            }),
+        ],
+    );
+    check::<v1::UploadResponse, UploadResponse>(
+        || (&samples::upload_response()).into(),
+        &[
+            ("results", MALFORMED, |r| {
+                r.results = n(&r.results[0], 1_001)
+            }),
+            ("results[0].key.sequence", MALFORMED, |r| {
+                r.results[0].key.as_mut().unwrap().sequence = 0;
+            }),
+            ("results[0].detail", MALFORMED, |r| {
+                r.results[0].detail = long(256)
+            }),
+            ("server_time_unix_ms", MALFORMED, |r| {
+                r.server_time_unix_ms = -1
+            }),
+            ("directives", MALFORMED, |r| {
+                r.directives = n(&r.directives[0], 65)
+            }),
+        ],
+    );
+}
+
+/// A device is older than the collector it talks to.
+#[test]
+fn outcome_of_a_newer_collector_is_judged_by_its_retry_advice() {
+    let mut wire = v1::UploadResponse::from(&samples::upload_response());
+    wire.results[0].outcome = 99;
+    wire.results[0].retryable = true;
+    let response = UploadResponse::try_from(wire).unwrap();
+    assert_eq!(response.results[0].outcome, None);
+    assert!(response.results[0].keep());
+    let keeps: Vec<_> = samples::upload_response()
+        .results
+        .iter()
+        .map(|r| r.keep())
+        .collect();
+    assert_eq!(keeps, [false, false, true]);
+}
+
+#[test]
+fn directives() {
+    use v1::directive::Action;
+    check::<v1::SignedDirective, SignedDirective>(
+        || (&samples::directives()[0].1).into(),
+        &[
+            ("directive", MALFORMED, |d| d.directive = Bytes::new()),
+            ("directive", MALFORMED, |d| {
+                d.directive = vec![0; 4_097].into()
+            }),
+            ("key_id", MALFORMED, |d| d.key_id.clear()),
+            ("signature", MALFORMED, |d| {
+                d.signature = Bytes::from_static(&[0; 63])
+            }),
+        ],
+    );
+    check::<v1::Directive, Directive>(
+        || (&samples::directive("d", DirectiveAction::NpuOff)).into(),
+        &[
+            ("id", MALFORMED, |d| d.id.clear()),
+            ("scope.app_id", MALFORMED, |d| {
+                d.scope.as_mut().unwrap().app_id = long(128)
+            }),
+            ("scope.chipset", MALFORMED, |d| {
+                d.scope.as_mut().unwrap().chipset = long(64)
+            }),
+            ("action", MALFORMED, |d| d.action = None),
+            ("sampling.one_in", MALFORMED, |d| {
+                d.action = Some(Action::Sampling(v1::Sampling { one_in: 0 }));
+            }),
+            ("report_interval.interval_ms", MALFORMED, |d| {
+                let interval_ms = 999;
+                d.action = Some(Action::ReportInterval(v1::ReportInterval { interval_ms }));
+            }),
+            ("preferred_variant.variant", MALFORMED, |d| {
+                d.action = Some(Action::PreferredVariant(v1::PreferredVariant::default()));
+            }),
+            ("revoke.directive_id", MALFORMED, |d| {
+                d.action = Some(Action::Revoke(v1::Revoke::default()));
+            }),
+            ("not_before_unix_ms", MALFORMED, |d| {
+                d.not_before_unix_ms = i64::MIN
+            }),
+            ("expires_unix_ms", MALFORMED, |d| {
+                d.expires_unix_ms = d.not_before_unix_ms
+            }),
+            ("expires_unix_ms", MALFORMED, |d| {
+                d.expires_unix_ms = d.not_before_unix_ms + 90 * 86_400_000 + 1;
+            }),
+        ],
+    );
+}
+
+#[test]
+fn manifest_and_recording() {
+    check::<v1::ModelManifest, ModelManifest>(
+        || (&samples::manifest()).into(),
+        &[
+            ("algorithm", MALFORMED, |m| m.algorithm = 0),
+            ("algorithm", UNSUPPORTED, |m| m.algorithm = 2),
+            ("total_macs", MALFORMED, |m| m.total_macs = 99),
+            ("total_macs", MALFORMED, |m| m.nodes[0].macs = u64::MAX),
+            ("nodes", MALFORMED, |m| m.nodes = n(&m.nodes[0], 100_001)),
+            ("nodes[0].name", MALFORMED, |m| m.nodes[0].name = long(512)),
+            ("nodes[0].op_type", MALFORMED, |m| {
+                m.nodes[0].op_type = long(64)
+            }),
+        ],
+    );
+    check::<v1::RecordedReport, RecordedReport>(
+        || (&samples::recorded()[0]).into(),
+        &[
+            ("received_at_unix_ms", MALFORMED, |r| {
+                r.received_at_unix_ms = -1
+            }),
+            ("app_id", MALFORMED, |r| r.app_id.clear()),
+            ("environment", MALFORMED, |r| r.environment = long(32)),
+            ("sent.boot_id", MALFORMED, |r| r.sent_boot_id = long(64)),
+        ],
+    );
+}

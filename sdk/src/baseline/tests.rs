@@ -1,0 +1,201 @@
+use epwatch_proto::{Phase, PowerSave, SessionAge, Thermal};
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn on(version: &str) -> LearntOn {
+    LearntOn {
+        version: version.to_owned(),
+        firmware: String::new(),
+        ort: "1.31.1".to_owned(),
+        ep: "2.7.0".to_owned(),
+    }
+}
+
+/// `n` runs of `us` microseconds.
+pub(crate) fn lesson(version: &str, us: u64, n: u64) -> Lesson {
+    let mut histogram = SparseHistogram::default();
+    let mut moments = Moments::default();
+    for _ in 0..n {
+        histogram.record_n(us, 1);
+        moments.add(us as f64);
+    }
+    Lesson {
+        key: BaselineKey {
+            model: "m".to_owned(),
+            requested_eps: vec!["QNNExecutionProvider".to_owned()],
+            shape: "static".to_owned(),
+        },
+        on: on(version),
+        histogram,
+        moments,
+        wall_unix_ms: 1,
+    }
+}
+
+fn baselines(book: &BaselineBook, on: &LearntOn) -> Baselines {
+    let key = lesson("", 1, 1).key;
+    let of_session = book.of_session(&key.model, &key.requested_eps, on);
+    of_session.of_shape(&key.shape)
+}
+
+#[track_caller]
+fn check_known(book: &BaselineBook, on: &LearntOn, expected: &[(BaselineKind, &str)]) {
+    let baselines = baselines(book, on);
+    let known: Vec<_> = baselines.known().iter().collect();
+    let got: Vec<_> = known.iter().map(|b| (b.kind, b.model_version.as_str())).collect();
+    assert_eq!(got, expected);
+}
+
+#[track_caller]
+fn check_absent(book: &BaselineBook, on: &LearntOn, expected: BaselineAbsence) {
+    assert_eq!(baselines(book, on), Baselines::Absent(expected));
+}
+
+use BaselineKind::{EarlierRuntime, PreviousVersion};
+
+#[test]
+fn the_last_settled_version_is_the_baseline_of_the_next() {
+    let mut book = BaselineBook::new(20);
+    check_absent(&book, &on("1"), BaselineAbsence::FirstVersion);
+    book.absorb(&lesson("1", 10_000, 19));
+    check_absent(&book, &on("1"), BaselineAbsence::FirstVersion);
+    check_absent(&book, &on("2"), BaselineAbsence::TooFewRuns);
+    book.absorb(&lesson("1", 10_000, 1));
+    check_known(&book, &on("2"), &[(PreviousVersion, "1")]);
+    book.absorb(&lesson("2", 20_000, 5));
+    check_known(&book, &on("2"), &[(PreviousVersion, "1")]);
+    // Version 2 never settled, so 3 is compared with 1.
+    check_known(&book, &on("3"), &[(PreviousVersion, "1")]);
+    book.absorb(&lesson("3", 20_000, 30));
+    check_known(&book, &on("4"), &[(PreviousVersion, "3")]);
+    let baselines = baselines(&book, &on("4"));
+    let baseline = &baselines.known()[0];
+    assert_eq!(baseline.n, 30);
+    assert!((baseline.p50_us - 20_000.0).abs() < 200.0, "{baseline:?}");
+    assert!(baseline.cv.abs() < 1e-9);
+}
+
+#[test]
+fn a_version_side_by_side_with_its_successor_stays_its_baseline() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, 30));
+    for _ in 0..3 {
+        book.absorb(&lesson("2", 40_000, 10));
+        book.absorb(&lesson("1", 90_000, 10));
+    }
+    check_known(&book, &on("2"), &[(PreviousVersion, "1")]);
+    assert!(baselines(&book, &on("2")).known()[0].p95_us < 11_000.0);
+    check_known(&book, &on("1"), &[(PreviousVersion, "2")]);
+}
+
+#[test]
+fn another_runtime_is_a_baseline_of_its_own() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, 30));
+    book.absorb(&lesson("2", 10_000, 30));
+    let updated = LearntOn {
+        ep: "2.8.0".to_owned(),
+        ..on("2")
+    };
+    let both = [(PreviousVersion, "1"), (EarlierRuntime, "2")];
+    check_known(&book, &updated, &both);
+    book.absorb(&Lesson {
+        on: updated.clone(),
+        ..lesson("2", 10_000, 1)
+    });
+    check_known(&book, &updated, &both);
+}
+
+#[test]
+fn other_requests_and_shapes_are_no_reference() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, 30));
+    let npu = lesson("", 1, 1).key.requested_eps;
+    let cpu = book.of_session("m", &[], &on("2"));
+    assert_eq!(
+        cpu.of_shape("static").absence(),
+        Some(BaselineAbsence::FirstVersion)
+    );
+    let other_shape = book.of_session("m", &npu, &on("2"));
+    assert_eq!(
+        other_shape.of_shape("x:1x2").absence(),
+        Some(BaselineAbsence::NewShape)
+    );
+}
+
+#[test]
+fn learning_ends_before_a_late_fault_becomes_usual() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, policy::MAX_BASELINE_RUNS));
+    book.absorb(&lesson("1", 90_000, policy::MAX_BASELINE_RUNS));
+    assert!(baselines(&book, &on("2")).known()[0].p95_us < 11_000.0);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_lost_and_says_so() {
+    for junk in [&b"{"[..], b"[[1,2]]", b"", b"null"] {
+        let book = BaselineBook::from_json(junk, 20);
+        check_absent(&book, &on("1"), BaselineAbsence::Lost);
+    }
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, 30));
+    let json = String::from_utf8(book.to_json()).unwrap();
+    let lying = json.replace("\"n\":30", "\"n\":31");
+    assert_ne!(json, lying);
+    check_absent(
+        &BaselineBook::from_json(lying.as_bytes(), 20),
+        &on("2"),
+        BaselineAbsence::Lost,
+    );
+}
+
+#[test]
+fn only_clean_runs_teach() {
+    let clean = Stratum {
+        phase: Phase::Warm,
+        thermal: Thermal::Light,
+        power_save: PowerSave::Unknown,
+        performance_mode: String::new(),
+        shape_key: "static".to_owned(),
+        session_age: SessionAge::Under1Min,
+    };
+    assert!(is_clean(&clean));
+    let unclean = [
+        Stratum { phase: Phase::Cold, ..clean.clone() },
+        Stratum { thermal: Thermal::Moderate, ..clean.clone() },
+        Stratum { power_save: PowerSave::On, ..clean.clone() },
+        Stratum { shape_key: names::OTHER.to_owned(), ..clean.clone() },
+    ];
+    assert!(!unclean.iter().any(is_clean));
+}
+
+#[test]
+fn the_book_is_bounded() {
+    let mut book = BaselineBook::new(20);
+    for model in 0..2 * policy::MAX_BASELINES {
+        let mut lesson = lesson("1", 10_000, 1);
+        lesson.key.model = model.to_string();
+        lesson.wall_unix_ms = i64::try_from(model).unwrap();
+        book.absorb(&lesson);
+    }
+    assert_eq!(book.entries.len(), policy::MAX_BASELINES);
+}
+
+proptest! {
+    #[test]
+    fn the_book_comes_back_from_its_file(
+        lessons in prop::collection::vec((0_u8..4, 1_u64..1_000_000, 1_u64..40), 0..12),
+    ) {
+        let mut book = BaselineBook::new(20);
+        for (version, us, n) in lessons {
+            book.absorb(&lesson(&version.to_string(), us, n));
+        }
+        let again = BaselineBook::from_json(&book.to_json(), 20);
+        prop_assert!(!again.is_lost);
+        for version in 0..5 {
+            let on = on(&version.to_string());
+            prop_assert_eq!(baselines(&again, &on), baselines(&book, &on));
+        }
+    }
+}

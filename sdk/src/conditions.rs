@@ -1,0 +1,134 @@
+//! What holds while a run is measured, as the host sets it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use epwatch_proto::{PowerSave, Thermal};
+
+use crate::names::NameId;
+
+/// Thermal state, power save and performance mode. The default is "unknown" throughout, which is
+/// not "none": a host that cannot tell leaves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conditions {
+    /// Android's thermal status.
+    pub thermal: Thermal,
+    /// Whether the device saves power.
+    pub power_save: PowerSave,
+    /// As the host says it, for example `sustained`; empty: unknown. At most 32 bytes; process-wide
+    /// at most 16 of them, more are `other`.
+    pub performance_mode: String,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            thermal: Thermal::Unknown,
+            power_save: PowerSave::Unknown,
+            performance_mode: String::new(),
+        }
+    }
+}
+
+impl Conditions {
+    /// Nothing known.
+    pub fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// With this thermal status.
+    #[must_use]
+    pub fn with_thermal(mut self, thermal: Thermal) -> Self {
+        self.thermal = thermal;
+        self
+    }
+
+    /// With this power-save state.
+    #[must_use]
+    pub fn with_power_save(mut self, power_save: PowerSave) -> Self {
+        self.power_save = power_save;
+        self
+    }
+
+    /// With this performance mode.
+    #[must_use]
+    pub fn with_performance_mode(mut self, mode: impl Into<String>) -> Self {
+        self.performance_mode = mode.into();
+        self
+    }
+}
+
+/// Conditions as numbers: what a run is keyed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PackedConditions {
+    pub(crate) thermal: Thermal,
+    pub(crate) power_save: PowerSave,
+    pub(crate) mode: NameId,
+}
+
+impl PackedConditions {
+    pub(crate) const UNKNOWN: Self = Self {
+        thermal: Thermal::Unknown,
+        power_save: PowerSave::Unknown,
+        mode: NameId(0),
+    };
+}
+
+/// The conditions that hold now: one atomic word, so that a run reads them without waiting.
+#[derive(Debug)]
+pub(crate) struct CurrentConditions(AtomicU32);
+
+impl CurrentConditions {
+    pub(crate) fn new() -> Self {
+        let current = Self(AtomicU32::new(0));
+        current.set(PackedConditions::UNKNOWN);
+        current
+    }
+
+    pub(crate) fn set(&self, conditions: PackedConditions) {
+        let thermal = position(Thermal::ALL, conditions.thermal);
+        let power_save = position(PowerSave::ALL, conditions.power_save);
+        let word = u32::from_le_bytes([thermal, power_save, conditions.mode.0, 0]);
+        self.0.store(word, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> PackedConditions {
+        let [thermal, power_save, mode, _] = self.0.load(Ordering::Relaxed).to_le_bytes();
+        PackedConditions {
+            thermal: at(Thermal::ALL, thermal).unwrap_or(Thermal::Unknown),
+            power_save: at(PowerSave::ALL, power_save).unwrap_or(PowerSave::Unknown),
+            mode: NameId(mode),
+        }
+    }
+}
+
+fn position<T: PartialEq>(all: &[T], value: T) -> u8 {
+    let at = all.iter().position(|v| *v == value);
+    at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+}
+
+fn at<T: Copy>(all: &[T], position: u8) -> Option<T> {
+    all.get(usize::from(position)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_condition_comes_back() {
+        let current = CurrentConditions::new();
+        assert_eq!(current.get(), PackedConditions::UNKNOWN);
+        for &thermal in Thermal::ALL {
+            for &power_save in PowerSave::ALL {
+                let conditions = PackedConditions {
+                    thermal,
+                    power_save,
+                    mode: NameId(7),
+                };
+                current.set(conditions);
+                assert_eq!(current.get(), conditions);
+            }
+        }
+    }
+}

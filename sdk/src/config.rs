@@ -1,0 +1,432 @@
+//! What the host decides, checked when it is built.
+
+use std::{path::PathBuf, time::Duration};
+
+use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
+
+use crate::{device::DeviceFacts, policy};
+
+/// What is wrong with a configuration, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A text is empty, too long, or holds control characters.
+    #[error("failed to accept {field}: expected 1 to {max_bytes} bytes of text, got {got:?}")]
+    Text {
+        /// Which one.
+        field: &'static str,
+        /// Longest that is accepted.
+        max_bytes: usize,
+        /// What came, its beginning.
+        got: String,
+    },
+    /// The endpoint is no `http://` or `https://` address of a host.
+    #[error("failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT")]
+    Endpoint(String),
+    /// Reports and the app key would travel unencrypted over a network.
+    #[error(
+        "failed to accept endpoint {0:?}: plaintext leaves this device; use https, or say \
+         with_plaintext_to_other_hosts(true) for a test network"
+    )]
+    Plaintext(String),
+    /// An interval or a bound is zero.
+    #[error("failed to accept {0}: expected more than 0")]
+    Zero(&'static str),
+}
+
+fn text(field: &'static str, value: String, max_bytes: usize) -> Result<String, ConfigError> {
+    let is_fine = !value.is_empty()
+        && value.len() <= max_bytes
+        && !value.chars().any(char::is_control);
+    if is_fine {
+        return Ok(value);
+    }
+    Err(ConfigError::Text {
+        field,
+        max_bytes,
+        got: clipped(&value, 32),
+    })
+}
+
+/// A model as the app calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelInfo {
+    pub(crate) model: Model,
+}
+
+impl ModelInfo {
+    /// A model of this id (1 to 128 bytes) and version (1 to 64 bytes).
+    ///
+    /// # Errors
+    /// Names the text that is empty, too long, or holds control characters.
+    pub fn new(id: impl Into<String>, version: impl Into<String>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            model: Model {
+                id: text("model id", id.into(), 128)?,
+                version: text("model version", version.into(), 64)?,
+                sha256: None,
+                source_sha256: None,
+                ep_compatibility: String::new(),
+            },
+        })
+    }
+
+    /// With the hash of the model file, where the app knows it; otherwise the SDK's own thread
+    /// takes it from the file.
+    #[must_use]
+    pub fn with_sha256(mut self, sha256: ModelHash) -> Self {
+        self.model.sha256 = Some(sha256);
+        self
+    }
+}
+
+impl From<ModelInfo> for Model {
+    fn from(info: ModelInfo) -> Self {
+        info.model
+    }
+}
+
+/// What a [`Core`](crate::Core) is made from.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CoreConfig {
+    /// The app.
+    pub app: App,
+    /// The device.
+    pub device: DeviceFacts,
+    /// The inference runtime; ORT's own version is read when a session is made.
+    pub runtime: Runtime,
+    /// The SDK, `rust` unless a binding says otherwise.
+    pub sdk: Sdk,
+    /// Id of this boot; empty: not known.
+    pub boot_id: String,
+    /// Clean runs after which a version's latency counts as known.
+    pub settled_runs: u64,
+}
+
+impl CoreConfig {
+    /// An app of this id (1 to 128 bytes) in environment `production`.
+    ///
+    /// # Errors
+    /// If the id is empty, too long, or holds control characters.
+    pub fn new(app_id: impl Into<String>, device: DeviceFacts) -> Result<Self, ConfigError> {
+        Ok(Self {
+            app: App {
+                id: text("app id", app_id.into(), 128)?,
+                version: String::new(),
+                build: String::new(),
+                environment: "production".to_owned(),
+                rollout_labels: Vec::new(),
+            },
+            device,
+            runtime: unknown_runtime(),
+            sdk: Sdk {
+                name: "epwatch-sdk".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                language: "rust".to_owned(),
+            },
+            boot_id: String::new(),
+            settled_runs: policy::SETTLED_RUNS,
+        })
+    }
+}
+
+/// A runtime of which nothing is known yet.
+pub(crate) fn unknown_runtime() -> Runtime {
+    Runtime {
+        ort_version: String::new(),
+        ep_package: String::new(),
+        ep_version: String::new(),
+        ep_linkage: EpLinkage::Unknown,
+        backend: EpBackend::Unknown,
+        qnn_sdk_version: String::new(),
+        backend_build_id: String::new(),
+    }
+}
+
+/// What the spool may take. See [`policy`] for the defaults and their reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Most bytes of reports that one process keeps, ended streams that it looks after included.
+    pub max_spool_bytes: u64,
+    /// Reports older than this are given up.
+    pub max_spool_age: Duration,
+    /// A segment is closed beyond this many bytes.
+    pub segment_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_spool_bytes: policy::MAX_SPOOL_BYTES,
+            max_spool_age: policy::MAX_SPOOL_AGE,
+            segment_bytes: policy::SEGMENT_BYTES,
+        }
+    }
+}
+
+/// How the SDK works inside an app. Made by [`SdkConfig::builder`].
+#[derive(Clone)]
+pub struct SdkConfig {
+    pub(crate) core: CoreConfig,
+    /// Whether the host gave the device's facts; otherwise they are read on the SDK's thread.
+    pub(crate) is_device_given: bool,
+    pub(crate) endpoint: String,
+    pub(crate) app_key: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) report_interval: Duration,
+    pub(crate) upload_interval: Duration,
+    pub(crate) upload_deadline: Duration,
+    pub(crate) limits: Limits,
+    plaintext_allowed: bool,
+}
+
+/// The key is a secret.
+impl std::fmt::Debug for SdkConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SdkConfig")
+            .field("core", &self.core)
+            .field("endpoint", &self.endpoint)
+            .field("app_key", &"***")
+            .field("dir", &self.dir)
+            .field("report_interval", &self.report_interval)
+            .field("upload_interval", &self.upload_interval)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds an [`SdkConfig`].
+#[derive(Debug)]
+#[must_use = "nothing happens until build() is called"]
+pub struct SdkConfigBuilder {
+    config: SdkConfig,
+    app_id: String,
+}
+
+impl SdkConfig {
+    /// An app's configuration.
+    ///
+    /// `app_id` is what the collector knows the app by (1 to 128 bytes), `endpoint` the
+    /// collector's gRPC address (`https://host:4750`), `app_key` the key that proves the app, and
+    /// `dir` a private folder of the app that the SDK may create and fill; processes of one app
+    /// share it.
+    pub fn builder(
+        app_id: impl Into<String>,
+        endpoint: impl Into<String>,
+        app_key: impl Into<String>,
+        dir: impl Into<PathBuf>,
+    ) -> SdkConfigBuilder {
+        let core = CoreConfig::new("unset", DeviceFacts::default());
+        SdkConfigBuilder {
+            config: Self {
+                core: core.expect("the placeholder is a fine id"),
+                is_device_given: false,
+                endpoint: endpoint.into(),
+                app_key: app_key.into(),
+                dir: dir.into(),
+                report_interval: policy::REPORT_INTERVAL,
+                upload_interval: policy::UPLOAD_INTERVAL,
+                upload_deadline: policy::UPLOAD_DEADLINE,
+                limits: Limits::default(),
+                plaintext_allowed: false,
+            },
+            app_id: app_id.into(),
+        }
+    }
+
+    /// Where reports go.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+impl SdkConfigBuilder {
+    /// What the app's users see as its version, and its build. At most 64 bytes each.
+    pub fn with_app_version(mut self, version: &str, build: &str) -> Self {
+        self.config.core.app.version = clipped(version, 64);
+        self.config.core.app.build = clipped(build, 64);
+        self
+    }
+
+    /// For example `staging`; the default is `production`. Checked by [`Self::build`].
+    pub fn with_environment(mut self, environment: impl Into<String>) -> Self {
+        self.config.core.app.environment = environment.into();
+        self
+    }
+
+    /// A roll-out group of this installation; the first eight count.
+    pub fn with_rollout_label(mut self, key: &str, value: &str) -> Self {
+        let labels = &mut self.config.core.app.rollout_labels;
+        let key = clipped(key, 32);
+        if labels.len() < 8 && !key.is_empty() && labels.iter().all(|(k, _)| *k != key) {
+            labels.push((key, clipped(value, 64)));
+        }
+        self
+    }
+
+    /// Facts of the device, where the host knows them better than the SDK could read them.
+    pub fn with_device(mut self, device: DeviceFacts) -> Self {
+        self.config.core.device = device;
+        self.config.is_device_given = true;
+        self
+    }
+
+    /// The EP's package, version and back end. ORT's version is read from the library.
+    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
+        self.config.core.runtime = crate::device::clipped_runtime(runtime);
+        self
+    }
+
+    /// Language of the binding that the host uses; the default is `rust`.
+    pub fn with_language(mut self, language: &str) -> Self {
+        self.config.core.sdk.language = clipped(language, 16);
+        self
+    }
+
+    /// How often a report is sealed; the default is 15 minutes.
+    pub fn with_report_interval(mut self, interval: Duration) -> Self {
+        self.config.report_interval = interval;
+        self
+    }
+
+    /// How often something is sent, unless the collector asks for another pace; the default is
+    /// 15 minutes.
+    pub fn with_upload_interval(mut self, interval: Duration) -> Self {
+        self.config.upload_interval = interval;
+        self
+    }
+
+    /// How long one upload may take; the default is 30 seconds.
+    pub fn with_upload_deadline(mut self, deadline: Duration) -> Self {
+        self.config.upload_deadline = deadline;
+        self
+    }
+
+    /// What the spool may take.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Clean runs after which a version's latency counts as known; the default is 20.
+    pub fn with_settled_runs(mut self, runs: u64) -> Self {
+        self.config.core.settled_runs = runs;
+        self
+    }
+
+    /// Allows `http://` to a host that is not this one. Key and reports can then be read on the
+    /// way: for test networks only.
+    pub fn with_plaintext_to_other_hosts(mut self, allowed: bool) -> Self {
+        self.config.plaintext_allowed = allowed;
+        self
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and the way out.
+    pub fn build(self) -> Result<SdkConfig, ConfigError> {
+        let mut config = self.config;
+        config.core.app.id = text("app id", self.app_id, 128)?;
+        let environment = std::mem::take(&mut config.core.app.environment);
+        config.core.app.environment = text("environment", environment, 32)?;
+        config.app_key = text("app key", config.app_key, 512)?;
+        check_endpoint(&config.endpoint, config.plaintext_allowed)?;
+        let positive = [
+            ("report interval", config.report_interval.is_zero()),
+            ("upload interval", config.upload_interval.is_zero()),
+            ("upload deadline", config.upload_deadline.is_zero()),
+            ("spool size", config.limits.max_spool_bytes == 0),
+            ("spool age", config.limits.max_spool_age.is_zero()),
+            ("segment size", config.limits.segment_bytes == 0),
+        ];
+        match positive.iter().find(|(_, is_zero)| *is_zero) {
+            Some((what, _)) => Err(ConfigError::Zero(what)),
+            None => Ok(config),
+        }
+    }
+}
+
+/// `https` to anywhere, `http` to this host or where it was allowed.
+fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<(), ConfigError> {
+    let wrong = || ConfigError::Endpoint(clipped(endpoint, 64));
+    let (scheme, rest) = endpoint.split_once("://").ok_or_else(wrong)?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.is_empty() || authority.contains(['@', ' ']) {
+        return Err(wrong());
+    }
+    match scheme {
+        "https" => Ok(()),
+        "http" if plaintext_allowed || is_loopback(authority) => Ok(()),
+        "http" => Err(ConfigError::Plaintext(clipped(endpoint, 64))),
+        _ => Err(wrong()),
+    }
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback_address = host
+        .parse::<std::net::IpAddr>()
+        .is_ok_and(|address| address.is_loopback());
+    host == "localhost" || is_loopback_address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(endpoint: &str) -> Result<SdkConfig, ConfigError> {
+        SdkConfig::builder("app", endpoint, "key", "dir").build()
+    }
+
+    #[test]
+    fn plaintext_leaves_the_device_only_when_it_is_said() {
+        for fine in [
+            "http://127.0.0.1:4750",
+            "http://localhost:1",
+            "http://[::1]:4750",
+            "https://collector.example",
+        ] {
+            assert!(build(fine).is_ok(), "{fine}");
+        }
+        for refused in [
+            "http://collector.example:4750",
+            "http://10.0.0.1",
+            "http://127.0.0.1.example.com",
+            "http://localhost.example.com",
+        ] {
+            let error = build(refused).unwrap_err();
+            assert_eq!(error, ConfigError::Plaintext(refused.to_owned()));
+            assert!(error.to_string().contains("with_plaintext_to_other_hosts"));
+        }
+        let allowed = SdkConfig::builder("app", "http://10.0.0.1", "key", "dir")
+            .with_plaintext_to_other_hosts(true);
+        assert!(allowed.build().is_ok());
+    }
+
+    #[test]
+    fn wrong_use_names_the_way_out() {
+        for endpoint in ["", "collector", "ftp://x", "https://", "http://user@127.0.0.1"] {
+            let error = build(endpoint).unwrap_err();
+            assert!(matches!(error, ConfigError::Endpoint(_)), "{endpoint}");
+        }
+        let no_id = SdkConfig::builder("", "http://[::1]", "key", "dir").build();
+        assert!(matches!(no_id, Err(ConfigError::Text { field: "app id", .. })));
+        let no_time = SdkConfig::builder("a", "http://[::1]", "key", "dir")
+            .with_report_interval(Duration::ZERO)
+            .build();
+        assert_eq!(no_time.unwrap_err(), ConfigError::Zero("report interval"));
+        assert!(ModelInfo::new("a\nb", "1").is_err());
+    }
+
+    #[test]
+    fn debug_output_hides_the_key() {
+        let config = build("http://[::1]").unwrap();
+        assert!(!format!("{config:?}").contains("\"key\""));
+    }
+}

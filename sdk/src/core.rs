@@ -1,0 +1,513 @@
+//! The heart: sessions, recorder, baselines and sealing, with every time passed in.
+//!
+//! No I/O, no thread, no clock, no async. [`Watch`](crate::Watch) drives one with the real clock,
+//! a spool and an uploader; a simulated fleet drives thousands in one process, each a device, with
+//! virtual time, and uploads the sealed bytes itself.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use epwatch_sdk::{Core, CoreConfig, Now, SessionInfo, ModelInfo, DeviceFacts, random_stream};
+//! # use epwatch_proto::{InstallationId, Placement, ReasonCode};
+//! let at = |s: u64| Now::simulated(Duration::from_secs(s), 1_800_000_000_000 + 1000 * s as i64);
+//! let config = CoreConfig::new("com.example.camera", DeviceFacts::simulated("SM8650"))?;
+//! let mut core = Core::new(config, random_stream(), at(0));
+//! core.set_installation(InstallationId::from_secret(b"device 1"));
+//!
+//! let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+//! let session = core.open_session(
+//!     SessionInfo::new(ModelInfo::new("segmenter", "1")?, placement),
+//!     at(1),
+//! );
+//! session.record(Duration::from_secs(2), Duration::from_millis(8), "static");
+//!
+//! let sealed = core.seal(at(60));
+//! assert_eq!(sealed.len(), 1);
+//! core.acked(&sealed[0].key);
+//! # Ok::<(), epwatch_sdk::ConfigError>(())
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use epwatch_proto::{
+    App, Device, DropReason, EndedStream, InstallationId, Model, Placement, ReportKey, Runtime,
+    Sdk, SdkHealth, Session, SessionOptions, SessionUid, StartFailure, StreamId,
+    UploadFailureKind, clipped, report::MAX_ENDED_STREAMS,
+};
+
+use crate::{
+    baseline::{BaselineBook, LearntOn, Lesson, is_clean},
+    conditions::{Conditions, CurrentConditions, PackedConditions},
+    config::CoreConfig,
+    names::Names,
+    policy, random_session_uid,
+    recorder::{Drained, SessionRecorder},
+    report::{Frame, Part, pack},
+    time::Now,
+};
+
+/// What is known of a session when it begins.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    /// Random, not zero; made by [`SessionInfo::new`].
+    pub uid: SessionUid,
+    /// What it runs.
+    pub model: Model,
+    /// EPs the app asked for, in order, the CPU EP left out.
+    pub requested_eps: Vec<String>,
+    /// Options that matter.
+    pub options: SessionOptions,
+    /// Where it runs.
+    pub placement: Placement,
+    /// How long the creation took.
+    pub creation: Option<Duration>,
+    /// The directive that changed the request; empty: none. Such sessions teach no baseline.
+    pub directive_id: String,
+}
+
+impl SessionInfo {
+    /// A session of a fresh id that asked for what its placement says.
+    pub fn new(model: impl Into<Model>, placement: Placement) -> Self {
+        Self {
+            uid: random_session_uid(),
+            model: model.into(),
+            requested_eps: placement.requested_eps.clone(),
+            options: SessionOptions::default(),
+            placement,
+            creation: None,
+            directive_id: String::new(),
+        }
+    }
+}
+
+/// One report, encoded and numbered: its bytes never change again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedReport {
+    /// What it is known by.
+    pub key: ReportKey,
+    /// The encoded `epwatch.v1.Report`.
+    pub bytes: Bytes,
+    /// Runs in its histograms.
+    pub runs: u64,
+}
+
+#[derive(Debug)]
+struct Observed {
+    recorder: Arc<SessionRecorder>,
+    session: Session,
+    is_reported: bool,
+}
+
+/// An earlier stream, and the first report of ours that named it.
+#[derive(Debug)]
+struct Ended {
+    stream: EndedStream,
+    named_since: Option<u64>,
+}
+
+/// One device in one process. See the module's doc.
+#[derive(Debug)]
+pub struct Core {
+    app: App,
+    device: Device,
+    runtime: Runtime,
+    sdk: Sdk,
+    boot_id: String,
+    installation: Option<InstallationId>,
+    stream: StreamId,
+    next_sequence: u64,
+    interval_start: Now,
+    sessions: Vec<Observed>,
+    start_failures: Vec<StartFailure>,
+    ended: Vec<Ended>,
+    health: SdkHealth,
+    sealed_health: SdkHealth,
+    book: BaselineBook,
+    lessons: Vec<Lesson>,
+    keeps_lessons: bool,
+    modes: Arc<Names>,
+    conditions: Arc<CurrentConditions>,
+}
+
+impl Core {
+    /// A device whose first interval begins now.
+    pub fn new(config: CoreConfig, stream: StreamId, now: Now) -> Self {
+        Self {
+            app: config.app,
+            device: config.device.into(),
+            runtime: config.runtime,
+            sdk: config.sdk,
+            boot_id: clipped(&config.boot_id, 64),
+            installation: None,
+            stream,
+            next_sequence: 1,
+            interval_start: now,
+            sessions: Vec::new(),
+            start_failures: Vec::new(),
+            ended: Vec::new(),
+            health: SdkHealth::default(),
+            sealed_health: SdkHealth::default(),
+            book: BaselineBook::new(config.settled_runs),
+            lessons: Vec::new(),
+            keeps_lessons: false,
+            modes: Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
+            conditions: Arc::new(CurrentConditions::new()),
+        }
+    }
+
+    /// Whose reports these are; until it is known nothing is sealed.
+    pub fn set_installation(&mut self, installation: InstallationId) {
+        self.installation = Some(installation);
+    }
+
+    /// The stream that reports are numbered in.
+    pub fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Facts of the device, where they came later than the core.
+    pub fn set_device(&mut self, device: crate::DeviceFacts, boot_id: &str) {
+        self.device = device.into();
+        self.boot_id = clipped(boot_id, 64);
+        self.refresh_baselines();
+    }
+
+    /// The inference runtime, as far as it is known; texts are clipped.
+    pub fn set_runtime(&mut self, runtime: Runtime) {
+        self.runtime = crate::device::clipped_runtime(runtime);
+        self.refresh_baselines();
+    }
+
+    /// The inference runtime as it is reported.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// What holds from now on, for runs recorded without conditions of their own.
+    pub fn set_conditions(&self, conditions: &Conditions) {
+        self.conditions().set(conditions);
+    }
+
+    pub(crate) fn conditions(&self) -> ConditionsSetter {
+        ConditionsSetter {
+            modes: Arc::clone(&self.modes),
+            current: Arc::clone(&self.conditions),
+        }
+    }
+
+    /// Streams of this installation that ended: named in every report until one is acked.
+    pub fn add_ended_streams(&mut self, streams: impl IntoIterator<Item = EndedStream>) {
+        for stream in streams {
+            let is_known = |e: &Ended| e.stream.stream == stream.stream;
+            if stream.stream != self.stream && !self.ended.iter().any(is_known) {
+                let named_since = None;
+                self.ended.push(Ended {
+                    stream,
+                    named_since,
+                });
+            }
+        }
+    }
+
+    /// Begins a session. Its recorder is shared with whoever runs it.
+    pub fn open_session(&mut self, info: SessionInfo, now: Now) -> Arc<SessionRecorder> {
+        let recorder = Arc::new(SessionRecorder::new(
+            info.uid,
+            now.mono,
+            Arc::clone(&self.modes),
+            Arc::clone(&self.conditions),
+        ));
+        let creation = info.creation.map(|d| d.as_micros());
+        let session = Session {
+            uid: info.uid,
+            model: info.model,
+            requested_eps: info.requested_eps,
+            directive_id: info.directive_id,
+            options: crate::device::clipped_options(info.options),
+            placement: info.placement,
+            creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
+            created_at_unix_ms: now.wall_unix_ms,
+        };
+        let observed = Observed {
+            recorder: Arc::clone(&recorder),
+            session,
+            is_reported: false,
+        };
+        recorder.set_baselines(self.baselines_of(&observed.session));
+        self.sessions.push(observed);
+        recorder
+    }
+
+    /// Adds the hash of a session's model file, where it was not known at the start.
+    pub fn set_model_hash(&mut self, uid: SessionUid, hash: epwatch_proto::ModelHash) {
+        let observed = self.sessions.iter_mut().find(|o| o.session.uid == uid);
+        if let Some(observed) = observed {
+            observed.session.model.sha256.get_or_insert(hash);
+        }
+    }
+
+    /// Sessions that are observed now.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().map(|o| &o.session)
+    }
+
+    /// Counts a session that could not be made; equal ones of an interval are counted together.
+    pub fn start_failed(&mut self, failure: StartFailure) {
+        let is_same = |f: &&mut StartFailure| {
+            f.model == failure.model
+                && f.requested_eps == failure.requested_eps
+                && f.phase == failure.phase
+                && f.reason == failure.reason
+                && f.ort_status_code == failure.ort_status_code
+        };
+        if let Some(same) = self.start_failures.iter_mut().find(is_same) {
+            same.count += failure.count;
+            return;
+        }
+        if self.start_failures.len() < policy::MAX_START_FAILURES {
+            self.start_failures.push(failure);
+        } else if let Some(last) = self.start_failures.last_mut() {
+            // More kinds than a report may hold: the number of failures still comes out right.
+            last.count += failure.count;
+        }
+    }
+
+    /// Seals what was recorded since the last time; nothing if there is nothing to say.
+    ///
+    /// Usually one report; more only where one would be too large. Their sequence numbers are
+    /// taken for good: what cannot be kept is told by [`Self::dropped`].
+    pub fn seal(&mut self, now: Now) -> Vec<SealedReport> {
+        let Some(installation) = self.installation else {
+            return Vec::new();
+        };
+        let parts = self.drain(now);
+        let has_new_ended = self.ended.iter().any(|e| e.named_since.is_none());
+        let has_news = !parts.is_empty()
+            || !self.start_failures.is_empty()
+            || has_new_ended
+            || self.health.dropped != self.sealed_health.dropped;
+        if !has_news {
+            self.interval_start = now;
+            return Vec::new();
+        }
+        let start_failures = std::mem::take(&mut self.start_failures);
+        let mut sealed = Vec::new();
+        for (index, group) in pack(parts, &start_failures).into_iter().enumerate() {
+            let runs: u64 = group.iter().flat_map(|p| &p.series).map(|s| s.n).sum();
+            self.health.runs_recorded += runs;
+            let key = self.take_key(installation);
+            let failures = if index == 0 { &start_failures[..] } else { &[] };
+            let frame = Frame {
+                key,
+                from: self.interval_start,
+                until: now,
+                boot_id: &self.boot_id,
+                ended: self.ended.iter().map(|e| e.stream).collect(),
+                app: &self.app,
+                device: &self.device,
+                runtime: &self.runtime,
+                sdk: &self.sdk,
+                start_failures: failures,
+                health: &self.health,
+            };
+            sealed.push(SealedReport {
+                key,
+                bytes: frame.encode(group).into(),
+                runs,
+            });
+        }
+        self.sealed_health = self.health.clone();
+        self.interval_start = now;
+        self.refresh_baselines();
+        sealed
+    }
+
+    /// A report is stored, or was before.
+    pub fn acked(&mut self, key: &ReportKey) {
+        if key.stream == self.stream {
+            let sequence = key.sequence.get();
+            self.ended
+                .retain(|e| e.named_since.is_none_or(|since| sequence < since));
+        }
+    }
+
+    /// Whether an ended stream still has to be named.
+    pub(crate) fn is_to_be_named(&self, stream: StreamId) -> bool {
+        self.ended.iter().any(|e| e.stream.stream == stream)
+    }
+
+    /// Counts reports given up, and the runs inside them.
+    pub fn dropped(&mut self, reason: DropReason, reports: u64, runs: u64) {
+        let dropped = self.health.dropped.entry(reason).or_default();
+        dropped.reports = dropped.reports.saturating_add(reports);
+        dropped.runs = dropped.runs.saturating_add(runs);
+    }
+
+    /// Counts a failed upload.
+    pub fn upload_failed(&mut self, kind: UploadFailureKind) {
+        *self.health.upload_failures.entry(kind).or_default() += 1;
+    }
+
+    /// How full the spool is.
+    pub fn set_spool(&mut self, bytes: u64, oldest: Option<Duration>) {
+        let ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        self.health.spool_bytes = bytes;
+        self.health.spool_oldest_ms = ms;
+    }
+
+    /// The SDK's own counters, cumulative since the stream began; runs as of the last seal.
+    pub fn health(&self) -> &SdkHealth {
+        &self.health
+    }
+
+    /// The highest sequence that was sealed, 0 if none was.
+    pub fn last_sequence(&self) -> u64 {
+        self.next_sequence - 1
+    }
+
+    pub(crate) fn set_book(&mut self, book: BaselineBook) {
+        self.book = book;
+        self.keeps_lessons = true;
+        self.refresh_baselines();
+    }
+
+    pub(crate) fn take_lessons(&mut self) -> Vec<Lesson> {
+        std::mem::take(&mut self.lessons)
+    }
+
+    fn take_key(&mut self, installation: InstallationId) -> ReportKey {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        for ended in self.ended.iter_mut().take(MAX_ENDED_STREAMS) {
+            ended.named_since.get_or_insert(sequence);
+        }
+        ReportKey {
+            installation,
+            stream: self.stream,
+            sequence: epwatch_proto::Sequence::new(sequence).expect("it starts at 1 and grows"),
+        }
+    }
+
+    /// Takes every session's series, learns from them, and forgets sessions that are closed.
+    fn drain(&mut self, now: Now) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut sessions = std::mem::take(&mut self.sessions);
+        sessions.retain_mut(|observed| {
+            let drained = observed.recorder.drain();
+            let is_closed = drained.is_closed;
+            self.learn(&observed.session, &drained, now);
+            let part = self.part(&observed.session, drained);
+            if !part.is_empty() || !observed.is_reported {
+                observed.is_reported = true;
+                parts.push(part);
+            }
+            !is_closed
+        });
+        self.sessions = sessions;
+        parts
+    }
+
+    fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
+        let recorded: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+        let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
+        self.health.runs_observed += recorded + drained.contended;
+        self.health.overflowed_keys += drained.overflowed_keys;
+        let lost = [
+            (DropReason::Contended, drained.contended),
+            (DropReason::Clipped, clipped),
+        ];
+        for (reason, runs) in lost.into_iter().filter(|(_, runs)| *runs > 0) {
+            self.dropped(reason, 0, runs);
+        }
+        // Who could not get in does not know where: the busiest series is the best guess.
+        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.moments.n) {
+            busiest.dropped_runs = drained.contended;
+        }
+        Part {
+            session: session.clone(),
+            errors: drained.errors,
+            series: drained
+                .series
+                .into_iter()
+                .map(|s| s.into_series(session.uid))
+                .collect(),
+        }
+    }
+
+    fn learn(&mut self, session: &Session, drained: &Drained, now: Now) {
+        if !session.directive_id.is_empty() {
+            return;
+        }
+        let mut by_shape: BTreeMap<&str, Lesson> = BTreeMap::new();
+        for series in drained.series.iter().filter(|s| is_clean(&s.stratum)) {
+            let shape = series.stratum.shape_key.as_str();
+            let lesson = by_shape.entry(shape).or_insert_with(|| Lesson {
+                key: crate::baseline::BaselineKey {
+                    model: session.model.id.clone(),
+                    requested_eps: session.placement.requested_eps.clone(),
+                    shape: shape.to_owned(),
+                },
+                on: self.learnt_on(session),
+                histogram: Default::default(),
+                moments: Default::default(),
+                wall_unix_ms: now.wall_unix_ms,
+            });
+            lesson.histogram.merge(&series.histogram);
+            lesson.moments.merge(&series.moments);
+        }
+        for lesson in by_shape.into_values() {
+            self.book.absorb(&lesson);
+            if self.keeps_lessons {
+                self.lessons.push(lesson);
+            }
+        }
+    }
+
+    fn learnt_on(&self, session: &Session) -> LearntOn {
+        LearntOn {
+            version: session.model.version.clone(),
+            firmware: self.device.vendor_fingerprint_hash.clone(),
+            ort: self.runtime.ort_version.clone(),
+            ep: self.runtime.ep_version.clone(),
+        }
+    }
+
+    fn baselines_of(&self, session: &Session) -> Arc<crate::baseline::ShapeBaselines> {
+        let on = self.learnt_on(session);
+        let requested = &session.placement.requested_eps;
+        self.book.of_session(&session.model.id, requested, &on)
+    }
+
+    fn refresh_baselines(&self) {
+        for observed in &self.sessions {
+            let baselines = self.baselines_of(&observed.session);
+            observed.recorder.set_baselines(baselines);
+        }
+    }
+}
+
+/// Sets the conditions of a process without touching its core.
+#[derive(Debug, Clone)]
+pub(crate) struct ConditionsSetter {
+    modes: Arc<Names>,
+    current: Arc<CurrentConditions>,
+}
+
+impl ConditionsSetter {
+    pub(crate) fn set(&self, conditions: &Conditions) {
+        // A mode that another thread is adding right now is unknown until the next call.
+        let mode = self.modes.try_id(&conditions.performance_mode);
+        self.current.set(PackedConditions {
+            thermal: conditions.thermal,
+            power_save: conditions.power_save,
+            mode: mode.unwrap_or_default(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+use epwatch_proto::{
+    BaselineKind, Phase, ReasonCode, Report, StartPhase, placement::QNN_EP,
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{DeviceFacts, ModelInfo, random_stream};
+
+fn at(seconds: u64) -> Now {
+    let wall = 1_800_000_000_000 + 1000 * i64::try_from(seconds).unwrap();
+    Now::simulated(Duration::from_secs(seconds), wall)
+}
+
+fn core() -> Core {
+    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let mut core = Core::new(config, random_stream(), at(0));
+    core.set_installation(InstallationId::from_secret(b"secret"));
+    core
+}
+
+fn placement() -> Placement {
+    Placement::unavailable(
+        vec![QNN_EP.to_owned()],
+        ReasonCode::AssignmentApiUnavailable,
+    )
+}
+
+fn open(core: &mut Core, version: &str, now: Now) -> Arc<SessionRecorder> {
+    let model = ModelInfo::new("m", version).unwrap();
+    core.open_session(SessionInfo::new(model, placement()), now)
+}
+
+fn run(recorder: &SessionRecorder, n: u64, ms: u64) {
+    for _ in 0..n {
+        let at = Duration::from_secs(5);
+        recorder.record(at, Duration::from_millis(ms), "static");
+    }
+}
+
+/// Everything that is sealed is what a collector takes.
+#[track_caller]
+fn parse(sealed: &[SealedReport]) -> Vec<Report> {
+    sealed
+        .iter()
+        .map(|s| {
+            let report = Report::parse(&s.bytes).unwrap();
+            assert_eq!(report.key, s.key);
+            assert_eq!(report.series.iter().map(|s| s.n).sum::<u64>(), s.runs);
+            report
+        })
+        .collect()
+}
+
+#[test]
+fn an_interval_becomes_one_report() {
+    let mut core = core();
+    let recorder = open(&mut core, "1", at(1));
+    run(&recorder, 10, 8);
+    recorder.record_error(11);
+    let reports = parse(&core.seal(at(60)));
+    let [report] = &reports[..] else {
+        panic!("{reports:?}");
+    };
+    assert_eq!(report.key.sequence.get(), 1);
+    assert_eq!(report.sessions.len(), 1);
+    assert_eq!(report.series.len(), 2);
+    assert_eq!(report.run_errors[0].ort_status_code, 11);
+    assert_eq!(report.health.runs_recorded, 10);
+    assert_eq!(report.interval_length_ms, 60_000);
+    assert_eq!(report.device.chipset.as_str(), "SM8650");
+}
+
+#[test]
+fn nothing_new_is_nothing_sealed() {
+    let mut core = core();
+    assert!(core.seal(at(60)).is_empty());
+    let recorder = open(&mut core, "1", at(61));
+    // The placement is news, even before the first run.
+    assert_eq!(parse(&core.seal(at(120)))[0].sessions.len(), 1);
+    assert!(core.seal(at(180)).is_empty());
+    run(&recorder, 1, 8);
+    recorder.close();
+    let reports = parse(&core.seal(at(240)));
+    assert_eq!(reports[0].key.sequence.get(), 2);
+    assert_eq!(reports[0].interval_start_unix_ms, at(180).wall_unix_ms);
+    assert_eq!(core.sessions().count(), 0);
+}
+
+#[test]
+fn nothing_is_sealed_before_the_installation_is_known() {
+    let config = CoreConfig::new("app", DeviceFacts::default()).unwrap();
+    let mut core = Core::new(config, random_stream(), at(0));
+    run(&open(&mut core, "1", at(1)), 5, 8);
+    assert!(core.seal(at(60)).is_empty());
+    core.set_installation(InstallationId::from_secret(b"late"));
+    assert_eq!(core.seal(at(61))[0].runs, 5);
+}
+
+#[test]
+fn the_next_version_is_compared_with_the_last_one() {
+    let mut core = core();
+    let first = open(&mut core, "1", at(1));
+    run(&first, 40, 8);
+    first.close();
+    core.seal(at(60));
+    let second = open(&mut core, "2", at(61));
+    run(&second, 40, 80);
+    let report = &parse(&core.seal(at(120)))[0];
+    let warm = report.series.iter().find(|s| s.stratum.phase == Phase::Warm);
+    let warm = warm.unwrap();
+    let baseline = warm.baselines.of_kind(BaselineKind::PreviousVersion).unwrap();
+    assert_eq!((baseline.model_version.as_str(), baseline.n), ("1", 37));
+    assert_eq!(warm.exceed.unwrap().beyond_3x, 37);
+}
+
+#[test]
+fn sessions_that_a_directive_changed_teach_nothing() {
+    let mut core = core();
+    let model = ModelInfo::new("m", "1").unwrap();
+    let mut info = SessionInfo::new(model, placement());
+    info.directive_id = "npu-off-1".to_owned();
+    run(&core.open_session(info, at(1)), 40, 8);
+    core.seal(at(60));
+    run(&open(&mut core, "2", at(61)), 40, 8);
+    let report = &parse(&core.seal(at(120)))[0];
+    assert!(report.series.iter().all(|s| s.baselines.known().is_empty()));
+}
+
+#[test]
+fn ended_streams_are_named_until_a_report_that_names_them_is_acked() {
+    let mut core = core();
+    let ended = EndedStream {
+        stream: StreamId(7),
+        last_sequence: Some(3),
+        unsealed_runs: None,
+    };
+    let recorder = open(&mut core, "1", at(1));
+    run(&recorder, 1, 8);
+    let before = core.seal(at(10));
+    core.add_ended_streams([ended, ended]);
+    let first = core.seal(at(20));
+    assert_eq!(parse(&first)[0].ended_streams, [ended]);
+    core.acked(&before[0].key);
+    run(&recorder, 1, 8);
+    assert_eq!(parse(&core.seal(at(30)))[0].ended_streams, [ended]);
+    core.acked(&first[0].key);
+    run(&recorder, 1, 8);
+    assert!(parse(&core.seal(at(40)))[0].ended_streams.is_empty());
+}
+
+#[test]
+fn losses_are_told_even_when_nothing_runs() {
+    let mut core = core();
+    core.dropped(DropReason::SpoolFull, 2, 30);
+    let report = &parse(&core.seal(at(60)))[0];
+    assert_eq!(report.health.dropped_reports(), 2);
+    assert!(core.seal(at(120)).is_empty());
+}
+
+#[test]
+fn equal_start_failures_are_counted_together_and_bounded() {
+    let mut core = core();
+    for version in 0..40 {
+        for _ in 0..2 {
+            core.start_failed(StartFailure {
+                model: ModelInfo::new("m", version.to_string()).unwrap().into(),
+                requested_eps: vec![QNN_EP.to_owned()],
+                phase: StartPhase::SessionCreation,
+                reason: ReasonCode::PrepareFailed,
+                ort_status_code: 1,
+                text: String::new(),
+                count: 1,
+            });
+        }
+    }
+    let report = &parse(&core.seal(at(60)))[0];
+    assert_eq!(report.start_failures.len(), policy::MAX_START_FAILURES);
+    let total: u64 = report.start_failures.iter().map(|f| f.count).sum();
+    assert_eq!(total, 80);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Many sessions, each with many strata: every run is in exactly one report, every report is
+    /// one that a collector takes, and numbers have no gap.
+    #[test]
+    fn whatever_is_recorded_is_in_reports_of_the_contract(
+        sessions in 1_usize..150,
+        strata in 1_u64..12,
+    ) {
+        let mut core = core();
+        let mut runs = 0;
+        for session in 0..sessions {
+            let recorder = open(&mut core, &session.to_string(), at(1));
+            for stratum in 0..strata {
+                let shape = format!("x:{stratum}");
+                let began = Duration::from_secs(stratum * 60);
+                recorder.record(began, Duration::from_millis(stratum + 1), &shape);
+                runs += 1;
+            }
+        }
+        let sealed = core.seal(at(60));
+        let reports = parse(&sealed);
+        prop_assert_eq!(sealed.iter().map(|s| s.runs).sum::<u64>(), runs);
+        for (at, report) in reports.iter().enumerate() {
+            prop_assert_eq!(report.key.sequence.get(), at as u64 + 1);
+        }
+        prop_assert_eq!(reports.last().unwrap().health.runs_recorded, runs);
+    }
+}

@@ -1,0 +1,288 @@
+//! From an assignment to a placement: shares, CPU nodes and their reasons, fingerprints.
+//!
+//! Pure: names come in, numbers go out. What is a guess stays a reason code: a node whose reason
+//! the assignment cannot tell has `unknown`, not a likely one.
+
+use std::collections::BTreeMap;
+
+use epwatch_proto::{
+    CpuNode, EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode, clipped,
+    fingerprint::{fingerprint_exact, fingerprint_normalised, is_edge_quantization},
+    placement::{
+        CPU_EP, MAX_CPU_NODES, MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_OP_TYPES,
+        MAX_REASONS, is_npu_ep,
+    },
+};
+
+use super::Assignment;
+
+/// What a placement is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct SummaryInput<'a> {
+    /// What ORT assigned.
+    pub assignment: &'a Assignment,
+    /// EPs asked for in effect, the CPU EP left out.
+    pub requested_eps: &'a [String],
+    /// MACs per node of the model, if they are known.
+    pub manifest: Option<&'a ModelManifest>,
+    /// What was known before the session was made, for example that an EP offers no device.
+    pub known_reasons: &'a [ReasonCode],
+}
+
+/// Sums an assignment up.
+pub fn summarise(input: SummaryInput<'_>) -> Placement {
+    let nodes: Vec<Node<'_>> = nodes_of(input.assignment).collect();
+    let attribution = input
+        .manifest
+        .map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
+    let share_of = |index: usize| attribution.as_ref().map(|a| a.by_node[index].clamp(0.0, 1.0));
+
+    let mut eps: Vec<EpShare> = Vec::new();
+    for subgraph in &input.assignment.subgraphs {
+        add_subgraph(&mut eps, &subgraph.ep, &subgraph.nodes);
+    }
+    // More EPs than a placement names have never been seen; their nodes would be missing.
+    eps.truncate(MAX_EPS);
+    for ep in &mut eps {
+        let share = attribution.as_ref().map(|a| a.by_ep.get(&ep.ep));
+        ep.macs_share = share.map(|s| s.copied().unwrap_or(0.0).clamp(0.0, 1.0));
+    }
+
+    let on_cpu = |node: &Node<'_>| node.ep == CPU_EP;
+    let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
+    let all_cpu: Vec<_> = nodes.iter().enumerate().filter(|(_, n)| on_cpu(n)).collect();
+    // Where the list must be cut, what computes stays: edges say nothing.
+    let mut named: Vec<_> = all_cpu.clone();
+    if named.len() > MAX_CPU_NODES {
+        named.sort_by_key(|(index, n)| (is_edge_quantization(n.op_type), *index));
+        named.truncate(MAX_CPU_NODES);
+        named.sort_by_key(|(index, _)| *index);
+    }
+    let cpu_nodes: Vec<_> = named
+        .into_iter()
+        .map(|(index, node)| cpu_node(node, has_edges, share_of(index)))
+        .collect();
+
+    let graph_kind = match nodes.iter().any(|n| n.op_type == "EPContext") {
+        true => GraphKind::EpContext,
+        false => GraphKind::Jit,
+    };
+    Placement {
+        requested_eps: requested(input.requested_eps),
+        n_nodes: eps.iter().map(|e| e.n_nodes).sum(),
+        cpu_nodes_truncated: cpu_nodes.len() < all_cpu.len(),
+        macs_attributed: attribution.as_ref().map(|a| a.attributed),
+        manifest_sha256: input.manifest.map(ModelManifest::sha256),
+        graph_kind,
+        source: PlacementSource::AssignmentApi,
+        exact: Some(fingerprint_exact(nodes.iter().map(|n| (n.name, n.ep)))),
+        normalised: Some(fingerprint_normalised(
+            nodes.iter().map(|n| (n.name, n.op_type, n.ep)),
+        )),
+        reasons: reasons(&input, &eps, &cpu_nodes),
+        eps,
+        cpu_nodes,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node<'a> {
+    name: &'a str,
+    op_type: &'a str,
+    domain: &'a str,
+    ep: &'a str,
+}
+
+fn nodes_of(assignment: &Assignment) -> impl Iterator<Item = Node<'_>> {
+    assignment.subgraphs.iter().flat_map(|subgraph| {
+        subgraph.nodes.iter().map(|node| Node {
+            name: &node.name,
+            op_type: &node.op_type,
+            domain: &node.domain,
+            ep: &subgraph.ep,
+        })
+    })
+}
+
+fn add_subgraph(eps: &mut Vec<EpShare>, ep: &str, nodes: &[super::AssignedNode]) {
+    let at = match eps.iter().position(|e| e.ep == ep) {
+        Some(at) => at,
+        None => {
+            eps.push(EpShare {
+                ep: clipped(ep, MAX_EP_NAME_BYTES),
+                n_nodes: 0,
+                n_partitions: (ep != CPU_EP).then_some(0),
+                op_types: BTreeMap::new(),
+                macs_share: None,
+            });
+            eps.len() - 1
+        }
+    };
+    let share = &mut eps[at];
+    share.n_nodes += u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    if let Some(partitions) = &mut share.n_partitions {
+        *partitions += 1;
+    }
+    for node in nodes {
+        let op_type = clipped(op_type_of(&node.op_type), MAX_EP_NAME_BYTES);
+        let is_known = share.op_types.contains_key(&op_type);
+        if is_known || share.op_types.len() < MAX_OP_TYPES {
+            *share.op_types.entry(op_type).or_default() += 1;
+        }
+    }
+}
+
+fn op_type_of(op_type: &str) -> &str {
+    match op_type {
+        "" => "unknown",
+        op_type => op_type,
+    }
+}
+
+/// QuantizeLinear and DequantizeLinear beside an NPU partition are the QNN plugin's default
+/// (`offload_graph_io_quantization=1`). With nothing on the NPU there is no edge to be at.
+fn cpu_node(node: &Node<'_>, has_edges: bool, macs_share: Option<f64>) -> CpuNode {
+    let benign = has_edges && is_edge_quantization(node.op_type);
+    CpuNode {
+        name: clipped(node.name, MAX_NODE_NAME_BYTES),
+        op_type: clipped(op_type_of(node.op_type), MAX_EP_NAME_BYTES),
+        domain: clipped(node.domain, MAX_EP_NAME_BYTES),
+        benign,
+        reason: match benign {
+            true => ReasonCode::EdgeQuantization,
+            false => ReasonCode::Unknown,
+        },
+        reason_text: String::new(),
+        macs_share,
+    }
+}
+
+pub(crate) fn requested(eps: &[String]) -> Vec<String> {
+    eps.iter()
+        .filter(|ep| !ep.is_empty() && ep.as_str() != CPU_EP)
+        .take(MAX_EPS)
+        .map(|ep| clipped(ep, MAX_EP_NAME_BYTES))
+        .collect()
+}
+
+/// Why the NPU did not get all of the graph, as far as an assignment tells.
+fn reasons(input: &SummaryInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> Vec<ReasonCode> {
+    let mut reasons = input.known_reasons.to_vec();
+    let asks_for_npu = input.requested_eps.iter().any(|ep| is_npu_ep(ep));
+    let has_npu_nodes = eps.iter().any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
+    if !asks_for_npu {
+        reasons.push(ReasonCode::EpNotRequested);
+    } else if !has_npu_nodes && reasons.is_empty() {
+        // Asked for, there or not, and without a single node: a log would tell which.
+        reasons.push(ReasonCode::Unknown);
+    }
+    for node in cpu_nodes {
+        let is_new = !reasons.contains(&node.reason);
+        if is_new && (has_npu_nodes || node.benign) {
+            reasons.push(node.reason);
+        }
+    }
+    reasons.dedup();
+    reasons.truncate(MAX_REASONS);
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AssignedNode, Subgraph};
+    use super::*;
+    use epwatch_proto::placement::QNN_EP;
+
+    fn node(name: &str, op_type: &str) -> AssignedNode {
+        AssignedNode {
+            name: name.to_owned(),
+            op_type: op_type.to_owned(),
+            domain: String::new(),
+        }
+    }
+
+    fn subgraph(ep: &str, nodes: &[(&str, &str)]) -> Subgraph {
+        Subgraph {
+            ep: ep.to_owned(),
+            nodes: nodes.iter().map(|(name, op)| node(name, op)).collect(),
+        }
+    }
+
+    fn summary(subgraphs: Vec<Subgraph>, requested: &[&str], known: &[ReasonCode]) -> Placement {
+        let requested: Vec<_> = requested.iter().map(|ep| (*ep).to_owned()).collect();
+        let placement = summarise(SummaryInput {
+            assignment: &Assignment { subgraphs },
+            requested_eps: &requested,
+            manifest: None,
+            known_reasons: known,
+        });
+        // What a device sends must be what a collector takes.
+        let wire = epwatch_proto::v1::Placement::from(&placement);
+        assert_eq!(Placement::try_from(wire).unwrap(), placement);
+        placement
+    }
+
+    #[test]
+    fn edges_of_an_npu_graph_are_benign_and_the_rest_is_not() {
+        let placement = summary(
+            vec![
+                subgraph(CPU_EP, &[("q", "QuantizeLinear")]),
+                subgraph(QNN_EP, &[("c1", "Conv"), ("c2", "Conv")]),
+                subgraph(CPU_EP, &[("g", "Gemm")]),
+                subgraph(CPU_EP, &[("dq", "DequantizeLinear")]),
+            ],
+            &[QNN_EP],
+            &[],
+        );
+        assert_eq!(placement.cpu_ops(), ["Gemm"]);
+        assert_eq!(placement.cpu_nodes.len(), 3);
+        assert_eq!(placement.n_nodes, 5);
+        let qnn = placement.ep(QNN_EP).unwrap();
+        assert_eq!((qnn.n_nodes, qnn.n_partitions), (2, Some(1)));
+        assert_eq!(placement.ep(CPU_EP).unwrap().n_partitions, None);
+        let expected = [ReasonCode::EdgeQuantization, ReasonCode::Unknown];
+        assert_eq!(placement.reasons, expected);
+    }
+
+    #[test]
+    fn total_fallback_has_no_edges_and_a_reason() {
+        let nodes = [("q", "QuantizeLinear"), ("g", "Gemm")];
+        let placement = summary(vec![subgraph(CPU_EP, &nodes)], &[QNN_EP], &[]);
+        assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
+        assert_eq!(placement.reasons, [ReasonCode::Unknown]);
+        assert_eq!(placement.requested_eps, [QNN_EP]);
+
+        let known = [ReasonCode::NoEpDevice];
+        let placement = summary(vec![subgraph(CPU_EP, &nodes)], &[QNN_EP], &known);
+        assert_eq!(placement.reasons, known);
+
+        let placement = summary(vec![subgraph(CPU_EP, &nodes)], &[], &[]);
+        assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
+    }
+
+    #[test]
+    fn a_long_list_is_cut_where_it_says_least() {
+        let mut subgraphs = vec![subgraph(QNN_EP, &[("c", "Conv")])];
+        subgraphs.extend((0..300).map(|_| subgraph(CPU_EP, &[("q", "QuantizeLinear")])));
+        subgraphs.push(subgraph(CPU_EP, &[("last", "Gemm")]));
+        let placement = summary(subgraphs, &[QNN_EP], &[]);
+        assert!(placement.cpu_nodes_truncated);
+        assert_eq!(placement.cpu_nodes.len(), MAX_CPU_NODES);
+        assert_eq!(placement.cpu_ops(), ["Gemm"]);
+        assert_eq!(placement.ep(CPU_EP).unwrap().n_nodes, 301);
+    }
+
+    #[test]
+    fn hostile_names_are_clipped_and_nothing_panics() {
+        let long = "x\n".repeat(4_000);
+        let placement = summary(vec![subgraph(&long, &[(&long, &long), ("", "")])], &[&long], &[]);
+        assert_eq!(placement.n_nodes, 2);
+    }
+
+    #[test]
+    fn a_precompiled_graph_is_told_apart() {
+        let placement = summary(vec![subgraph(QNN_EP, &[("ctx", "EPContext")])], &[QNN_EP], &[]);
+        assert_eq!(placement.graph_kind, GraphKind::EpContext);
+        assert_eq!(placement.npu_node_share(), None);
+    }
+}

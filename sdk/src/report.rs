@@ -1,0 +1,149 @@
+//! One interval as reports: what goes into which, and the encoding.
+//!
+//! A report holds at most so many sessions, series and bytes; what does not fit goes into another
+//! one of the same interval. A session is described in every report that refers to it, since each
+//! must be judged without the others.
+
+use epwatch_proto::{
+    App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk,
+    SdkHealth, Session, StartFailure,
+    report::{MAX_ENDED_STREAMS, MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SERIES, MAX_SESSIONS},
+    v1,
+};
+use prost::Message;
+
+use crate::{policy::MAX_SEALED_BYTES, time::Now};
+
+/// What one session says in an interval.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) session: Session,
+    pub(crate) series: Vec<LatencySeries>,
+    /// Failed runs by ORT status code.
+    pub(crate) errors: Vec<(i32, u64)>,
+}
+
+impl Part {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.series.is_empty() && self.errors.is_empty()
+    }
+
+    fn headed(session: &Session) -> Self {
+        Self {
+            session: session.clone(),
+            series: Vec::new(),
+            errors: Vec::new(),
+        }
+    }
+}
+
+/// What the reports of an interval have in common.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) key: ReportKey,
+    pub(crate) from: Now,
+    pub(crate) until: Now,
+    pub(crate) boot_id: &'a str,
+    pub(crate) ended: Vec<EndedStream>,
+    pub(crate) app: &'a App,
+    pub(crate) device: &'a Device,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) sdk: &'a Sdk,
+    pub(crate) start_failures: &'a [StartFailure],
+    pub(crate) health: &'a SdkHealth,
+}
+
+impl Frame<'_> {
+    pub(crate) fn encode(self, parts: Vec<Part>) -> Vec<u8> {
+        let length = self.until.mono.saturating_sub(self.from.mono);
+        let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let mut ended_streams = self.ended;
+        ended_streams.truncate(MAX_ENDED_STREAMS);
+        let mut report = Report {
+            key: self.key,
+            ended_streams,
+            interval_start_unix_ms: self.from.wall_unix_ms,
+            interval_end_unix_ms: self.until.wall_unix_ms,
+            interval_length_ms: length_ms.min(MAX_INTERVAL_MS),
+            boot_id: self.boot_id.to_owned(),
+            uptime_at_end_ms: self.until.uptime_ms,
+            app: self.app.clone(),
+            device: self.device.clone(),
+            runtime: self.runtime.clone(),
+            sdk: self.sdk.clone(),
+            sessions: Vec::new(),
+            series: Vec::new(),
+            self_tests: Vec::new(),
+            start_failures: self.start_failures.to_vec(),
+            run_errors: Vec::new(),
+            health: self.health.clone(),
+        };
+        for part in parts {
+            let session_uid = part.session.uid;
+            report.sessions.push(part.session);
+            report.series.extend(part.series);
+            let errors = part.errors.into_iter();
+            report
+                .run_errors
+                .extend(errors.map(|(ort_status_code, count)| RunErrors {
+                    session_uid,
+                    ort_status_code,
+                    count,
+                }));
+        }
+        report.to_bytes()
+    }
+}
+
+/// One report's parts while it fills up.
+#[derive(Debug, Default)]
+struct Group {
+    parts: Vec<Part>,
+    n_series: usize,
+    n_errors: usize,
+    bytes: usize,
+}
+
+impl Group {
+    fn has_room(&self, sessions: usize, series: usize, errors: usize, bytes: usize) -> bool {
+        self.parts.len() + sessions <= MAX_SESSIONS
+            && self.n_series + series <= MAX_SERIES
+            && self.n_errors + errors <= MAX_RUN_ERRORS
+            && self.bytes + bytes <= MAX_SEALED_BYTES
+    }
+}
+
+/// Distributes parts over reports, at least one, in order.
+pub(crate) fn pack(parts: Vec<Part>, start_failures: &[StartFailure]) -> Vec<Vec<Part>> {
+    let failures = start_failures.iter().map(v1::StartFailure::from);
+    let mut open = Group {
+        bytes: failures.map(|f| f.encoded_len()).sum(),
+        ..Group::default()
+    };
+    let mut full = Vec::new();
+    for part in parts {
+        let head = v1::Session::from(&part.session).encoded_len() + 64 * part.errors.len();
+        if !open.has_room(1, 0, part.errors.len(), head) && !open.parts.is_empty() {
+            full.push(std::mem::take(&mut open).parts);
+        }
+        let mut filling = Part::headed(&part.session);
+        open.bytes += head;
+        open.n_errors += part.errors.len();
+        filling.errors = part.errors;
+        for series in part.series {
+            let bytes = v1::LatencySeries::from(&series).encoded_len() + 8;
+            if !open.has_room(1, 1, 0, bytes) {
+                let next = Part::headed(&part.session);
+                open.parts.push(std::mem::replace(&mut filling, next));
+                full.push(std::mem::take(&mut open).parts);
+                open.bytes = head;
+            }
+            open.bytes += bytes;
+            open.n_series += 1;
+            filling.series.push(series);
+        }
+        open.parts.push(filling);
+    }
+    full.push(open.parts);
+    full
+}

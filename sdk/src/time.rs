@@ -1,0 +1,79 @@
+//! Time as the deciding code sees it: passed in, never read.
+//!
+//! Two clocks, never mixed: `mono` orders and measures, `wall_unix_ms` is only reported. A
+//! simulated fleet passes whatever it likes.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One instant on a device's clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic time since an origin that stays the same for the life of the process.
+    pub mono: Duration,
+    /// Wall clock in milliseconds since 1970, as the device says it.
+    pub wall_unix_ms: i64,
+    /// Time since boot, sleep included, in milliseconds; `None`: not known.
+    pub uptime_ms: Option<u64>,
+}
+
+impl Now {
+    /// An instant of a simulated device whose clocks agree.
+    pub fn simulated(mono: Duration, wall_unix_ms: i64) -> Self {
+        let uptime_ms = u64::try_from(mono.as_millis()).ok();
+        Self {
+            mono,
+            wall_unix_ms,
+            uptime_ms,
+        }
+    }
+}
+
+/// The process's real clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self {
+            origin: Instant::now(),
+        }
+    }
+
+    /// Monotonic time of an instant that was read anyway.
+    pub(crate) fn mono(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.origin)
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now {
+            mono: self.mono(Instant::now()),
+            wall_unix_ms: wall_unix_ms(),
+            uptime_ms: uptime_ms(),
+        }
+    }
+}
+
+/// Wall clock; clamped to what a report may hold, since a phone's clock can say anything.
+pub(crate) fn wall_unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
+    ms.clamp(0, epwatch_proto::MAX_UNIX_MS)
+}
+
+/// Linux and Android: /proc/uptime counts sleep too. It is no file on a disk.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn uptime_ms() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let (seconds, rest) = text.split_once('.')?;
+    let hundredths = rest.split_whitespace().next()?;
+    let seconds: u64 = seconds.parse().ok()?;
+    let hundredths: u64 = hundredths.get(..2)?.parse().ok()?;
+    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn uptime_ms() -> Option<u64> {
+    None
+}

@@ -1,0 +1,72 @@
+//! `epwatch collector`: the collector alone, for several before one ClickHouse.
+
+use std::process::ExitCode;
+
+use epwatch_collector::Collector;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::{output, server_config::ServerArgs, signals, store::Store};
+
+/// Takes reports from devices and writes them to a ClickHouse server.
+///
+/// Run as many as you like before one server; each keeps a log of its own in --data-dir.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print the addresses it listens on as one JSON document once it runs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a running collector listens.
+#[derive(Debug, Serialize)]
+pub(crate) struct Addresses {
+    /// Devices send here.
+    pub(crate) collector: std::net::SocketAddr,
+    /// `/metrics`, `/healthz`, `/readyz`.
+    pub(crate) http: std::net::SocketAddr,
+}
+
+impl Addresses {
+    pub(crate) fn of(collector: &Collector) -> Self {
+        Self {
+            collector: collector.listen(),
+            http: collector.http_listen(),
+        }
+    }
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.server.load()?;
+    if config.store.clickhouse.is_none() {
+        anyhow::bail!(
+            "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \
+             for the embedded one"
+        );
+    }
+    let store = Store::open(&config.store, &config.data_dir.clone()).await?;
+    let stop = CancellationToken::new();
+    let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
+    let addresses = Addresses::of(&collector);
+    if args.json {
+        output::json(&addresses)?;
+    } else {
+        output::line(format_args!(
+            "devices send to http://{}",
+            addresses.collector
+        ))?;
+        output::line(format_args!(
+            "metrics and health on http://{}",
+            addresses.http
+        ))?;
+    }
+    tokio::select! {
+        asked = signals::asked_to_end() => asked?,
+        () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
+    }
+    collector.stop().await;
+    store.stop().await;
+    Ok(ExitCode::SUCCESS)
+}

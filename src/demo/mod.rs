@@ -1,0 +1,228 @@
+//! `epwatch demo`: the whole product on this machine, for some minutes.
+//!
+//! Real: the stack that `serve` runs, the SDK, and on two chipsets the sessions that ONNX Runtime
+//! and QNN make on the emulator. Simulated: some hundreds of devices that take over those
+//! placements; their latency is a model, since the emulator's means nothing. Nothing is scripted:
+//! a device is slow because of the placement it got, and somebody is paged because the detector
+//! says so.
+
+pub(crate) mod device;
+mod models;
+mod pager;
+mod real;
+mod screen;
+mod summary;
+
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use epwatch_collector::units::{ByteSize, Period};
+use epwatch_detector::DetectorConfig;
+use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario};
+use tokio_util::sync::CancellationToken;
+
+use crate::{output, server_config::ServerConfig, signals, stack::Stack};
+use models::Story;
+use pager::Pager;
+use real::RealDevices;
+use screen::{Counts, Screen};
+use summary::Summary;
+
+const APP: &str = "demo.camera";
+const ENVIRONMENT: &str = "production";
+const MODEL: &str = "scene-classifier";
+
+/// Enough runs of version 1 for every device to know itself; then version 2 rolls out.
+const ROLLOUT_STARTS: Duration = Duration::from_secs(8);
+const ROLLOUT_TAKES: Duration = Duration::from_secs(4);
+/// The rest stays on version 1 and is the control.
+const ROLLOUT_SHARE: f64 = 0.7;
+
+/// For what devices still hold when the demo ends.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// Shows the whole product on this machine: real sessions, a simulated fleet, and the page.
+///
+/// Two versions of a model: the second has a float head, which SM8650 takes whole and SM8635 drops to
+/// the CPU without a word. Needs no configuration; everything lives in a temporary folder.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// End after this many seconds; without it Ctrl-C ends the demo.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Roll out a second version that is int8 throughout: nobody should be paged.
+    #[arg(long)]
+    healthy: bool,
+    /// Go without ONNX Runtime and QNN; simulated devices use placements recorded earlier.
+    #[arg(long)]
+    no_runtimes: bool,
+    /// How many devices to simulate.
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(20..=5000))]
+    devices: u32,
+    /// Print one JSON document at the end, and nothing else on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let mut screen = Screen::new(started);
+    let dir = tempfile::Builder::new().prefix("epwatch-demo-").tempdir()?;
+    let story = if args.healthy { Story::Healthy } else { Story::FloatHead };
+
+    let (pager, mut pages) = Pager::new();
+    screen.say("starting collector, detector and the embedded ClickHouse");
+    let stack = Stack::start(config(dir.path())?, vec![Arc::new(pager)]).await?;
+    let store = stack.store.client();
+    let endpoint = format!("http://{}", stack.collector.listen());
+
+    let mut placements = story.recorded_placements();
+    let real = start_real(&args, story, &endpoint, dir.path(), &screen).await;
+    if let Ok(real) = &real {
+        for session in real.sessions() {
+            screen.say(session);
+            placements.insert(&session.version, session.chipset, session.placement.clone());
+        }
+    }
+    let fleet = start_fleet(&args, placements, &endpoint)?;
+    screen.say(format_args!(
+        "{} simulated devices report on version 1; version 2 rolls out from second {} of theirs on",
+        args.devices,
+        ROLLOUT_STARTS.as_secs()
+    ));
+
+    let mut first_page = None;
+    let mut end = std::pin::pin!(end_of(args.seconds, started));
+    let mut tick = tokio::time::interval(REFRESH);
+    loop {
+        tokio::select! {
+            asked = &mut end => { asked?; break; }
+            error = stack.failed() => { screen.finish(); return Err(error); }
+            Some(page) = pages.recv() => {
+                if page.is_page {
+                    first_page.get_or_insert_with(|| started.elapsed());
+                }
+                screen.say(page.text);
+            }
+            _ = tick.tick() => {
+                let progress = fleet.progress();
+                let counts = Counts {
+                    devices: progress.devices,
+                    reports_acked: progress.acked,
+                    runs: progress.runs,
+                };
+                screen.refresh(counts, &store, ENVIRONMENT).await;
+            }
+        }
+    }
+
+    screen.finish();
+    screen.say("draining: devices upload what they hold, the log goes into the store");
+    let (real_sessions, no_real_sessions) = match real {
+        Ok(real) => (real.finish().await, None),
+        Err(reason) => (Vec::new(), Some(reason)),
+    };
+    fleet.drain(DRAIN_TIMEOUT).await;
+    drained(&stack).await;
+    let summary = Summary {
+        seconds: started.elapsed().as_secs_f64(),
+        first_page_seconds: first_page.map(|at| at.as_secs_f64()),
+        real_sessions,
+        no_real_sessions,
+        incidents: summary::incidents(&store).await?,
+        ledger: summary::ledger(&store).await?,
+    };
+    stack.stop().await;
+    if args.json {
+        output::json(&summary)?;
+    } else {
+        output::line(&summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same stack as `serve`, with short windows instead of a false clock.
+fn config(dir: &std::path::Path) -> anyhow::Result<ServerConfig> {
+    let mut config = ServerConfig { data_dir: dir.to_owned(), ..ServerConfig::default() };
+    config.collector.listen = "127.0.0.1:0".parse()?;
+    config.collector.http_listen = "127.0.0.1:0".parse()?;
+    config.collector.wal.dir = dir.join("wal");
+    config.collector.wal.segment_bytes = ByteSize(4 << 20);
+    config.collector.batch.period = Period(Duration::from_millis(200));
+    config.collector.rollup.bucket = Period(Duration::from_secs(1));
+    config.collector.rollup.period = Period(Duration::from_secs(1));
+    config.detector = DetectorConfig { stdout: false, ..DetectorConfig::for_demo() };
+    Ok(config)
+}
+
+/// Starts the devices with real sessions, or says why there are none.
+async fn start_real(
+    args: &Args,
+    story: Story,
+    endpoint: &str,
+    dir: &std::path::Path,
+    screen: &Screen,
+) -> Result<RealDevices, String> {
+    let started = if args.no_runtimes {
+        Err(anyhow::anyhow!("--no-runtimes was given"))
+    } else {
+        RealDevices::start(story, endpoint, dir).await
+    };
+    started.map_err(|error| {
+        let reason = format!("{error:#}");
+        screen.say(format_args!(
+            "no real sessions: {reason}; simulated devices use placements recorded with \
+             onnxruntime 1.31.1 and onnxruntime-qnn 2.7.0"
+        ));
+        reason
+    })
+}
+
+fn start_fleet(args: &Args, placements: Placements, endpoint: &str) -> anyhow::Result<Live> {
+    let share = |chipset, share| ChipsetShare { chipset, share };
+    let mut scenario = Scenario::new(APP, MODEL, "1", usize::try_from(args.devices)?);
+    scenario.environment = ENVIRONMENT.to_owned();
+    scenario.chipsets = vec![
+        share(Chipset::Sm8650, 0.35),
+        share(Chipset::Sm8635, 0.30),
+        share(Chipset::Sm8550, 0.20),
+        share(Chipset::Sm8750, 0.15),
+    ];
+    scenario.runs_per_second = 12.0;
+    scenario.report_interval = Duration::from_millis(1500);
+    scenario.rollouts = vec![Rollout {
+        version: "2".to_owned(),
+        starts: ROLLOUT_STARTS,
+        takes: ROLLOUT_TAKES,
+        share: ROLLOUT_SHARE,
+    }];
+    let fleet = Fleet::new(scenario, placements)?;
+    Ok(Live::start(fleet, &LiveOptions::new(endpoint, ""), CancellationToken::new())?)
+}
+
+async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {
+    let time_is_up = async {
+        match seconds {
+            Some(seconds) => {
+                tokio::time::sleep_until((started + Duration::from_secs(seconds)).into()).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = time_is_up => Ok(()),
+        asked = signals::asked_to_end() => Ok(asked?),
+    }
+}
+
+/// Waits until everything acknowledged is in the store; the devices have ended by now.
+async fn drained(stack: &Stack) {
+    let until = Instant::now() + DRAIN_TIMEOUT;
+    while !stack.collector.is_drained() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,64 @@
+//! The demo's models, carried inside the command: small, with random weights, made by
+//! `tests/fixtures/scripts/make_models.py`.
+
+use std::path::{Path, PathBuf};
+
+use epwatch_fleet::{Placements, RecordedModel};
+
+/// One version of the model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ModelFile {
+    pub(super) version: &'static str,
+    name: &'static str,
+    onnx: &'static [u8],
+    macs: &'static str,
+    recorded: RecordedModel,
+}
+
+macro_rules! model {
+    ($version:literal, $name:literal, $recorded:expr) => {
+        ModelFile {
+            version: $version,
+            name: $name,
+            onnx: include_bytes!(concat!("../../tests/fixtures/models/", $name, ".onnx")),
+            macs: include_str!(concat!("../../tests/fixtures/models/", $name, ".macs.json")),
+            recorded: $recorded,
+        }
+    };
+}
+
+/// What version 2 is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Story {
+    /// It has a float head, which chipsets without FP16 drop to the CPU.
+    FloatHead,
+    /// It is int8 throughout, like version 1.
+    Healthy,
+}
+
+impl Story {
+    /// Both versions, the first one first.
+    pub(super) fn models(self) -> [ModelFile; 2] {
+        let first = model!("1", "mixed_v1.int8", RecordedModel::Int8);
+        let second = match self {
+            Self::FloatHead => model!("2", "mixed_v2.head32", RecordedModel::FloatHead),
+            Self::Healthy => model!("2", "mixed_v1.int8", RecordedModel::Int8),
+        };
+        [first, second]
+    }
+
+    /// Where the versions ran when their placements were recorded.
+    pub(super) fn recorded_placements(self) -> Placements {
+        Placements::recorded(&self.models().map(|model| (model.version, model.recorded)))
+    }
+}
+
+impl ModelFile {
+    /// Writes model and side-car into a folder; returns the model's path.
+    pub(super) fn write(&self, dir: &Path) -> std::io::Result<PathBuf> {
+        let path = dir.join(format!("v{}.{}.onnx", self.version, self.name));
+        std::fs::write(path.with_extension("macs.json"), self.macs)?;
+        std::fs::write(&path, self.onnx)?;
+        Ok(path)
+    }
+}

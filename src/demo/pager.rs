@@ -1,0 +1,50 @@
+//! The demo's pager: what would reach on-call, handed to the screen.
+
+use epwatch_detector::{
+    notify::{self, Notification, Notifier, NotifyError},
+    verdict::Severity,
+};
+use tokio::sync::mpsc;
+
+/// Notifications that the screen has not shown yet.
+const MAX_WAITING: usize = 64;
+
+/// One notification as text.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) is_page: bool,
+    pub(super) text: String,
+}
+
+/// A notifier that writes to the screen.
+#[derive(Debug)]
+pub(super) struct Pager(mpsc::Sender<Page>);
+
+impl Pager {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Page>) {
+        let (pages, shown) = mpsc::channel(MAX_WAITING);
+        (Self(pages), shown)
+    }
+}
+
+impl Notifier for Pager {
+    fn name(&self) -> &str {
+        "screen"
+    }
+
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        now: jiff::Timestamp,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), NotifyError>> + Send + 'a>> {
+        Box::pin(async move {
+            let page = Page {
+                is_page: notification.incident.severity() == Severity::Page,
+                text: notify::block(notification, now),
+            };
+            // Nobody looks any more once the demo ends.
+            let _ended = self.0.send(page).await;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! The demo's devices with real sessions: one process per simulated phone, since several chipsets
+//! in one process do not run side by side on the emulator.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::Context;
+use epwatch_engines::Engine;
+use epwatch_fleet::Chipset;
+use epwatch_proto::{Placement, v1};
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+use super::{
+    device::Phone,
+    models::Story,
+    summary::{EpNodes, RealSession},
+};
+use crate::store::engine;
+
+/// Two sessions are made in a second or two; a busy machine takes longer.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// A device uploads what it holds and ends.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A session of a device process, as it tells it on its standard output, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SessionLine {
+    pub(super) version: String,
+    /// An encoded `v1::Placement`.
+    pub(super) placement: Vec<u8>,
+}
+
+/// A session that was really made.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) chipset: Chipset,
+    pub(super) version: String,
+    pub(super) placement: Placement,
+}
+
+/// Running device processes and the sessions they made.
+#[derive(Debug)]
+pub(super) struct RealDevices {
+    children: Vec<Child>,
+    sessions: Vec<Session>,
+}
+
+impl RealDevices {
+    /// Starts one process for each chipset and waits for its sessions.
+    pub(super) async fn start(story: Story, endpoint: &str, dir: &Path) -> anyhow::Result<Self> {
+        let ort = engine(Engine::OnnxRuntime).await?.ort_library();
+        let qnn = engine(Engine::OnnxRuntimeQnn).await?;
+        let models = story.models();
+        let mut paths = Vec::new();
+        for model in &models {
+            paths.push((model.version, model.write(dir)?));
+        }
+        let mut devices = Self { children: Vec::new(), sessions: Vec::new() };
+        for phone in Phone::ALL {
+            let mut command = Command::new(std::env::current_exe()?);
+            command
+                .arg("demo-device")
+                .args(["--chipset", phone.chipset.name()])
+                .args(["--endpoint", endpoint])
+                .arg("--dir")
+                .arg(dir.join(phone.chipset.name()))
+                .arg("--ort")
+                .arg(&ort)
+                .arg("--qnn-provider")
+                .arg(qnn.qnn_provider_library())
+                .arg("--qnn-backend")
+                .arg(qnn.qnn_htp_library());
+            for (version, path) in &paths {
+                command.arg("--model").arg(format!("{version}={}", path.display()));
+            }
+            // Its end of the pipe closes when we end, however we end: then it ends too.
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::inherit())
+                .kill_on_drop(true)
+                .spawn()
+                .context("failed to start a device process")?;
+            let stdout = child.stdout.take().context("the device has no standard output")?;
+            devices.children.push(child);
+            let lines = BufReader::new(stdout).lines();
+            let sessions = timeout(START_TIMEOUT, sessions(lines, phone.chipset, models.len()))
+                .await
+                .with_context(|| format!("{} made no sessions in time", phone.chipset.name()))??;
+            devices.sessions.extend(sessions);
+        }
+        Ok(devices)
+    }
+
+    pub(super) fn sessions(&self) -> &[Session] {
+        &self.sessions
+    }
+
+    /// Lets the devices upload what they hold and end.
+    pub(super) async fn finish(mut self) -> Vec<RealSession> {
+        for child in &mut self.children {
+            drop(child.stdin.take());
+        }
+        for child in &mut self.children {
+            if timeout(FINISH_TIMEOUT, child.wait()).await.is_err() {
+                tracing::warn!("a device process did not end in time");
+            }
+        }
+        self.sessions.iter().map(Session::summary).collect()
+    }
+}
+
+async fn sessions(
+    mut lines: Lines<BufReader<ChildStdout>>,
+    chipset: Chipset,
+    n_sessions: usize,
+) -> anyhow::Result<Vec<Session>> {
+    let mut sessions = Vec::new();
+    while sessions.len() < n_sessions {
+        let Some(line) = lines.next_line().await? else {
+            anyhow::bail!("the process of {} ended early; its errors are above", chipset.name());
+        };
+        // QNN's libraries write to standard output too.
+        if !line.starts_with('{') {
+            continue;
+        }
+        let line: SessionLine = serde_json::from_str(&line)?;
+        let placement = v1::Placement::decode(line.placement.as_slice())?;
+        let placement = Placement::try_from(placement)?;
+        sessions.push(Session { chipset, version: line.version, placement });
+    }
+    // What follows is read and forgotten, or the process would stop at a full pipe.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Ok(sessions)
+}
+
+impl Session {
+    fn summary(&self) -> RealSession {
+        let eps: BTreeMap<String, EpNodes> = self
+            .placement
+            .eps
+            .iter()
+            .map(|share| {
+                let nodes = EpNodes { nodes: share.n_nodes, partitions: share.n_partitions };
+                (share.ep.clone(), nodes)
+            })
+            .collect();
+        RealSession {
+            chipset: self.chipset.name().to_owned(),
+            model: super::MODEL.to_owned(),
+            version: self.version.clone(),
+            placement_source: self.placement.source.as_str().to_owned(),
+            eps,
+            cpu_ops: self.placement.cpu_ops().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "real session: {} version {}:", self.chipset.name(), self.version)?;
+        for share in &self.placement.eps {
+            write!(f, " {} {} nodes", share.ep, share.n_nodes)?;
+        }
+        let ops = self.placement.cpu_ops();
+        if !ops.is_empty() {
+            write!(f, "; on the CPU: {}", ops.join(", "))?;
+            if let Some(share) = self.placement.cpu_macs_share() {
+                write!(f, " ({:.1} % of the MACs)", share * 100.0)?;
+            }
+        }
+        Ok(())
+    }
+}

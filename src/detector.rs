@@ -1,0 +1,41 @@
+//! `epwatch detector`: the detector alone, beside collectors that write to the same ClickHouse.
+
+use std::{process::ExitCode, sync::Arc};
+
+use epwatch_detector::{Detector, clock::SystemClock};
+use tokio_util::sync::CancellationToken;
+
+use crate::{output, server_config::ServerArgs, signals, stack, store::Store};
+
+/// Judges what collectors wrote to a ClickHouse server, and pages.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.server.load()?;
+    if config.store.clickhouse.is_none() {
+        anyhow::bail!(
+            "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \
+             for the embedded one"
+        );
+    }
+    let store = Store::open(&config.store, &config.data_dir).await?;
+    let stop = CancellationToken::new();
+    let notifiers = stack::notifiers(&config.detector)?;
+    let detector = Detector::start(
+        config.detector,
+        store.client(),
+        notifiers,
+        Arc::new(SystemClock),
+        stop.clone(),
+    )?;
+    output::line("judging; Ctrl-C ends it")?;
+    signals::asked_to_end().await?;
+    stop.cancel();
+    detector.stopped().await;
+    store.stop().await;
+    Ok(ExitCode::SUCCESS)
+}

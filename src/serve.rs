@@ -1,0 +1,63 @@
+//! `epwatch serve`: collector, detector and store in one process.
+
+use std::process::ExitCode;
+
+use crate::{
+    collector::Addresses,
+    output,
+    server_config::ServerArgs,
+    signals,
+    stack::{self, Stack},
+};
+
+/// Runs collector, detector and store in one process.
+///
+/// Without --clickhouse the store is ClickHouse as a library, in --data-dir. Devices send to --listen
+/// with the SDK; pages go to standard output and to the Alertmanagers of the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print the addresses it listens on as one JSON document once it runs.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = args.server.load()?;
+    // Standard output holds one document then.
+    config.detector.stdout &= !args.json;
+    let notifiers = stack::notifiers(&config.detector)?;
+    let data_dir = config.data_dir.display().to_string();
+    let stack = Stack::start(config, notifiers).await?;
+    let addresses = Addresses::of(&stack.collector);
+    if args.json {
+        output::json(&addresses)?;
+    } else {
+        output::line(format_args!(
+            "devices send to        http://{}",
+            addresses.collector
+        ))?;
+        output::line(format_args!(
+            "metrics and health on  http://{}",
+            addresses.http
+        ))?;
+        match &stack.store.embedded {
+            Some(engine) => output::line(format_args!(
+                "store                  {data_dir} (other commands: --clickhouse unix:{})",
+                engine.socket().display()
+            ))?,
+            None => output::line(format_args!(
+                "store                  {:?}",
+                stack.store.target
+            ))?,
+        }
+        output::line("Ctrl-C ends it; reports that were acknowledged are safe")?;
+    }
+    tokio::select! {
+        asked = signals::asked_to_end() => asked?,
+        error = stack.failed() => return Err(error),
+    }
+    stack.stop().await;
+    Ok(ExitCode::SUCCESS)
+}

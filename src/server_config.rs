@@ -1,0 +1,142 @@
+//! What `serve`, `collector`, `detector` and `migrate` are told: one config file with a section for
+//! each component, and the few options that one wants on the command line.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use epwatch_collector::config::CollectorConfig;
+use epwatch_detector::config::DetectorConfig;
+use serde::Deserialize;
+
+use crate::{
+    config::{self, ConfigError},
+    store::StoreConfig,
+};
+
+/// Options of every server command; they override the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// Config file (TOML). Environment variables such as EPWATCH_COLLECTOR__WAL__MAX_BYTES override it.
+    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder of the log and the embedded store [default: ./epwatch-data].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// ClickHouse to use: http://host:8123, https://host:8443 or unix:/path. Without it `serve` runs
+    /// the embedded engine.
+    #[arg(long, value_name = "ADDRESS")]
+    clickhouse: Option<String>,
+    /// Where devices send to [default: 127.0.0.1:4717].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// The config file.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ServerConfig {
+    /// Folder of the log and the embedded store.
+    pub(crate) data_dir: PathBuf,
+    pub(crate) store: StoreConfig,
+    pub(crate) collector: CollectorConfig,
+    pub(crate) detector: DetectorConfig,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("epwatch-data"),
+            store: StoreConfig::default(),
+            collector: CollectorConfig::default(),
+            detector: DetectorConfig::default(),
+        }
+    }
+}
+
+/// The sections that environment variables may name.
+const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
+
+impl ServerArgs {
+    /// Reads file, environment and options, and checks everything; every problem is in the error.
+    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let file = self.config.as_deref();
+        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        if let Some(data_dir) = &self.data_dir {
+            config.data_dir.clone_from(data_dir);
+        }
+        if let Some(address) = &self.clickhouse {
+            config.store.clickhouse = Some(address.clone());
+        }
+        if let Some(listen) = self.listen {
+            config.collector.listen = listen;
+        }
+        // A relative log folder lies in the data folder; an absolute one stays.
+        config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
+        config.check(file)?;
+        Ok(config)
+    }
+}
+
+impl ServerConfig {
+    fn check(&self, file: Option<&Path>) -> Result<(), ConfigError> {
+        let mut problems = self.store.problems();
+        if let Err(found) = self.collector.validate() {
+            problems.extend(found.iter().map(|p| format!("collector.{p}")));
+        }
+        problems.extend(
+            self.detector
+                .validate()
+                .iter()
+                .map(|p| format!("detector.{p}")),
+        );
+        if self.detector.bucket.0 != self.collector.rollup.bucket.0 {
+            problems.push(format!(
+                "detector.bucket: must equal collector.rollup.bucket ({}), got {}",
+                self.collector.rollup.bucket, self.detector.bucket
+            ));
+        }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError::Problems {
+                origin: config::origin(file),
+                problems,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example is what people copy: it says every default, and stays true.
+    #[test]
+    fn the_example_holds_the_defaults() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
+        let example: ServerConfig =
+            config::load(Some(Path::new(file)), std::iter::empty(), SECTIONS).unwrap();
+        let defaults = ServerConfig::default();
+        assert_eq!(example.collector, defaults.collector);
+        assert_eq!(example.detector, defaults.detector);
+        assert_eq!(example.store, defaults.store);
+        assert_eq!(example.data_dir, defaults.data_dir);
+    }
+
+    #[test]
+    fn every_problem_is_said_at_once() {
+        let env = [
+            ("EPWATCH_STORE__RAW_DAYS", "1"),
+            ("EPWATCH_COLLECTOR__LISTEN", "0.0.0.0:4717"),
+            ("EPWATCH_DETECTOR__BUCKET", "7s"),
+        ];
+        let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
+        let text = config.check(None).unwrap_err().to_string();
+        for key in ["store.raw_days", "collector.keys", "detector.bucket"] {
+            assert!(text.contains(key), "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Store, collector and detector in one process, as `serve` and `demo` run them.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use epwatch_collector::Collector;
+use epwatch_detector::{Detector, clock::SystemClock, notify::Notifier};
+use tokio_util::sync::CancellationToken;
+
+use crate::{server_config::ServerConfig, store::Store};
+
+/// A running stack.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    pub(crate) store: Store,
+    pub(crate) collector: Collector,
+    pub(crate) detector: Detector,
+    stop_detector: CancellationToken,
+}
+
+impl Stack {
+    pub(crate) async fn start(
+        config: ServerConfig,
+        notifiers: Vec<Arc<dyn Notifier>>,
+    ) -> anyhow::Result<Self> {
+        let store = Store::open(&config.store, &config.data_dir).await?;
+        let collector =
+            Collector::start(config.collector, store.client(), CancellationToken::new()).await?;
+        let stop_detector = CancellationToken::new();
+        let detector = Detector::start(
+            config.detector,
+            store.client(),
+            notifiers,
+            Arc::new(SystemClock),
+            stop_detector.clone(),
+        )?;
+        Ok(Self {
+            store,
+            collector,
+            detector,
+            stop_detector,
+        })
+    }
+
+    /// Takes no more reports, lets the log drain into the store, lets the detector finish its
+    /// window, and closes the store last.
+    pub(crate) async fn stop(self) {
+        self.collector.stop().await;
+        self.stop_detector.cancel();
+        self.detector.stopped().await;
+        self.store.stop().await;
+    }
+
+    /// Returns when a part ended that should not have.
+    pub(crate) async fn failed(&self) -> anyhow::Error {
+        let engine_gone = async {
+            match &self.store.embedded {
+                Some(engine) => engine.gone().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = engine_gone => anyhow::Error::from(error).context("the embedded store ended"),
+            () = self.collector.stopped() => anyhow::anyhow!("the collector ended; its log says why"),
+        }
+    }
+}
+
+/// The notifiers that the config names.
+pub(crate) fn notifiers(
+    config: &epwatch_detector::DetectorConfig,
+) -> anyhow::Result<Vec<Arc<dyn Notifier>>> {
+    use epwatch_detector::notify::{Alertmanager, Stdout};
+
+    let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
+    if config.stdout {
+        notifiers.push(Arc::new(Stdout::new(std::io::stdout())));
+    }
+    for alertmanager in &config.alertmanager {
+        let notifier = Alertmanager::new(alertmanager.clone())
+            .with_context(|| format!("failed to use Alertmanager {}", alertmanager.url))?;
+        notifiers.push(Arc::new(notifier));
+    }
+    Ok(notifiers)
+}

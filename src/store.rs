@@ -1,0 +1,153 @@
+//! Opens the store that a command works on: a ClickHouse server, or the embedded engine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use epwatch_collector::schema::{self, Retention};
+use epwatch_engines::{Engine, Installed};
+use epwatch_store::{
+    StoreTarget,
+    embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore},
+};
+use serde::Deserialize;
+
+/// `[store]` of the config file.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct StoreConfig {
+    /// `http://host:8123`, `https://host:8443` or `unix:/path`; without it the embedded engine.
+    pub(crate) clickhouse: Option<String>,
+    pub(crate) database: String,
+    pub(crate) user: Option<String>,
+    /// A file that holds the password and nothing else.
+    pub(crate) password_file: Option<PathBuf>,
+    /// Days that reports, and summaries, are kept.
+    pub(crate) raw_days: u16,
+    pub(crate) rollup_days: u16,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        let Retention {
+            raw_days,
+            rollup_days,
+        } = Retention::default();
+        Self {
+            clickhouse: None,
+            database: schema::DATABASE.to_owned(),
+            user: None,
+            password_file: None,
+            raw_days,
+            rollup_days,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Everything that is wrong with it, `key: problem` each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(address) = &self.clickhouse
+            && let Err(error) = StoreTarget::parse(address, &self.database)
+        {
+            problems.push(format!("store.clickhouse: {error}"));
+        }
+        if self.database.is_empty() {
+            problems.push("store.database: must not be empty".to_owned());
+        }
+        if self.raw_days < 3 {
+            problems.push(format!(
+                "store.raw_days: must be 3 or more, got {}: devices keep reports two days less",
+                self.raw_days
+            ));
+        }
+        if self.rollup_days < self.raw_days {
+            problems.push(format!(
+                "store.rollup_days: must be at least store.raw_days ({}), got {}",
+                self.raw_days, self.rollup_days
+            ));
+        }
+        problems
+    }
+
+    /// The server it names, if it names one.
+    pub(crate) fn server(&self) -> anyhow::Result<Option<StoreTarget>> {
+        let Some(address) = &self.clickhouse else {
+            return Ok(None);
+        };
+        let mut target = StoreTarget::parse(address, &self.database)?;
+        if let Some(user) = &self.user {
+            let password = match &self.password_file {
+                Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
+                    format!("failed to read store.password_file {}", path.display())
+                })?),
+                None => None,
+            };
+            target = target.with_credentials(user, password.as_deref().map(str::trim_end));
+        }
+        Ok(Some(target))
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        Retention {
+            raw_days: self.raw_days,
+            rollup_days: self.rollup_days,
+        }
+    }
+}
+
+/// An open store, at the schema this program knows.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// The engine, if it is ours.
+    pub(crate) embedded: Option<EmbeddedStore>,
+    pub(crate) target: StoreTarget,
+}
+
+impl Store {
+    /// Opens the server that the config names, else the embedded engine on `data_dir`, fetching its
+    /// library if need be; then applies the migrations.
+    pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
+        let store = match config.server()? {
+            Some(target) => Self {
+                embedded: None,
+                target,
+            },
+            None => {
+                let library = engine(Engine::Chdb).await?.chdb_library();
+                let program = ChildProgram::current_exe_subcommand()
+                    .context("failed to find the running program")?;
+                let embedded = EmbeddedConfig::new(data_dir, library, program);
+                let embedded = EmbeddedStore::start(embedded).await?;
+                embedded.ready().await?;
+                let target = embedded.target(&config.database);
+                Self {
+                    embedded: Some(embedded),
+                    target,
+                }
+            }
+        };
+        let values = schema::single_server(config.retention());
+        epwatch_store::migrate(&store.target, schema::MIGRATIONS, &values).await?;
+        Ok(store)
+    }
+
+    pub(crate) fn client(&self) -> epwatch_collector::Client {
+        epwatch_store::client(&self.target)
+    }
+
+    pub(crate) async fn stop(self) {
+        if let Some(embedded) = self.embedded {
+            embedded.stop().await;
+        }
+    }
+}
+
+/// Makes a runtime available, with progress on stderr.
+pub(crate) async fn engine(engine: Engine) -> anyhow::Result<Installed> {
+    let installed = tokio::task::spawn_blocking(move || {
+        epwatch_engines::ensure(engine, &mut epwatch_engines::console())
+    })
+    .await??;
+    Ok(installed)
+}

@@ -1,0 +1,111 @@
+//! What end-to-end tests stand on: a migrated engine, collectors, and reports of real devices'
+//! code. Everything is started here on free loopback ports and stopped when it goes out of scope.
+
+use std::{
+    future::Future,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clickhouse::Client;
+use epwatch_collector::{
+    Collector,
+    config::CollectorConfig,
+    schema::{self, Retention},
+    units::Period,
+};
+use epwatch_engines::Engine;
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// The built command.
+pub(crate) const EPWATCH: &str = env!("CARGO_BIN_EXE_epwatch");
+
+/// Nothing in a test takes longer than this, however busy the machine is.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Returns once `condition` holds; panics at the deadline with what was waited for.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(started.elapsed() < DEADLINE, "gave up waiting: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A migrated engine in a folder of its own.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) engine: EmbeddedStore,
+    pub(crate) dir: TempDir,
+}
+
+impl Store {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+        let program = ChildProgram::new(EPWATCH, ["engine-child"]);
+        let engine = EmbeddedStore::start(EmbeddedConfig::new(
+            dir.path().join("store"),
+            library,
+            program,
+        ))
+        .await
+        .unwrap();
+        engine.ready().await.unwrap();
+        let values = schema::single_server(Retention::default());
+        epwatch_store::migrate(
+            &engine.target(schema::DATABASE),
+            schema::MIGRATIONS,
+            &values,
+        )
+        .await
+        .unwrap();
+        Self { engine, dir }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.engine.client(schema::DATABASE)
+    }
+
+    /// What another process gives as `--clickhouse`.
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}", self.engine.socket().display())
+    }
+
+    /// A collector's config: free ports, buckets of a second, a log of its own.
+    pub(crate) fn collector_config(&self, name: &str) -> CollectorConfig {
+        let mut config = CollectorConfig::default();
+        config.listen = "127.0.0.1:0".parse().unwrap();
+        config.http_listen = "127.0.0.1:0".parse().unwrap();
+        config.wal.dir = self.wal_dir(name);
+        config.batch.period = Period(Duration::from_millis(100));
+        config.rollup.bucket = Period(Duration::from_secs(1));
+        config.rollup.period = Period(Duration::from_millis(200));
+        config
+    }
+
+    pub(crate) fn wal_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) async fn collector(&self, name: &str) -> Collector {
+        Collector::start(
+            self.collector_config(name),
+            self.client(),
+            CancellationToken::new(),
+        )
+        .await
+        .unwrap()
+    }
+
+    /// Runs a query that gives one number.
+    pub(crate) async fn count(&self, sql: &str) -> u64 {
+        self.client()
+            .query(&format!("SELECT toUInt64(({sql}))"))
+            .fetch_one()
+            .await
+            .unwrap()
+    }
+}
