@@ -4,6 +4,7 @@
 
 mod collector;
 mod config;
+mod demo;
 mod detector;
 mod engines;
 mod migrate;
@@ -36,6 +37,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Serve(serve::Args),
     Collector(collector::Args),
     Detector(detector::Args),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Demo(args) => block_on(demo::run(args)),
         Command::Serve(args) => block_on(serve::run(args)),
         Command::Collector(args) => block_on(collector::run(args)),
         Command::Detector(args) => block_on(detector::run(args)),

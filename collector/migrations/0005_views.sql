@@ -271,7 +271,7 @@ SELECT
     app_id, environment,
     sum(streams_v1.last_sequence) AS recorded,
     sum(streams_v1.stored) AS stored,
-    sum(arraySum(mapValues(streams_v1.dropped_reports)) - streams_v1.dropped_reports['refused']) AS dropped,
+    toUInt64(sum(arraySum(mapValues(streams_v1.dropped_reports))) - refused) AS dropped,
     sum(streams_v1.dropped_reports['refused']) AS refused,
     toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing
 FROM streams_v1

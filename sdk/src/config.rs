@@ -35,9 +35,8 @@ pub enum ConfigError {
 }
 
 fn text(field: &'static str, value: String, max_bytes: usize) -> Result<String, ConfigError> {
-    let is_fine = !value.is_empty()
-        && value.len() <= max_bytes
-        && !value.chars().any(char::is_control);
+    let is_fine =
+        !value.is_empty() && value.len() <= max_bytes && !value.chars().any(char::is_control);
     if is_fine {
         return Ok(value);
     }
@@ -411,12 +410,24 @@ mod tests {
 
     #[test]
     fn wrong_use_names_the_way_out() {
-        for endpoint in ["", "collector", "ftp://x", "https://", "http://user@127.0.0.1"] {
+        for endpoint in [
+            "",
+            "collector",
+            "ftp://x",
+            "https://",
+            "http://user@127.0.0.1",
+        ] {
             let error = build(endpoint).unwrap_err();
             assert!(matches!(error, ConfigError::Endpoint(_)), "{endpoint}");
         }
         let no_id = SdkConfig::builder("", "http://[::1]", "key", "dir").build();
-        assert!(matches!(no_id, Err(ConfigError::Text { field: "app id", .. })));
+        assert!(matches!(
+            no_id,
+            Err(ConfigError::Text {
+                field: "app id",
+                ..
+            })
+        ));
         let no_time = SdkConfig::builder("a", "http://[::1]", "key", "dir")
             .with_report_interval(Duration::ZERO)
             .build();

@@ -26,17 +26,13 @@
 //! # Ok::<(), epwatch_sdk::ConfigError>(())
 //! ```
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use epwatch_proto::{
     App, Device, DropReason, EndedStream, InstallationId, Model, Placement, ReportKey, Runtime,
-    Sdk, SdkHealth, Session, SessionOptions, SessionUid, StartFailure, StreamId,
-    UploadFailureKind, clipped, report::MAX_ENDED_STREAMS,
+    Sdk, SdkHealth, Session, SessionOptions, SessionUid, StartFailure, StreamId, UploadFailureKind,
+    clipped, report::MAX_ENDED_STREAMS,
 };
 
 use crate::{
@@ -335,9 +331,9 @@ impl Core {
         }
     }
 
-    /// Whether an ended stream still has to be named.
-    pub(crate) fn is_to_be_named(&self, stream: StreamId) -> bool {
-        self.ended.iter().any(|e| e.stream.stream == stream)
+    /// Ended streams that still have to be named.
+    pub(crate) fn streams_to_name(&self) -> impl Iterator<Item = StreamId> {
+        self.ended.iter().map(|e| e.stream.stream)
     }
 
     /// Counts reports given up, and the runs inside them.

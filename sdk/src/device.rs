@@ -112,7 +112,9 @@ fn text_of(path: &Path) -> String {
 /// `qcom,qcs6490` among `radxa,dragon-q6a qcom,qcs6490`: the last entry is the most general one.
 fn chipset_of_compatible(compatible: &str) -> String {
     let entries = compatible.split(' ').rev();
-    let soc = entries.filter_map(|entry| entry.strip_prefix("qcom,")).next();
+    let soc = entries
+        .filter_map(|entry| entry.strip_prefix("qcom,"))
+        .next();
     soc.unwrap_or_default().to_ascii_uppercase()
 }
 

@@ -1,19 +1,45 @@
 //! Watches ONNX Runtime sessions from inside the app: where nodes run, and how long a run takes.
+//!
+//! The first stages of the path `run -> histogram -> report -> spool -> upload`. In come the app's
+//! sessions and runs; out go their outputs, unchanged, and reports to the collector. A host starts
+//! a [`Watch`] and makes its sessions through it:
+//!
+//! - [`ObservedSession`] wraps an `ort` session: a [`placement`] once, a latency sample a run;
+//! - [`Core`] is all that decides (recording, baselines, sealing) with time passed in: [`Watch`]
+//!   drives one on the real clock, with a spool on disk and an uploader on a thread of its own;
+//!   simulations drive many;
+//! - [`policy`] holds every number with its reason.
+//!
+//! It never touches disk or network on a caller's thread (but where a function says so), never
+//! waits on the inference path, never panics into the app, and never sends tensors, identifiers or
+//! text of a user. What it has to give up it counts, and reports.
 
 pub mod placement;
 pub mod policy;
+#[cfg(feature = "qnn")]
+pub mod qnn;
 
 mod baseline;
 mod conditions;
 mod config;
 mod core;
 mod device;
+mod engine;
+mod files;
+mod identity;
 mod moments;
 mod names;
 mod random;
 mod recorder;
 mod report;
+mod session;
+mod shape;
+mod simulated;
+mod spool;
 mod time;
+mod upload;
+mod watch;
+mod worker;
 
 pub use crate::conditions::Conditions;
 pub use crate::config::{ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder};
@@ -21,4 +47,8 @@ pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
+pub use crate::session::{ObservedSession, SessionRequest};
+pub use crate::simulated::SimulatedSession;
 pub use crate::time::Now;
+pub use crate::upload::{Retry, UploadBatch, UploadError};
+pub use crate::watch::{FlushError, StartError, Watch};

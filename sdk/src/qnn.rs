@@ -1,123 +1,168 @@
-//! Sessions on Qualcomm's plugin execution provider, with its traps handled.
+//! Qualcomm's plugin EP, registered and asked for the way it works.
 //!
-//! The plugin is registered once in the process's one environment. After that every session
-//! builder of `ort` carries an automatic policy that may choose it, so a session always names its
-//! device: the QNN one by the EP's name (on x86, where the HTP is emulated, its device type says
-//! CPU), or the CPU.
+//! What goes wrong without this, each silently: a session option without the EP's prefix is not
+//! passed on; the device is found by type, which is CPU on a Linux host with the HTP emulator; a
+//! session meant for the CPU goes to the NPU, because every builder has an automatic EP policy;
+//! and the environment of a custom logger is at its most verbose.
 
 use std::path::{Path, PathBuf};
 
-use epwatch_proto::placement::{CPU_EP, QNN_EP};
-use ort::{
-    environment::Environment,
-    session::{Session, builder::SessionBuilder},
+use epwatch_proto::{
+    ReasonCode, SessionOptions,
+    placement::{CPU_EP, QNN_EP},
 };
+use ort::{environment::Environment, session::builder::SessionBuilder};
 
-/// A plugin that cannot be used.
+/// The plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QnnError {
-    /// The library could not be registered; often it is older than ONNX Runtime wants.
-    #[error("failed to register the QNN plugin {path}")]
+    /// The library is missing, of another platform, or too old for this ORT.
+    #[error("failed to register the QNN EP from {library}")]
     Register {
-        /// The library.
-        path: PathBuf,
-        /// What ONNX Runtime said.
+        /// The plugin's library.
+        library: PathBuf,
+        /// What ORT says.
         #[source]
         source: ort::Error,
     },
-    /// ONNX Runtime lists no device of this EP: the plugin found no NPU, or is not registered.
-    #[error("no device of {ep} is there; is the plugin registered, and does this machine have one?")]
-    NoDevice {
-        /// The EP.
+    /// A builder refused an option.
+    #[error("failed to prepare a session for {ep}")]
+    Builder {
+        /// The EP it was for.
         ep: &'static str,
-    },
-    /// The session options were refused.
-    #[error("failed to set up a session on {ep}")]
-    Options {
-        /// The EP.
-        ep: &'static str,
-        /// What ONNX Runtime said.
+        /// What ORT says.
         #[source]
         source: ort::Error,
     },
 }
 
-/// Provider options; empty ones keep the plugin's default.
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct QnnOptions {
-    entries: Vec<(String, String)>,
-}
-
-impl QnnOptions {
-    /// The back end library, for example `libQnnHtp.so`.
-    pub fn with_backend(self, path: &Path) -> Self {
-        self.with("backend_path", &path.display().to_string())
-    }
-
-    /// The chipset as a number of QNN's own (`57`) or a name (`SM8650`). On a phone leave it out.
-    pub fn with_soc_model(self, soc_model: &str) -> Self {
-        self.with("soc_model", soc_model)
-    }
-
+/// How a session uses the HTP. Empty or `None`: the plugin's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HtpOptions {
+    /// The HTP back end, `libQnnHtp.so`.
+    pub backend_path: PathBuf,
+    /// Chipset by QNN's number or name, for example `57` or `SM8650`. Needed by the emulator,
+    /// which is an SM8350 otherwise; a phone knows its own.
+    pub soc_model: Option<String>,
     /// For example `burst`.
-    pub fn with_performance_mode(self, mode: &str) -> Self {
-        self.with("htp_performance_mode", mode)
+    pub performance_mode: Option<String>,
+}
+
+/// A builder for the HTP, and what to tell the SDK about it.
+pub struct HtpBuilder {
+    /// The builder, ready but for the host's own options.
+    pub builder: SessionBuilder,
+    /// EPs asked for: for [`SessionRequest::requesting`](crate::SessionRequest::requesting).
+    pub requested_eps: Vec<String>,
+    /// For [`SessionRequest::with_options`](crate::SessionRequest::with_options).
+    pub options: SessionOptions,
+    /// For [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): that the EP is
+    /// there and offers no device, so that the session will be on the CPU.
+    pub reasons: Vec<ReasonCode>,
+}
+
+impl std::fmt::Debug for HtpBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HtpBuilder")
+            .field("requested_eps", &self.requested_eps)
+            .field("options", &self.options)
+            .field("reasons", &self.reasons)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The registered plugin. One a process.
+#[derive(Debug)]
+pub struct Plugin {
+    environment: Environment,
+}
+
+impl Plugin {
+    /// Registers the plugin's library with the host's environment and quiets its log to warnings.
+    ///
+    /// # Errors
+    /// ORT's own, for example when the plugin was built for an older ORT.
+    pub fn register(environment: &Environment, library: &Path) -> Result<Self, QnnError> {
+        environment.set_log_level(ort::logging::LogLevel::Warning);
+        environment
+            .register_ep_library(QNN_EP, library)
+            .map_err(|source| QnnError::Register {
+                library: library.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            environment: environment.clone(),
+        })
     }
 
-    /// Any other provider option, without the plugin's prefix.
-    pub fn with(mut self, key: &str, value: &str) -> Self {
-        // `ort` passes on only what carries the EP's name.
-        self.entries.push((format!("{QNN_EP}.{key}"), value.to_owned()));
-        self
+    /// Whether the plugin offers a device here.
+    pub fn has_device(&self) -> bool {
+        self.environment
+            .devices()
+            .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP))
+    }
+
+    /// A builder whose session asks for the HTP. Where the plugin offers no device it will be on
+    /// the CPU, and its reasons say so.
+    ///
+    /// # Errors
+    /// If ORT refuses an option.
+    pub fn session_builder(&self, htp: &HtpOptions) -> Result<HtpBuilder, QnnError> {
+        let (builder, reasons) = if self.has_device() {
+            (
+                self.builder_for(QNN_EP, &provider_options(htp))?,
+                Vec::new(),
+            )
+        } else {
+            (self.cpu_session_builder()?, vec![ReasonCode::NoEpDevice])
+        };
+        Ok(HtpBuilder {
+            builder,
+            requested_eps: vec![QNN_EP.to_owned()],
+            options: SessionOptions {
+                performance_mode: htp.performance_mode.clone().unwrap_or_default(),
+                soc_model: htp.soc_model.clone().unwrap_or_default(),
+                ..SessionOptions::default()
+            },
+            reasons,
+        })
+    }
+
+    /// A builder whose session is on the CPU and nowhere else.
+    ///
+    /// # Errors
+    /// If ORT refuses it.
+    pub fn cpu_session_builder(&self) -> Result<SessionBuilder, QnnError> {
+        self.builder_for(CPU_EP, &[])
+    }
+
+    /// Names the EP's first device: two of one EP would be two back ends.
+    fn builder_for(
+        &self,
+        ep: &'static str,
+        options: &[(String, String)],
+    ) -> Result<SessionBuilder, QnnError> {
+        let refused = |source| QnnError::Builder { ep, source };
+        let builder = SessionBuilder::new(&self.environment).map_err(refused)?;
+        let is_its = |d: &ort::device::Device<'_>| d.ep().is_ok_and(|name| name == ep);
+        let devices: Vec<_> = self.environment.devices().filter(is_its).take(1).collect();
+        builder
+            .with_devices(devices, Some(options))
+            .map_err(|error| refused(error.into()))
     }
 }
 
-/// Registers the plugin library. Once per process.
-///
-/// # Errors
-/// [`QnnError::Register`].
-pub fn register(environment: &Environment, library: &Path) -> Result<(), QnnError> {
-    environment
-        .register_ep_library(QNN_EP, library)
-        .map_err(|source| QnnError::Register { path: library.to_owned(), source })
-}
-
-/// Returns a session builder on the QNN device, with the CPU behind it as always.
-///
-/// # Errors
-/// [`QnnError::NoDevice`], [`QnnError::Options`].
-pub fn session_builder(
-    environment: &Environment,
-    options: &QnnOptions,
-) -> Result<SessionBuilder, QnnError> {
-    on_device(environment, QNN_EP, &options.entries)
-}
-
-/// Returns a session builder for the CPU alone, whatever is registered.
-///
-/// # Errors
-/// [`QnnError::NoDevice`], [`QnnError::Options`].
-pub fn cpu_session_builder(environment: &Environment) -> Result<SessionBuilder, QnnError> {
-    on_device(environment, CPU_EP, &[])
-}
-
-fn on_device(
-    environment: &Environment,
-    ep: &'static str,
-    entries: &[(String, String)],
-) -> Result<SessionBuilder, QnnError> {
-    let refused = |source| QnnError::Options { ep, source };
-    let devices: Vec<_> = environment
-        .devices()
-        .filter(|device| device.ep().is_ok_and(|name| name == ep))
-        .collect();
-    if devices.is_empty() {
-        return Err(QnnError::NoDevice { ep });
-    }
-    Session::builder(environment)
-        .map_err(refused)?
-        .with_devices(devices, Some(entries))
-        .map_err(|error| refused(error.into()))
+fn provider_options(htp: &HtpOptions) -> Vec<(String, String)> {
+    let mut options = Vec::new();
+    let mut add = |key: &str, value: &str| {
+        if !value.is_empty() {
+            options.push((format!("{QNN_EP}.{key}"), value.to_owned()));
+        }
+    };
+    add("backend_path", &htp.backend_path.to_string_lossy());
+    add("soc_model", htp.soc_model.as_deref().unwrap_or_default());
+    let mode = htp.performance_mode.as_deref();
+    add("htp_performance_mode", mode.unwrap_or_default());
+    options
 }

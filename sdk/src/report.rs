@@ -5,8 +5,8 @@
 //! must be judged without the others.
 
 use epwatch_proto::{
-    App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk,
-    SdkHealth, Session, StartFailure,
+    App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk, SdkHealth,
+    Session, StartFailure,
     report::{MAX_ENDED_STREAMS, MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SERIES, MAX_SESSIONS},
     v1,
 };

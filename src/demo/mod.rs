@@ -14,6 +14,7 @@ mod screen;
 mod summary;
 
 use std::{
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -21,12 +22,15 @@ use std::{
 
 use epwatch_collector::units::{ByteSize, Period};
 use epwatch_detector::DetectorConfig;
-use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario};
+use epwatch_fleet::{
+    Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
+};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{output, server_config::ServerConfig, signals, stack::Stack};
 use models::Story;
-use pager::Pager;
+use pager::{Page, Pager};
 use real::RealDevices;
 use screen::{Counts, Screen};
 use summary::Summary;
@@ -70,38 +74,91 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let mut screen = Screen::new(started);
     let dir = tempfile::Builder::new().prefix("epwatch-demo-").tempdir()?;
-    let story = if args.healthy { Story::Healthy } else { Story::FloatHead };
-
-    let (pager, mut pages) = Pager::new();
+    let (pager, pages) = Pager::new();
+    let mut screen = Screen::new(started);
     screen.say("starting collector, detector and the embedded ClickHouse");
     let stack = Stack::start(config(dir.path())?, vec![Arc::new(pager)]).await?;
-    let store = stack.store.client();
-    let endpoint = format!("http://{}", stack.collector.listen());
+    let shown = show(&args, &stack, &mut screen, pages, dir.path(), started).await;
+    screen.finish();
+    // Before the folder goes away, however the show ended.
+    stack.stop().await;
+    let summary = shown?;
+    if args.json {
+        output::json(&summary)?;
+    } else {
+        output::line(&summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
+/// Devices report, the screen tells, and at the end everything is drained and summed up.
+async fn show(
+    args: &Args,
+    stack: &Stack,
+    screen: &mut Screen,
+    pages: mpsc::Receiver<Page>,
+    dir: &Path,
+    started: Instant,
+) -> anyhow::Result<Summary> {
+    let story = if args.healthy {
+        Story::Healthy
+    } else {
+        Story::FloatHead
+    };
+    let endpoint = format!("http://{}", stack.collector.listen());
     let mut placements = story.recorded_placements();
-    let real = start_real(&args, story, &endpoint, dir.path(), &screen).await;
+    let real = start_real(args, story, &endpoint, dir, screen).await;
     if let Ok(real) = &real {
         for session in real.sessions() {
             screen.say(session);
             placements.insert(&session.version, session.chipset, session.placement.clone());
         }
     }
-    let fleet = start_fleet(&args, placements, &endpoint)?;
+    let fleet = start_fleet(args, placements, &endpoint)?;
     screen.say(format_args!(
-        "{} simulated devices report on version 1; version 2 rolls out from second {} of theirs on",
+        "{} simulated devices run version 1; version 2 begins to roll out in {} s",
         args.devices,
         ROLLOUT_STARTS.as_secs()
     ));
+    let end = end_of(args.seconds, started);
+    let first_page = watch(stack, &fleet, screen, pages, end, started).await?;
 
+    screen.say("draining: devices upload what they hold, the log goes into the store");
+    let (real_sessions, no_real_sessions) = match real {
+        Ok(real) => (real.finish().await, None),
+        Err(reason) => (Vec::new(), Some(reason)),
+    };
+    fleet.drain(DRAIN_TIMEOUT).await;
+    drained(stack).await;
+    let store = stack.store.client();
+    Ok(Summary {
+        seconds: started.elapsed().as_secs_f64(),
+        first_page_seconds: first_page.map(|at| at.as_secs_f64()),
+        real_sessions,
+        no_real_sessions,
+        incidents: summary::incidents(&store).await?,
+        ledger: summary::ledger(&store).await?,
+    })
+}
+
+/// Shows what happens until the demo is to end. Returns when the first page came.
+async fn watch(
+    stack: &Stack,
+    fleet: &Live,
+    screen: &mut Screen,
+    mut pages: mpsc::Receiver<Page>,
+    end: impl Future<Output = anyhow::Result<()>>,
+    started: Instant,
+) -> anyhow::Result<Option<Duration>> {
+    let store = stack.store.client();
     let mut first_page = None;
-    let mut end = std::pin::pin!(end_of(args.seconds, started));
+    let mut end = std::pin::pin!(end);
     let mut tick = tokio::time::interval(REFRESH);
     loop {
         tokio::select! {
-            asked = &mut end => { asked?; break; }
-            error = stack.failed() => { screen.finish(); return Err(error); }
+            asked = &mut end => return asked.map(|()| first_page),
+            error = stack.failed() => return Err(error),
             Some(page) = pages.recv() => {
                 if page.is_page {
                     first_page.get_or_insert_with(|| started.elapsed());
@@ -119,35 +176,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-
-    screen.finish();
-    screen.say("draining: devices upload what they hold, the log goes into the store");
-    let (real_sessions, no_real_sessions) = match real {
-        Ok(real) => (real.finish().await, None),
-        Err(reason) => (Vec::new(), Some(reason)),
-    };
-    fleet.drain(DRAIN_TIMEOUT).await;
-    drained(&stack).await;
-    let summary = Summary {
-        seconds: started.elapsed().as_secs_f64(),
-        first_page_seconds: first_page.map(|at| at.as_secs_f64()),
-        real_sessions,
-        no_real_sessions,
-        incidents: summary::incidents(&store).await?,
-        ledger: summary::ledger(&store).await?,
-    };
-    stack.stop().await;
-    if args.json {
-        output::json(&summary)?;
-    } else {
-        output::line(&summary)?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The same stack as `serve`, with short windows instead of a false clock.
-fn config(dir: &std::path::Path) -> anyhow::Result<ServerConfig> {
-    let mut config = ServerConfig { data_dir: dir.to_owned(), ..ServerConfig::default() };
+fn config(dir: &Path) -> anyhow::Result<ServerConfig> {
+    let mut config = ServerConfig {
+        data_dir: dir.to_owned(),
+        ..ServerConfig::default()
+    };
     config.collector.listen = "127.0.0.1:0".parse()?;
     config.collector.http_listen = "127.0.0.1:0".parse()?;
     config.collector.wal.dir = dir.join("wal");
@@ -155,7 +191,10 @@ fn config(dir: &std::path::Path) -> anyhow::Result<ServerConfig> {
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
     config.collector.rollup.period = Period(Duration::from_secs(1));
-    config.detector = DetectorConfig { stdout: false, ..DetectorConfig::for_demo() };
+    config.detector = DetectorConfig {
+        stdout: false,
+        ..DetectorConfig::for_demo()
+    };
     Ok(config)
 }
 
@@ -164,7 +203,7 @@ async fn start_real(
     args: &Args,
     story: Story,
     endpoint: &str,
-    dir: &std::path::Path,
+    dir: &Path,
     screen: &Screen,
 ) -> Result<RealDevices, String> {
     let started = if args.no_runtimes {
@@ -200,8 +239,13 @@ fn start_fleet(args: &Args, placements: Placements, endpoint: &str) -> anyhow::R
         takes: ROLLOUT_TAKES,
         share: ROLLOUT_SHARE,
     }];
-    let fleet = Fleet::new(scenario, placements)?;
-    Ok(Live::start(fleet, &LiveOptions::new(endpoint, ""), CancellationToken::new())?)
+    let now = jiff::Timestamp::now().as_millisecond();
+    let fleet = Fleet::new(scenario, placements, now)?;
+    Ok(Live::start(
+        fleet,
+        &LiveOptions::new(endpoint, ""),
+        CancellationToken::new(),
+    )?)
 }
 
 async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {

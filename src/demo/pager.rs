@@ -35,12 +35,12 @@ impl Notifier for Pager {
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
-        now: jiff::Timestamp,
+        _now: jiff::Timestamp,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), NotifyError>> + Send + 'a>> {
         Box::pin(async move {
             let page = Page {
                 is_page: notification.incident.severity() == Severity::Page,
-                text: notify::block(notification, now),
+                text: notify::block(notification),
             };
             // Nobody looks any more once the demo ends.
             let _ended = self.0.send(page).await;

@@ -1,13 +1,7 @@
 //! The demo's devices with real sessions: one process per simulated phone, since several chipsets
 //! in one process do not run side by side on the emulator.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    path::Path,
-    process::Stdio,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, path::Path, process::Stdio, time::Duration};
 
 use anyhow::Context;
 use epwatch_engines::Engine;
@@ -66,7 +60,10 @@ impl RealDevices {
         for model in &models {
             paths.push((model.version, model.write(dir)?));
         }
-        let mut devices = Self { children: Vec::new(), sessions: Vec::new() };
+        let mut devices = Self {
+            children: Vec::new(),
+            sessions: Vec::new(),
+        };
         for phone in Phone::ALL {
             let mut command = Command::new(std::env::current_exe()?);
             command
@@ -82,7 +79,9 @@ impl RealDevices {
                 .arg("--qnn-backend")
                 .arg(qnn.qnn_htp_library());
             for (version, path) in &paths {
-                command.arg("--model").arg(format!("{version}={}", path.display()));
+                command
+                    .arg("--model")
+                    .arg(format!("{version}={}", path.display()));
             }
             // Its end of the pipe closes when we end, however we end: then it ends too.
             let mut child = command
@@ -92,7 +91,10 @@ impl RealDevices {
                 .kill_on_drop(true)
                 .spawn()
                 .context("failed to start a device process")?;
-            let stdout = child.stdout.take().context("the device has no standard output")?;
+            let stdout = child
+                .stdout
+                .take()
+                .context("the device has no standard output")?;
             devices.children.push(child);
             let lines = BufReader::new(stdout).lines();
             let sessions = timeout(START_TIMEOUT, sessions(lines, phone.chipset, models.len()))
@@ -129,7 +131,10 @@ async fn sessions(
     let mut sessions = Vec::new();
     while sessions.len() < n_sessions {
         let Some(line) = lines.next_line().await? else {
-            anyhow::bail!("the process of {} ended early; its errors are above", chipset.name());
+            anyhow::bail!(
+                "the process of {} ended early; its errors are above",
+                chipset.name()
+            );
         };
         // QNN's libraries write to standard output too.
         if !line.starts_with('{') {
@@ -138,7 +143,11 @@ async fn sessions(
         let line: SessionLine = serde_json::from_str(&line)?;
         let placement = v1::Placement::decode(line.placement.as_slice())?;
         let placement = Placement::try_from(placement)?;
-        sessions.push(Session { chipset, version: line.version, placement });
+        sessions.push(Session {
+            chipset,
+            version: line.version,
+            placement,
+        });
     }
     // What follows is read and forgotten, or the process would stop at a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
@@ -152,7 +161,10 @@ impl Session {
             .eps
             .iter()
             .map(|share| {
-                let nodes = EpNodes { nodes: share.n_nodes, partitions: share.n_partitions };
+                let nodes = EpNodes {
+                    nodes: share.n_nodes,
+                    partitions: share.n_partitions,
+                };
                 (share.ep.clone(), nodes)
             })
             .collect();
@@ -162,14 +174,24 @@ impl Session {
             version: self.version.clone(),
             placement_source: self.placement.source.as_str().to_owned(),
             eps,
-            cpu_ops: self.placement.cpu_ops().into_iter().map(str::to_owned).collect(),
+            cpu_ops: self
+                .placement
+                .cpu_ops()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         }
     }
 }
 
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "real session: {} version {}:", self.chipset.name(), self.version)?;
+        write!(
+            f,
+            "real session: {} version {}:",
+            self.chipset.name(),
+            self.version
+        )?;
         for share in &self.placement.eps {
             write!(f, " {} {} nodes", share.ep, share.n_nodes)?;
         }

@@ -16,7 +16,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// What the fleet has done so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    pub(super) devices: usize,
+    pub(super) devices: u64,
     pub(super) reports_acked: u64,
     pub(super) runs: u64,
 }
@@ -61,11 +61,17 @@ impl Screen {
     pub(super) fn new(started: Instant) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let block = ProgressBar::new_spinner();
-        block.set_style(ProgressStyle::with_template("{msg}").expect("the template is well formed"));
+        block
+            .set_style(ProgressStyle::with_template("{msg}").expect("the template is well formed"));
         if !is_terminal {
             block.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Self { started, block, is_terminal, last_line: None }
+        Self {
+            started,
+            block,
+            is_terminal,
+            last_line: None,
+        }
     }
 
     /// Writes lines that stay.
@@ -92,9 +98,14 @@ impl Screen {
             }
             return;
         }
-        let cohorts: Vec<Cohort> =
-            store.query(COHORTS).bind(environment).fetch_all().await.unwrap_or_default();
-        self.block.set_message(format!("{line}\n{}", table(&cohorts)));
+        let cohorts: Vec<Cohort> = store
+            .query(COHORTS)
+            .bind(environment)
+            .fetch_all()
+            .await
+            .unwrap_or_default();
+        self.block
+            .set_message(format!("{line}\n{}", table(&cohorts)));
         self.block.tick();
     }
 

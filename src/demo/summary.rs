@@ -72,6 +72,7 @@ SELECT
     sqrt(pow(cv_within, 2) + pow(cv_between, 2)) AS cv, cv_within, cv_between, dip,
     CAST(cpu_ops, 'Array(String)') AS cpu_ops, cpu_macs_share, summary
 FROM incidents_v1
+WHERE state IN ('firing', 'resolved')
 ORDER BY started_at, incident_id";
 
 /// How the loss ledger closed, in reports.
@@ -88,7 +89,7 @@ pub(super) struct Ledger {
 const LEDGER: &str = "
 SELECT
     sum(recorded) AS recorded, sum(stored) AS stored, sum(dropped) AS dropped, sum(refused) AS refused,
-    (SELECT sum(duplicate) FROM duplicates_v1) AS duplicate, sum(missing) AS missing
+    assumeNotNull((SELECT sum(duplicate) FROM duplicates_v1)) AS duplicate, sum(missing) AS missing
 FROM loss_ledger_v1";
 
 pub(super) async fn incidents(store: &Client) -> anyhow::Result<Vec<Incident>> {
@@ -106,9 +107,20 @@ impl std::fmt::Display for Summary {
             None => writeln!(f, "nobody was paged")?,
         }
         for incident in &self.incidents {
-            writeln!(f, "{} {} ({}): {}", incident.severity, incident.verdict, incident.state, incident.summary)?;
+            writeln!(
+                f,
+                "{} {} ({}): {}",
+                incident.severity, incident.verdict, incident.state, incident.summary
+            )?;
         }
-        let Ledger { recorded, stored, dropped, refused, duplicate, missing } = &self.ledger;
+        let Ledger {
+            recorded,
+            stored,
+            dropped,
+            refused,
+            duplicate,
+            missing,
+        } = &self.ledger;
         write!(
             f,
             "{recorded} reports recorded = {stored} stored + {dropped} dropped + {refused} refused + \

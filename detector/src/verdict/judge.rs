@@ -4,7 +4,7 @@
 //! it, then slower devices alone, then a worse placement alone. A cohort that could not be compared
 //! with anything is "not enough data", never healthy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::ReasonCode;
 
@@ -351,34 +351,50 @@ fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
     epwatch_stats::order_stat::median(&shares)
 }
 
+/// Op types that only a smaller share of the devices hit has on the CPU are left out: they come from
+/// single devices that run everything there, and would lead who is paged astray.
+const MIN_SHARE_OF_DEVICES: f64 = 0.1;
+
+/// One op type on the CPU of the devices hit.
+#[derive(Debug, Default)]
+struct CpuOp {
+    macs_share: f64,
+    n_nodes: usize,
+    devices: u64,
+}
+
 /// Op types on the CPU of the devices hit, by MACs then by number, and their share of the MACs.
 fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Option<f64>) {
-    let mut ops: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    let mut ops: BTreeMap<&str, CpuOp> = BTreeMap::new();
     let mut commonest_share = None;
     for hit in &change.hit_placements {
-        let id = (
-            hit.placement.method.fingerprint_algorithm,
-            hit.placement.fingerprint,
-        );
+        let method = &hit.placement.method;
+        let id = (method.fingerprint_algorithm, hit.placement.fingerprint);
         let Some(nodes) = nodes.get(&id) else {
             continue;
         };
+        let kinds: BTreeSet<&str> = nodes.iter().map(|node| node.op_type.as_str()).collect();
+        for kind in kinds {
+            ops.entry(kind).or_default().devices += hit.devices;
+        }
         for node in nodes {
-            let slot = ops.entry(&node.op_type).or_default();
-            slot.0 += node.macs_share.unwrap_or(0.0);
-            slot.1 += 1;
+            let op = ops.entry(&node.op_type).or_default();
+            op.macs_share += node.macs_share.unwrap_or(0.0);
+            op.n_nodes += 1;
         }
         let shares: Vec<f64> = nodes.iter().filter_map(|node| node.macs_share).collect();
         if commonest_share.is_none() && !shares.is_empty() {
             commonest_share = Some(shares.iter().sum());
         }
     }
-    let mut ops: Vec<(&str, (f64, usize))> = ops.into_iter().collect();
-    ops.sort_by(|a, b| {
-        b.1.0
-            .total_cmp(&a.1.0)
-            .then(b.1.1.cmp(&a.1.1))
-            .then(a.0.cmp(b.0))
+    let n_hit: u64 = change.hit_placements.iter().map(|hit| hit.devices).sum();
+    ops.retain(|_, op| op.devices as f64 >= MIN_SHARE_OF_DEVICES * n_hit as f64);
+    let mut ops: Vec<(&str, CpuOp)> = ops.into_iter().collect();
+    ops.sort_by(|(a_name, a), (b_name, b)| {
+        let by_macs = b.macs_share.total_cmp(&a.macs_share);
+        by_macs
+            .then(b.n_nodes.cmp(&a.n_nodes))
+            .then(a_name.cmp(b_name))
     });
     let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
     let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);

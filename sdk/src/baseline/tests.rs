@@ -43,7 +43,10 @@ fn baselines(book: &BaselineBook, on: &LearntOn) -> Baselines {
 fn check_known(book: &BaselineBook, on: &LearntOn, expected: &[(BaselineKind, &str)]) {
     let baselines = baselines(book, on);
     let known: Vec<_> = baselines.known().iter().collect();
-    let got: Vec<_> = known.iter().map(|b| (b.kind, b.model_version.as_str())).collect();
+    let got: Vec<_> = known
+        .iter()
+        .map(|b| (b.kind, b.model_version.as_str()))
+        .collect();
     assert_eq!(got, expected);
 }
 
@@ -162,10 +165,22 @@ fn only_clean_runs_teach() {
     };
     assert!(is_clean(&clean));
     let unclean = [
-        Stratum { phase: Phase::Cold, ..clean.clone() },
-        Stratum { thermal: Thermal::Moderate, ..clean.clone() },
-        Stratum { power_save: PowerSave::On, ..clean.clone() },
-        Stratum { shape_key: names::OTHER.to_owned(), ..clean.clone() },
+        Stratum {
+            phase: Phase::Cold,
+            ..clean.clone()
+        },
+        Stratum {
+            thermal: Thermal::Moderate,
+            ..clean.clone()
+        },
+        Stratum {
+            power_save: PowerSave::On,
+            ..clean.clone()
+        },
+        Stratum {
+            shape_key: names::OTHER.to_owned(),
+            ..clean.clone()
+        },
     ];
     assert!(!unclean.iter().any(is_clean));
 }

@@ -1,6 +1,4 @@
-use epwatch_proto::{
-    BaselineKind, Phase, ReasonCode, Report, StartPhase, placement::QNN_EP,
-};
+use epwatch_proto::{BaselineKind, Phase, ReasonCode, Report, StartPhase, placement::QNN_EP};
 use proptest::prelude::*;
 
 use super::*;
@@ -106,9 +104,15 @@ fn the_next_version_is_compared_with_the_last_one() {
     let second = open(&mut core, "2", at(61));
     run(&second, 40, 80);
     let report = &parse(&core.seal(at(120)))[0];
-    let warm = report.series.iter().find(|s| s.stratum.phase == Phase::Warm);
+    let warm = report
+        .series
+        .iter()
+        .find(|s| s.stratum.phase == Phase::Warm);
     let warm = warm.unwrap();
-    let baseline = warm.baselines.of_kind(BaselineKind::PreviousVersion).unwrap();
+    let baseline = warm
+        .baselines
+        .of_kind(BaselineKind::PreviousVersion)
+        .unwrap();
     assert_eq!((baseline.model_version.as_str(), baseline.n), ("1", 37));
     assert_eq!(warm.exceed.unwrap().beyond_3x, 37);
 }

@@ -1,6 +1,7 @@
 //! Where a session's nodes really run: read from ONNX Runtime once, when the session is made, and
 //! summed up as an [`epwatch_proto::Placement`].
 
+mod failure;
 #[expect(
     unsafe_code,
     reason = "ORT's assignment API is C, and `ort` has no safe wrapper for it"
@@ -8,7 +9,8 @@
 mod ort;
 mod summary;
 
-pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version};
+pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
 pub use self::summary::{SummaryInput, summarise};
 
-pub(crate) use self::ort::read;
+pub(crate) use self::failure::{scrubbed, start_failure_reason};
+pub(crate) use self::summary::requested;

@@ -13,6 +13,7 @@ use std::{
     mem, ptr, slice,
 };
 
+use epwatch_proto::ReasonCode;
 use ort::{AsPointer, session::Session, sys};
 
 /// The first minor version that has the assignment API.
@@ -53,15 +54,6 @@ pub struct AssignedNode {
     pub domain: String,
 }
 
-/// Why there is no assignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoAssignment {
-    /// ORT is older than 1.24, or built without the call.
-    Unavailable,
-    /// ORT has the call and refused it: the session did not record.
-    NotRecorded,
-}
-
 /// Version of the loaded ONNX Runtime, for example `1.31.1`; `None` if it cannot be told.
 ///
 /// # Panics
@@ -74,10 +66,15 @@ pub fn ort_version() -> Option<String> {
 }
 
 /// Reads the assignment of a session that was made with
-/// `session.record_ep_graph_assignment_info=1`.
-pub(crate) fn read(session: &Session) -> Result<Assignment, NoAssignment> {
-    let table = Table::load().ok_or(NoAssignment::Unavailable)?;
-    table.assignment(session).map_err(|_| NoAssignment::NotRecorded)
+/// `session.record_ep_graph_assignment_info=1`, node for node.
+///
+/// # Errors
+/// [`ReasonCode::AssignmentApiUnavailable`] where ORT is older than 1.24 or cannot be found again
+/// in the process, [`ReasonCode::AssignmentNotRecorded`] where the session did not record.
+pub fn read(session: &Session) -> Result<Assignment, ReasonCode> {
+    let table = Table::load().ok_or(ReasonCode::AssignmentApiUnavailable)?;
+    let assignment = table.assignment(session);
+    assignment.map_err(|_| ReasonCode::AssignmentNotRecorded)
 }
 
 type GetSubgraphs = unsafe extern "system" fn(
@@ -90,8 +87,7 @@ type GetNodes = unsafe extern "system" fn(
     *mut *const *const c_void,
     *mut usize,
 ) -> sys::OrtStatusPtr;
-type GetText =
-    unsafe extern "system" fn(*const c_void, *mut *const c_char) -> sys::OrtStatusPtr;
+type GetText = unsafe extern "system" fn(*const c_void, *mut *const c_char) -> sys::OrtStatusPtr;
 
 /// The six calls.
 struct Table {
@@ -207,7 +203,9 @@ fn text(get: GetText, of: *const c_void) -> ort::Result<String> {
     }
     // SAFETY: ORT reported success, so `text` is NUL-terminated and lives as long as the session;
     // it is copied before that borrow ends.
-    Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    Ok(unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned())
 }
 
 /// ORT's entry point. `ort` keeps its handle of the library to itself, so the library is found

@@ -35,7 +35,11 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
     let attribution = input
         .manifest
         .map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
-    let share_of = |index: usize| attribution.as_ref().map(|a| a.by_node[index].clamp(0.0, 1.0));
+    let share_of = |index: usize| {
+        attribution
+            .as_ref()
+            .map(|a| a.by_node[index].clamp(0.0, 1.0))
+    };
 
     let mut eps: Vec<EpShare> = Vec::new();
     for subgraph in &input.assignment.subgraphs {
@@ -50,7 +54,11 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
 
     let on_cpu = |node: &Node<'_>| node.ep == CPU_EP;
     let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
-    let all_cpu: Vec<_> = nodes.iter().enumerate().filter(|(_, n)| on_cpu(n)).collect();
+    let all_cpu: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| on_cpu(n))
+        .collect();
     // Where the list must be cut, what computes stays: edges say nothing.
     let mut named: Vec<_> = all_cpu.clone();
     if named.len() > MAX_CPU_NODES {
@@ -275,13 +283,21 @@ mod tests {
     #[test]
     fn hostile_names_are_clipped_and_nothing_panics() {
         let long = "x\n".repeat(4_000);
-        let placement = summary(vec![subgraph(&long, &[(&long, &long), ("", "")])], &[&long], &[]);
+        let placement = summary(
+            vec![subgraph(&long, &[(&long, &long), ("", "")])],
+            &[&long],
+            &[],
+        );
         assert_eq!(placement.n_nodes, 2);
     }
 
     #[test]
     fn a_precompiled_graph_is_told_apart() {
-        let placement = summary(vec![subgraph(QNN_EP, &[("ctx", "EPContext")])], &[QNN_EP], &[]);
+        let placement = summary(
+            vec![subgraph(QNN_EP, &[("ctx", "EPContext")])],
+            &[QNN_EP],
+            &[],
+        );
         assert_eq!(placement.graph_kind, GraphKind::EpContext);
         assert_eq!(placement.npu_node_share(), None);
     }

@@ -154,7 +154,6 @@ impl SessionRecorder {
                 age: age_of(began.saturating_sub(self.created)),
             };
             let sample = Sample {
-                key,
                 latency,
                 run,
                 thread,

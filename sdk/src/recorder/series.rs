@@ -44,7 +44,6 @@ impl SeriesKey {
 /// One run as it is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    pub(crate) key: SeriesKey,
     pub(crate) latency: Duration,
     /// Position among the session's runs, from 0.
     pub(crate) run: u64,

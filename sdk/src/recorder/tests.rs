@@ -68,11 +68,17 @@ fn conditions_and_age_make_strata() {
     recorder.record(Duration::from_secs(601), us(5), "static");
     let strata: Vec<_> = series(&recorder).into_iter().map(|s| s.stratum).collect();
     assert_eq!(strata.len(), 4);
-    let hot = strata.iter().find(|s| s.thermal == Thermal::Severe).unwrap();
+    let hot = strata
+        .iter()
+        .find(|s| s.thermal == Thermal::Severe)
+        .unwrap();
     assert_eq!(hot.performance_mode, "burst");
     assert_eq!(hot.shape_key, "x:1x3");
     let ages = [SessionAge::From1To10Min, SessionAge::Over10Min];
-    assert!(ages.iter().all(|age| strata.iter().any(|s| s.session_age == *age)));
+    assert!(
+        ages.iter()
+            .all(|age| strata.iter().any(|s| s.session_age == *age))
+    );
 }
 
 #[test]
@@ -91,7 +97,10 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     assert!(drained.series.len() <= policy::MAX_SERIES_PER_SESSION);
     assert!(drained.overflowed_keys > 0);
     let total: u64 = drained.series.iter().map(|s| s.moments.n).sum();
-    assert_eq!(total, policy::COLD_RUNS + 2 * policy::MAX_PERFORMANCE_MODES as u64);
+    assert_eq!(
+        total,
+        policy::COLD_RUNS + 2 * policy::MAX_PERFORMANCE_MODES as u64
+    );
     let other = |s: &&SeriesSnapshot| s.stratum.shape_key == "other";
     let overflow: Vec<_> = drained.series.iter().filter(other).collect();
     assert_eq!(overflow.len(), 1);
@@ -120,10 +129,17 @@ fn order_is_told_while_one_thread_records_and_absent_otherwise() {
     assert!(one.slow_fast_switches.is_some());
 
     recorder.record(LATER, us(10), "static");
-    thread::scope(|s| s.spawn(|| recorder.record(LATER, us(10), "static")).join().unwrap());
+    thread::scope(|s| {
+        s.spawn(|| recorder.record(LATER, us(10), "static"))
+            .join()
+            .unwrap()
+    });
     let mixed = &series(&recorder)[0];
     assert_eq!(mixed.n, 2);
-    assert_eq!((mixed.slow_fast_switches, mixed.longest_slow_streak), (None, None));
+    assert_eq!(
+        (mixed.slow_fast_switches, mixed.longest_slow_streak),
+        (None, None)
+    );
 }
 
 #[test]
@@ -165,7 +181,11 @@ fn runs_far_beyond_the_own_past_are_counted() {
 fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     let recorder = recorder();
     warm_up(&recorder);
-    let held: Vec<_> = recorder.shards.iter().map(|s| s.live.lock().unwrap()).collect();
+    let held: Vec<_> = recorder
+        .shards
+        .iter()
+        .map(|s| s.live.lock().unwrap())
+        .collect();
     recorder.record(LATER, us(10), "static");
     drop(held);
     recorder.record(LATER, us(10), "static");

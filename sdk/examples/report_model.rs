@@ -1,0 +1,58 @@
+//! Runs a model under ONNX Runtime and reports to a running `epwatch serve`:
+//! `cargo run -p epwatch-sdk --example report_model -- [MODEL [ENDPOINT [KEY]]]`.
+//! ONNX Runtime comes from `ORT_DYLIB_PATH`, else from epwatch's cache.
+#![allow(clippy::print_stdout, reason = "an example talks")]
+
+use std::{env, error::Error, time::Duration};
+
+use epwatch_engines::{Engine, console, ensure};
+use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
+use ort::{inputs, session::Session, value::Tensor};
+
+const MODEL: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/fixtures/models/cnn.qu8.onnx"
+);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arg = |at, default: &str| env::args().nth(at).unwrap_or_else(|| default.to_owned());
+    let (model, endpoint) = (arg(1, MODEL), arg(2, "http://127.0.0.1:4750"));
+    let dir = env::temp_dir().join("epwatch-example");
+    let config = SdkConfig::builder(
+        "com.example.report-model",
+        endpoint,
+        arg(3, "demo-key"),
+        dir,
+    );
+    let watch = Watch::start(config.build()?)?;
+
+    let library = match env::var_os("ORT_DYLIB_PATH") {
+        Some(path) => path.into(),
+        None => ensure(Engine::OnnxRuntime, &mut console())?.ort_library(),
+    };
+    let environment = ort::init_from(library)?.build()?;
+    let mut session = watch
+        .session(
+            ModelInfo::new("example", "1")?,
+            Session::builder(&environment)?,
+        )
+        .commit_from_file(model)?;
+
+    let input = &session.session().inputs()[0];
+    let shape = input
+        .dtype()
+        .tensor_shape()
+        .ok_or("the first input is no tensor")?;
+    let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
+    let length = usize::try_from(dims.iter().product::<i64>())?;
+    for _ in 0..100 {
+        session.run(inputs![Tensor::from_array((
+            dims.clone(),
+            vec![0.5_f32; length]
+        ))?])?;
+    }
+    println!("{}", watch.explain());
+    watch.flush(Duration::from_secs(10))?;
+    println!("100 runs are with the collector");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Files that several processes share: locks, and writing so that nobody sees half of it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+};
+
+/// A folder's lock, released when it is dropped or its process dies.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// Waits for the lock. Only ever called on the SDK's own thread.
+    pub(crate) fn wait(path: &Path) -> io::Result<Self> {
+        let file = open_private(path)?;
+        file.lock()?;
+        Ok(Self { file })
+    }
+
+    /// The lock, unless a living process holds it.
+    pub(crate) fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        let file = open_private(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { file })),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    /// Closing alone would not do: a child that the host forks at this moment has the file too.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    options
+}
+
+/// Opens a file for reading and writing, made for this user alone if it is not there.
+pub(crate) fn open_private(path: &Path) -> io::Result<File> {
+    options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)
+}
+
+/// Makes a folder and those above it, for this user alone.
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        builder.mode(0o700);
+    }
+    builder.create(path)
+}
+
+/// Replaces a file: readers see the old content or the new one, also after a power cut.
+///
+/// The caller holds the lock of whatever the file belongs to.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".tmp").tempfile_in(dir)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync_dir(dir)
+}
+
+/// Writes a file that must not be there yet; `false` if it is.
+pub(crate) fn create_whole(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".tmp").tempfile_in(dir)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    match file.persist_noclobber(path) {
+        Ok(_) => sync_dir(dir).map(|()| true),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.error),
+    }
+}
+
+/// Makes names durable, not only content.
+#[cfg(unix)]
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn sync_dir(_dir: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The installation: a random secret that this app on this device makes and keeps.
+//!
+//! `DIR/secret` holds exactly 32 bytes, readable by this user alone. Its SHA-256, cut to 16 bytes,
+//! is the installation's id; presenting the secret is what authorises deletion. It is written
+//! whole under another name and then linked to its own without replacing, under the folder's lock:
+//! processes that start together agree on one, and a kill leaves none or a whole one.
+
+use std::{fs, io, path::Path};
+
+use epwatch_proto::InstallationId;
+
+use crate::files::{self, FileLock};
+
+const SECRET_BYTES: usize = 32;
+const SECRET_FILE: &str = "secret";
+const LOCK_FILE: &str = "lock";
+
+/// Why there is no installation.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// The folder or the file cannot be read or written.
+    #[error("failed to keep the installation's secret in {dir}")]
+    Io {
+        /// The SDK's folder.
+        dir: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gives no random numbers: an id that can be guessed is worse than none.
+    #[error("failed to make the installation's secret: the system gives no random numbers")]
+    NoRandomness,
+}
+
+/// The secret behind an installation's id. Never shown, never sent but to delete.
+#[derive(Clone)]
+pub(crate) struct Secret([u8; SECRET_BYTES]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+impl Secret {
+    pub(crate) fn installation(&self) -> InstallationId {
+        InstallationId::from_secret(&self.0)
+    }
+}
+
+/// Reads the secret of this folder, or makes it.
+pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
+    let io = |source| IdentityError::Io {
+        dir: dir.display().to_string(),
+        source,
+    };
+    files::create_private_dir(dir).map_err(io)?;
+    let _lock = FileLock::wait(&dir.join(LOCK_FILE)).map_err(io)?;
+    let path = dir.join(SECRET_FILE);
+    // At most two rounds: what is there and unreadable is put aside, what is not there is made.
+    loop {
+        match fs::read(&path) {
+            Ok(bytes) => match <[u8; SECRET_BYTES]>::try_from(bytes.as_slice()) {
+                Ok(secret) => return Ok(Secret(secret)),
+                // Someone cut or replaced it. A new installation is honest; half a secret is not.
+                Err(_) => fs::rename(&path, dir.join("secret.unreadable")).map_err(io)?,
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut secret = [0; SECRET_BYTES];
+                getrandom::fill(&mut secret).map_err(|_| IdentityError::NoRandomness)?;
+                if files::create_whole(&path, &secret).map_err(io)? {
+                    return Ok(Secret(secret));
+                }
+            }
+            Err(error) => return Err(io(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, thread};
+
+    #[test]
+    fn many_that_start_together_agree_on_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids: BTreeSet<_> = thread::scope(|s| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| s.spawn(|| load_or_create(dir.path()).unwrap().installation()))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(ids.len(), 1);
+        let again = load_or_create(dir.path()).unwrap().installation();
+        assert!(ids.contains(&again));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_may_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        load_or_create(dir.path()).unwrap();
+        let metadata = fs::metadata(dir.path().join(SECRET_FILE)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_cut_secret_makes_a_new_installation_and_is_kept_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = load_or_create(dir.path()).unwrap().installation();
+        fs::write(dir.path().join(SECRET_FILE), b"short").unwrap();
+        let new = load_or_create(dir.path()).unwrap().installation();
+        assert_ne!(old, new);
+        assert!(dir.path().join("secret.unreadable").exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let error = load_or_create(&file.join("sub")).unwrap_err();
+        assert!(error.to_string().contains("sub"), "{error}");
+    }
+
+    #[test]
+    fn debug_output_hides_the_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = load_or_create(dir.path()).unwrap();
+        assert_eq!(format!("{secret:?}"), "Secret(***)");
+    }
+}

@@ -1,0 +1,41 @@
+//! A session without ONNX Runtime, for simulated devices.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{conditions::Conditions, recorder::SessionRecorder, time::Clock};
+
+/// Takes latencies as a real session would measure them: same recorder, same reports, same spool.
+/// For devices by the hundred, and for virtual time, use a [`Core`](crate::Core) each.
+#[derive(Debug)]
+pub struct SimulatedSession {
+    recorder: Arc<SessionRecorder>,
+    clock: Clock,
+}
+
+impl SimulatedSession {
+    pub(crate) fn new(recorder: Arc<SessionRecorder>, clock: Clock) -> Self {
+        Self { recorder, clock }
+    }
+
+    /// Records a run that began now and took `latency`. See
+    /// [`SessionRecorder::record`] for `shape_key`.
+    pub fn record(&self, latency: Duration, shape_key: &str, conditions: &Conditions) {
+        let began = self.clock.mono(Instant::now());
+        self.recorder
+            .record_under(began, latency, shape_key, conditions);
+    }
+
+    /// The recorder behind it.
+    pub fn recorder(&self) -> &SessionRecorder {
+        &self.recorder
+    }
+}
+
+impl Drop for SimulatedSession {
+    fn drop(&mut self) {
+        self.recorder.close();
+    }
+}

@@ -1,0 +1,271 @@
+//! Sealed reports on disk until the collector has them.
+//!
+//! ```text
+//! DIR/lock                       held while the layout of DIR changes: streams begin, are taken
+//!                                over, vanish
+//! DIR/streams/<stream>/lock      held by the one process that writes there; free: it ended
+//! DIR/streams/<stream>/state     the highest sequence sealed, and whether the process ended well
+//! DIR/streams/<stream>/<n>.seg   reports (`segment.rs`), named by the first one's sequence
+//! ```
+//!
+//! One writer per process, in a folder of its own; several processes share DIR. A process that
+//! starts takes over the streams that ended: it uploads what they left, and names them in its
+//! reports until one of those is acked. Reports are deleted on ack only, a segment when its last
+//! one is; full or old spools lose whole segments, oldest first, and every loss is counted.
+
+mod quota;
+mod segment;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use epwatch_proto::{
+    DropReason, EndedStream, ReportKey, StreamId, report::MAX_ENDED_STREAMS, upload::MAX_REPORTS,
+};
+
+use crate::{
+    config::Limits,
+    core::SealedReport,
+    files::{self, FileLock},
+};
+use quota::SegmentUse;
+use stream::StreamDir;
+
+/// Why the spool cannot keep something.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    /// The folder cannot be made, read or locked.
+    #[error("failed to open the spool in {dir}")]
+    Open {
+        /// The SDK's folder.
+        dir: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A report cannot be written, for example because the disk is full.
+    #[error("failed to write report {sequence} to the spool")]
+    Write {
+        /// Its number.
+        sequence: u64,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Reports given up, for the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) reason: DropReason,
+    pub(crate) reports: u64,
+    pub(crate) runs: u64,
+}
+
+/// What was found when the spool was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) ended: Vec<EndedStream>,
+    pub(crate) losses: Vec<Loss>,
+}
+
+/// One process's view of the spool.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    dir: PathBuf,
+    limits: Limits,
+    /// Streams that ended, oldest first, then our own.
+    ended: Vec<StreamDir>,
+    own: StreamDir,
+}
+
+impl Spool {
+    /// Opens the folder, begins a stream, and takes over those that ended.
+    pub(crate) fn open(
+        dir: &Path,
+        stream: StreamId,
+        limits: Limits,
+    ) -> Result<(Self, Found), SpoolError> {
+        Self::try_open(dir, stream, limits).map_err(|source| SpoolError::Open {
+            dir: dir.display().to_string(),
+            source,
+        })
+    }
+
+    fn try_open(dir: &Path, stream: StreamId, limits: Limits) -> io::Result<(Self, Found)> {
+        let streams = dir.join("streams");
+        files::create_private_dir(&streams)?;
+        let _lock = FileLock::wait(&dir.join("lock"))?;
+        let mut found = Found::default();
+        let mut ended = Vec::new();
+        for path in stream_dirs(&streams)? {
+            // More would not fit into a report; the next start takes them.
+            if ended.len() == MAX_ENDED_STREAMS {
+                break;
+            }
+            // One folder that cannot be read must not keep the others from being sent.
+            let Ok(Some(mut taken)) = StreamDir::take_over(&path) else {
+                continue;
+            };
+            found.losses.extend(taken.lost.take());
+            found.ended.push(taken.ended_stream());
+            ended.push(taken);
+        }
+        let own = StreamDir::begin(&streams, stream)?;
+        let dir = dir.to_owned();
+        let spool = Self {
+            dir,
+            limits,
+            ended,
+            own,
+        };
+        Ok((spool, found))
+    }
+
+    /// Keeps a report; it is on disk when this returns.
+    pub(crate) fn append(&mut self, report: &SealedReport) -> Result<(), SpoolError> {
+        let appended = self.own.append(report, self.limits.segment_bytes);
+        appended.map_err(|source| SpoolError::Write {
+            sequence: report.key.sequence.get(),
+            source,
+        })
+    }
+
+    /// Notes that this sequence was sealed, whether or not it can be kept.
+    pub(crate) fn note_sealed(&mut self, sequence: u64) -> io::Result<()> {
+        self.own.note_sealed(sequence, false)
+    }
+
+    /// Drops what is too much or too old.
+    pub(crate) fn enforce(&mut self, wall_unix_ms: i64) -> Vec<Loss> {
+        let uses: Vec<_> = self
+            .streams()
+            .flat_map(|s| s.segments())
+            .map(|segment| SegmentUse {
+                bytes: segment.bytes,
+                age: segment.age(wall_unix_ms),
+            })
+            .collect();
+        let limits = self.limits;
+        let reasons = quota::to_drop(&uses, limits.max_spool_bytes, limits.max_spool_age);
+        let mut reasons = reasons.into_iter().peekable();
+        let mut losses = Vec::new();
+        for stream in self.ended.iter_mut().chain([&mut self.own]) {
+            while stream.segments().next().is_some() {
+                let Some(reason) = reasons.next() else {
+                    return losses;
+                };
+                let (reports, runs) = stream.drop_oldest();
+                losses.push(Loss {
+                    reason,
+                    reports,
+                    runs,
+                });
+            }
+        }
+        losses
+    }
+
+    /// The oldest reports that fit, at most a request's number of them; what turns out to be
+    /// corrupt is dropped. One report is given even if it does not fit.
+    pub(crate) fn pending(&mut self, max_bytes: u64) -> (Vec<(ReportKey, Bytes)>, Vec<Loss>) {
+        let mut pending = Vec::new();
+        let mut losses = Vec::new();
+        let mut total = 0;
+        for stream in self.ended.iter_mut().chain([&mut self.own]) {
+            for (key, length) in stream.open_records() {
+                if pending.len() == MAX_REPORTS {
+                    return (pending, losses);
+                }
+                if !pending.is_empty() && total + length > max_bytes {
+                    return (pending, losses);
+                }
+                match stream.read(&key) {
+                    Some(report) => {
+                        total += length;
+                        pending.push((key, report));
+                    }
+                    None => losses.extend(stream.give_up(&key)),
+                }
+            }
+        }
+        (pending, losses)
+    }
+
+    /// Deletes a report, because the collector has it or never will.
+    ///
+    /// Gives back the runs that were in it.
+    pub(crate) fn finish(&mut self, key: &ReportKey) -> u64 {
+        let mut streams = self.ended.iter_mut().chain([&mut self.own]);
+        let stream = streams.find(|s| s.stream() == key.stream);
+        stream.map_or(0, |stream| stream.finish(key))
+    }
+
+    /// Forgets ended streams that left nothing and need not be named any more.
+    pub(crate) fn retire_ended(&mut self, is_to_be_named: impl Fn(StreamId) -> bool) {
+        let is_over = |s: &StreamDir| s.segments().next().is_none() && !is_to_be_named(s.stream());
+        if !self.ended.iter().any(is_over) {
+            return;
+        }
+        let Ok(_lock) = FileLock::wait(&self.dir.join("lock")) else {
+            return;
+        };
+        let ended = std::mem::take(&mut self.ended);
+        for stream in ended {
+            if is_over(&stream) {
+                stream.remove();
+            } else {
+                self.ended.push(stream);
+            }
+        }
+    }
+
+    /// The process ends with nothing left to seal: its last sequence is final.
+    pub(crate) fn end(mut self, last_sequence: u64) {
+        let noted = self.own.note_sealed(last_sequence, true);
+        if noted.is_err() || self.own.segments().next().is_some() {
+            return;
+        }
+        // All of it was acked, so the collector has seen the last one: there is nothing to name.
+        if let Ok(_lock) = FileLock::wait(&self.dir.join("lock")) {
+            self.own.remove();
+        }
+    }
+
+    /// Bytes on disk, and the age of the oldest report.
+    pub(crate) fn usage(&self, wall_unix_ms: i64) -> (u64, Option<Duration>) {
+        let bytes = self.streams().flat_map(|s| s.segments()).map(|s| s.bytes);
+        let ages = self.streams().filter_map(|s| s.oldest(wall_unix_ms));
+        (bytes.sum(), ages.max())
+    }
+
+    /// Reports that wait.
+    pub(crate) fn n_pending(&self) -> usize {
+        self.streams().map(StreamDir::n_open).sum()
+    }
+
+    fn streams(&self) -> impl Iterator<Item = &StreamDir> {
+        self.ended.iter().chain([&self.own])
+    }
+}
+
+/// Folders of streams, the one changed longest ago first.
+fn stream_dirs(streams: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut dirs = Vec::new();
+    for entry in fs::read_dir(streams)? {
+        let entry = entry?;
+        if stream::stream_of(&entry.file_name()).is_some() {
+            let changed = entry.metadata().and_then(|m| m.modified()).ok();
+            dirs.push((changed, entry.path()));
+        }
+    }
+    dirs.sort();
+    Ok(dirs.into_iter().map(|(_, path)| path).collect())
+}

@@ -1,0 +1,87 @@
+//! Which segments go when the spool is full or old. Pure.
+
+use std::time::Duration;
+
+use epwatch_proto::DropReason;
+
+/// A segment as the quota sees it; the list is ordered, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentUse {
+    pub(crate) bytes: u64,
+    /// Time since its youngest report was sealed.
+    pub(crate) age: Duration,
+}
+
+/// Why each of the first segments has to go: the result's length says how many.
+///
+/// Oldest first and without gaps, so that what is left is always the most recent past. A segment
+/// is never split, and none is spared: a report that is larger than the whole spool goes too.
+pub(crate) fn to_drop(
+    segments: &[SegmentUse],
+    max_bytes: u64,
+    max_age: Duration,
+) -> Vec<DropReason> {
+    let mut total: u64 = segments.iter().map(|s| s.bytes).sum();
+    let mut reasons = Vec::new();
+    for segment in segments {
+        let reason = match (segment.age > max_age, total > max_bytes) {
+            (true, _) => DropReason::SpoolAge,
+            (_, true) => DropReason::SpoolFull,
+            _ => break,
+        };
+        reasons.push(reason);
+        total -= segment.bytes;
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn segment(bytes: u64, days: u32) -> SegmentUse {
+        SegmentUse {
+            bytes,
+            age: DAY * days,
+        }
+    }
+
+    #[test]
+    fn the_oldest_goes_first() {
+        use DropReason::{SpoolAge, SpoolFull};
+        let segments = [segment(10, 40), segment(10, 9), segment(10, 1)];
+        let check = |max_bytes, days, expected: &[DropReason]| {
+            assert_eq!(to_drop(&segments, max_bytes, DAY * days), expected);
+        };
+        check(30, 50, &[]);
+        check(30, 28, &[SpoolAge]);
+        check(29, 50, &[SpoolFull]);
+        check(10, 28, &[SpoolAge, SpoolFull]);
+        check(9, 50, &[SpoolFull, SpoolFull, SpoolFull]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_fits_and_nothing_goes_without_need(
+            segments in prop::collection::vec((1_u64..100, 0_u32..40), 0..20),
+            max_bytes in 0_u64..500,
+            max_days in 1_u32..40,
+        ) {
+            let mut segments: Vec<_> = segments.iter().map(|(b, d)| segment(*b, *d)).collect();
+            segments.sort_by_key(|s| std::cmp::Reverse(s.age));
+            let dropped = to_drop(&segments, max_bytes, DAY * max_days).len();
+            let left = &segments[dropped..];
+            let bytes = |s: &[SegmentUse]| s.iter().map(|s| s.bytes).sum::<u64>();
+            prop_assert!(bytes(left) <= max_bytes);
+            prop_assert!(left.iter().all(|s| s.age <= DAY * max_days));
+            if let Some(last) = dropped.checked_sub(1) {
+                let one_more = &segments[last..];
+                let was_needed = bytes(one_more) > max_bytes || segments[last].age > DAY * max_days;
+                prop_assert!(was_needed);
+            }
+        }
+    }
+}

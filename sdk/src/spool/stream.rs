@@ -1,0 +1,369 @@
+//! One stream's folder: its segments, its state file, and the lock that says who owns it.
+//!
+//! `state` is 24 bytes: u64 sequence, u64 1 if the process ended with nothing unsealed, u32 crc32c
+//! of these 16, u32 0; little-endian. It is written before the report it speaks of, so that no
+//! sequence that ever left the device is above it.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use epwatch_proto::{DropReason, EndedStream, ReportKey, StreamId};
+
+use super::{
+    Loss,
+    segment::{self, MAGIC, RECORD_HEADER_BYTES, RecordMeta},
+};
+use crate::{
+    core::SealedReport,
+    files::{self, FileLock},
+};
+
+const STATE_BYTES: usize = 24;
+
+/// The stream that a folder's name says.
+pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
+    let name = name.to_str().filter(|n| n.len() == 16)?;
+    u64::from_str_radix(name, 16).ok().map(StreamId)
+}
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    path: PathBuf,
+    records: Vec<Record>,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug)]
+struct Record {
+    meta: RecordMeta,
+    is_done: bool,
+}
+
+impl Segment {
+    /// Time since its youngest report was sealed; zero where the clock was set back since.
+    pub(super) fn age(&self, wall_unix_ms: i64) -> Duration {
+        let sealed = self.records.iter().map(|r| r.meta.sealed_unix_ms).max();
+        age(sealed.unwrap_or(wall_unix_ms), wall_unix_ms)
+    }
+
+    fn open(&self) -> impl Iterator<Item = &RecordMeta> {
+        self.records.iter().filter(|r| !r.is_done).map(|r| &r.meta)
+    }
+}
+
+fn age(sealed_unix_ms: i64, wall_unix_ms: i64) -> Duration {
+    let ms = wall_unix_ms.saturating_sub(sealed_unix_ms).max(0);
+    Duration::from_millis(ms.unsigned_abs())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    sequence: u64,
+    is_clean: bool,
+}
+
+/// A stream's folder that this process owns.
+#[derive(Debug)]
+pub(super) struct StreamDir {
+    stream: StreamId,
+    dir: PathBuf,
+    segments: VecDeque<Segment>,
+    /// The last segment, while it is written.
+    active: Option<File>,
+    state_file: File,
+    state: Option<State>,
+    /// What was found torn or corrupt.
+    pub(super) lost: Option<Loss>,
+    _lock: FileLock,
+}
+
+impl StreamDir {
+    /// A new stream of ours. The caller holds the spool's lock.
+    pub(super) fn begin(streams: &Path, stream: StreamId) -> io::Result<Self> {
+        let dir = streams.join(stream.to_string());
+        files::create_private_dir(&dir)?;
+        let lock = FileLock::try_take(&dir.join("lock"))?;
+        // 64 random bits met another living stream: not in this world, so something else is wrong.
+        let lock = lock.ok_or(io::ErrorKind::AlreadyExists)?;
+        let mut own = Self {
+            stream,
+            state_file: files::open_private(&dir.join("state"))?,
+            dir,
+            segments: VecDeque::new(),
+            active: None,
+            state: None,
+            lost: None,
+            _lock: lock,
+        };
+        own.note_sealed(0, false)?;
+        Ok(own)
+    }
+
+    /// A stream that ended; `None` if its process lives. The caller holds the spool's lock.
+    pub(super) fn take_over(dir: &Path) -> io::Result<Option<Self>> {
+        let Some(stream) = dir.file_name().and_then(stream_of) else {
+            return Ok(None);
+        };
+        let Some(lock) = FileLock::try_take(&dir.join("lock"))? else {
+            return Ok(None);
+        };
+        let mut state_file = files::open_private(&dir.join("state"))?;
+        let mut ended = Self {
+            stream,
+            dir: dir.to_owned(),
+            segments: VecDeque::new(),
+            active: None,
+            state: read_state(&mut state_file),
+            state_file,
+            lost: None,
+            _lock: lock,
+        };
+        ended.scan()?;
+        Ok(Some(ended))
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter()
+    }
+
+    pub(super) fn ended_stream(&self) -> EndedStream {
+        EndedStream {
+            stream: self.stream,
+            last_sequence: self.state.map(|s| s.sequence),
+            // Killed: nobody knows what it had recorded since its last report.
+            unsealed_runs: self.state.filter(|s| s.is_clean).map(|_| 0),
+        }
+    }
+
+    pub(super) fn oldest(&self, wall_unix_ms: i64) -> Option<Duration> {
+        let mut open = self.segments.iter().flat_map(Segment::open);
+        let first = open.next()?;
+        Some(age(first.sealed_unix_ms, wall_unix_ms))
+    }
+
+    pub(super) fn n_open(&self) -> usize {
+        self.segments.iter().map(|s| s.open().count()).sum()
+    }
+
+    /// Key and length of every report that waits, oldest first.
+    pub(super) fn open_records(&self) -> Vec<(ReportKey, u64)> {
+        let open = self.segments.iter().flat_map(Segment::open);
+        open.map(|meta| (meta.key, meta.bytes.end - meta.bytes.start))
+            .collect()
+    }
+
+    pub(super) fn note_sealed(&mut self, sequence: u64, is_clean: bool) -> io::Result<()> {
+        let state = State { sequence, is_clean };
+        self.state_file.seek(SeekFrom::Start(0))?;
+        self.state_file.write_all(&encode_state(state))?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    pub(super) fn append(&mut self, report: &SealedReport, segment_bytes: u64) -> io::Result<()> {
+        let is_full = |s: &Segment| s.bytes >= segment_bytes;
+        if self.active.is_none() || self.segments.back().is_none_or(is_full) {
+            self.begin_segment(report.key.sequence.get())?;
+        }
+        let (Some(file), Some(segment)) = (&mut self.active, self.segments.back_mut()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let record = segment::encode_record(&report.bytes);
+        // The collector may only ever be told of what survives a power cut.
+        let written = file.write_all(&record).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            // Half a record would hide what comes after it.
+            let is_cut = file
+                .set_len(segment.bytes)
+                .and_then(|()| file.seek(SeekFrom::Start(segment.bytes)));
+            if is_cut.is_err() {
+                self.active = None;
+            }
+            return Err(error);
+        }
+        let start = segment.bytes + RECORD_HEADER_BYTES;
+        segment.bytes += record.len() as u64;
+        segment.records.push(Record {
+            meta: RecordMeta {
+                key: report.key,
+                runs: report.runs,
+                sealed_unix_ms: segment::describe(&report.bytes).map_or(0, |m| m.sealed_unix_ms),
+                bytes: start..segment.bytes,
+                crc: crc32c::crc32c(&report.bytes),
+            },
+            is_done: false,
+        });
+        Ok(())
+    }
+
+    fn begin_segment(&mut self, first_sequence: u64) -> io::Result<()> {
+        self.active = None;
+        let path = self.dir.join(format!("{first_sequence:016}.seg"));
+        let mut file = files::open_private(&path)?;
+        file.set_len(0)?;
+        file.write_all(MAGIC)?;
+        files::sync_dir(&self.dir)?;
+        self.segments.push_back(Segment {
+            path,
+            records: Vec::new(),
+            bytes: MAGIC.len() as u64,
+        });
+        self.active = Some(file);
+        Ok(())
+    }
+
+    /// A report's bytes as they were sealed; `None` if the disk gives others back.
+    pub(super) fn read(&self, key: &ReportKey) -> Option<Bytes> {
+        let mut segments = self.segments.iter();
+        let (segment, meta) =
+            segments.find_map(|s| s.open().find(|m| m.key == *key).map(|m| (s, m)))?;
+        let mut file = File::open(&segment.path).ok()?;
+        file.seek(SeekFrom::Start(meta.bytes.start)).ok()?;
+        let length = usize::try_from(meta.bytes.end - meta.bytes.start).ok()?;
+        let mut report = vec![0; length];
+        file.read_exact(&mut report).ok()?;
+        (crc32c::crc32c(&report) == meta.crc).then(|| report.into())
+    }
+
+    pub(super) fn give_up(&mut self, key: &ReportKey) -> Option<Loss> {
+        let runs = self.finish(key);
+        Some(Loss {
+            reason: DropReason::SpoolCorrupt,
+            reports: 1,
+            runs,
+        })
+    }
+
+    /// Marks a report as done and deletes its segment with the last one. Gives back its runs.
+    pub(super) fn finish(&mut self, key: &ReportKey) -> u64 {
+        for at in 0..self.segments.len() {
+            let segment = &mut self.segments[at];
+            let record = segment.records.iter_mut().find(|r| r.meta.key == *key);
+            let Some(record) = record.filter(|r| !r.is_done) else {
+                continue;
+            };
+            record.is_done = true;
+            let runs = record.meta.runs;
+            if segment.open().next().is_none() {
+                self.delete(at);
+            }
+            return runs;
+        }
+        0
+    }
+
+    /// Deletes the oldest segment; gives back the reports that nobody has, and their runs.
+    pub(super) fn drop_oldest(&mut self) -> (u64, u64) {
+        let Some(segment) = self.segments.front() else {
+            return (0, 0);
+        };
+        let lost = segment
+            .open()
+            .fold((0, 0), |(reports, runs): (u64, u64), m| {
+                (reports + 1, runs.saturating_add(m.runs))
+            });
+        self.delete(0);
+        lost
+    }
+
+    fn delete(&mut self, at: usize) {
+        if at + 1 == self.segments.len() {
+            self.active = None;
+        }
+        if let Some(segment) = self.segments.remove(at) {
+            // What cannot be deleted is found again at the next start, and then a duplicate.
+            let _ = fs::remove_file(segment.path);
+        }
+    }
+
+    /// Deletes the folder. The caller holds the spool's lock.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+
+    fn scan(&mut self) -> io::Result<()> {
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "seg") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        for path in paths {
+            let scan = segment::scan(&path)?;
+            if scan.lost_bytes > 0 && self.was_sealed(&path, &scan.records) {
+                // At least one; if there were more, their numbers show as missing.
+                let lost = self.lost.get_or_insert(Loss {
+                    reason: DropReason::SpoolCorrupt,
+                    reports: 0,
+                    runs: 0,
+                });
+                lost.reports += 1;
+            }
+            let own = |r: &RecordMeta| r.key.stream == self.stream;
+            let records: Vec<_> = scan.records.into_iter().filter(own).collect();
+            if records.is_empty() {
+                fs::remove_file(&path)?;
+                continue;
+            }
+            self.segments.push_back(Segment {
+                path,
+                bytes: scan.whole_bytes + scan.lost_bytes,
+                records: records
+                    .into_iter()
+                    .map(|meta| Record {
+                        meta,
+                        is_done: false,
+                    })
+                    .collect(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether what is missing at a segment's end had got a number.
+    fn was_sealed(&self, path: &Path, records: &[RecordMeta]) -> bool {
+        let first: Option<u64> = path
+            .file_stem()
+            .and_then(OsStr::to_str)
+            .and_then(|stem| stem.parse().ok());
+        let next = match records.last() {
+            Some(last) => Some(last.key.sequence.get() + 1),
+            None => first,
+        };
+        match (next, self.state) {
+            (Some(next), Some(state)) => next <= state.sequence,
+            _ => true,
+        }
+    }
+}
+
+fn encode_state(state: State) -> [u8; STATE_BYTES] {
+    let mut bytes = [0; STATE_BYTES];
+    bytes[..8].copy_from_slice(&state.sequence.to_le_bytes());
+    bytes[8..16].copy_from_slice(&u64::from(state.is_clean).to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..16]);
+    bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn read_state(file: &mut File) -> Option<State> {
+    let mut bytes = [0; STATE_BYTES];
+    file.read_exact(&mut bytes).ok()?;
+    let sequence = u64::from_le_bytes(bytes[..8].try_into().ok()?);
+    let is_clean = u64::from_le_bytes(bytes[8..16].try_into().ok()?) == 1;
+    let state = State { sequence, is_clean };
+    (encode_state(state) == bytes).then_some(state)
+}

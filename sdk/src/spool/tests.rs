@@ -1,0 +1,323 @@
+use std::{collections::BTreeSet, process::Command};
+
+use epwatch_proto::{InstallationId, Sequence};
+use proptest::prelude::*;
+
+use super::{segment::tests::report, *};
+use crate::random_stream;
+
+fn sealed(stream: StreamId, sequence: u64, ballast: usize) -> SealedReport {
+    SealedReport {
+        key: key(stream, sequence),
+        bytes: report(stream, sequence, 10, ballast).into(),
+        runs: 10,
+    }
+}
+
+fn key(stream: StreamId, sequence: u64) -> ReportKey {
+    ReportKey {
+        installation: InstallationId::from_secret(b"x"),
+        stream,
+        sequence: Sequence::new(sequence).unwrap(),
+    }
+}
+
+fn limits(max_spool_bytes: u64, segment_bytes: u64) -> Limits {
+    Limits {
+        max_spool_bytes,
+        segment_bytes,
+        ..Limits::default()
+    }
+}
+
+const WALL: i64 = 1_800_000_000_000;
+
+fn sequences(spool: &mut Spool) -> Vec<u64> {
+    let (pending, losses) = spool.pending(u64::MAX);
+    assert!(losses.is_empty());
+    pending.iter().map(|(key, _)| key.sequence.get()).collect()
+}
+
+fn append(spool: &mut Spool, stream: StreamId, sequences: impl IntoIterator<Item = u64>) {
+    for sequence in sequences {
+        spool.note_sealed(sequence).unwrap();
+        spool.append(&sealed(stream, sequence, 100)).unwrap();
+    }
+}
+
+#[test]
+fn what_a_dead_process_left_is_taken_over_once_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = random_stream();
+    let (mut spool, found) = Spool::open(dir.path(), first, Limits::default()).unwrap();
+    assert!(found.ended.is_empty());
+    append(&mut spool, first, 1..=3);
+    spool.finish(&key(first, 1));
+
+    // While it lives, nobody else takes it.
+    let (mut other, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert!(found.ended.is_empty());
+    assert_eq!(other.n_pending(), 0);
+
+    drop(spool);
+    let (mut next, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let expected = EndedStream {
+        stream: first,
+        last_sequence: Some(3),
+        unsealed_runs: None,
+    };
+    assert_eq!(found.ended, [expected]);
+    // The ack of 1 was not written down: it comes again, and is a duplicate then.
+    assert_eq!(sequences(&mut next), [1, 2, 3]);
+    let (bytes, _) = next.pending(u64::MAX);
+    assert_eq!(bytes[2].1, sealed(first, 3, 100).bytes);
+
+    for sequence in 1..=3 {
+        assert_eq!(next.finish(&key(first, sequence)), 10);
+    }
+    next.retire_ended(|_| true);
+    assert_eq!(next.ended.len(), 1);
+    next.retire_ended(|_| false);
+    assert!(!dir.path().join("streams").join(first.to_string()).exists());
+    assert_eq!(sequences(&mut other), [] as [u64; 0]);
+}
+
+#[test]
+fn a_stream_that_ended_well_says_so_or_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=1);
+    spool.end(1);
+    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(found.ended[0].unsealed_runs, Some(0));
+    spool.finish(&key(stream, 1));
+    spool.retire_ended(|_| false);
+    spool.end(0);
+    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert!(found.ended.is_empty());
+}
+
+#[test]
+fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, limits(1_000, 300)).unwrap();
+    append(&mut spool, stream, 1..=20);
+    spool.finish(&key(stream, 2));
+    let losses = spool.enforce(WALL);
+    let (bytes, _) = spool.usage(WALL);
+    assert!(bytes <= 1_000, "{bytes}");
+    let lost: u64 = losses.iter().map(|l| l.reports).sum();
+    let runs: u64 = losses.iter().map(|l| l.runs).sum();
+    assert!(losses.iter().all(|l| l.reason == DropReason::SpoolFull));
+    let left = sequences(&mut spool);
+    assert_eq!(left, (21 - left.len() as u64..=20).collect::<Vec<_>>());
+    // 2 is with the collector: no loss.
+    assert_eq!((lost, runs), (19 - left.len() as u64, 10 * lost));
+}
+
+#[test]
+fn old_reports_go_and_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=2);
+    let month = 29 * 24 * 3_600_000;
+    assert!(spool.enforce(WALL - month).is_empty());
+    let losses = spool.enforce(WALL + month);
+    assert_eq!(
+        (losses[0].reason, losses[0].reports),
+        (DropReason::SpoolAge, 2)
+    );
+    // And the spool goes on.
+    append(&mut spool, stream, 3..=3);
+    assert_eq!(sequences(&mut spool), [3]);
+}
+
+#[test]
+fn a_request_takes_what_fits_and_at_least_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=10);
+    let length = sealed(stream, 1, 100).bytes.len() as u64;
+    assert_eq!(spool.pending(3 * length).0.len(), 3);
+    assert_eq!(spool.pending(1).0.len(), 1);
+}
+
+#[test]
+fn a_report_that_rots_on_disk_is_given_up_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=2);
+    let segment = dir
+        .path()
+        .join("streams")
+        .join(stream.to_string())
+        .join("0000000000000001.seg");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let (pending, losses) = spool.pending(u64::MAX);
+    assert_eq!(pending.len(), 1);
+    let expected = Loss {
+        reason: DropReason::SpoolCorrupt,
+        reports: 1,
+        runs: 10,
+    };
+    assert_eq!(losses, [expected]);
+}
+
+/// Where the disk is full, or the folder is gone: an error that names the report, and what was
+/// kept before stays readable.
+#[test]
+fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    fs::remove_dir_all(dir.path().join("streams")).unwrap();
+    let error = spool.append(&sealed(stream, 1, 10)).unwrap_err();
+    assert!(error.to_string().contains("report 1"), "{error}");
+    assert!(spool.pending(u64::MAX).0.is_empty());
+    assert!(spool.enforce(WALL).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// Against a model that is a set: appends, acks, kills and torn tails, in any order. What was
+    /// kept and not acked is there, in order, with its bytes; nothing else is.
+    #[test]
+    fn every_kept_report_comes_back_until_it_is_acked(
+        steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..40),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = random_stream();
+        let (mut spool, _) = Spool::open(dir.path(), stream, limits(1 << 20, 400)).unwrap();
+        let mut next = 1;
+        let mut kept: Vec<ReportKey> = Vec::new();
+        let mut acked: BTreeSet<ReportKey> = BTreeSet::new();
+        for (step, at) in steps {
+            match step {
+                0 | 1 => {
+                    append(&mut spool, stream, next..=next);
+                    kept.push(key(stream, next));
+                    next += 1;
+                }
+                2 if !kept.is_empty() => {
+                    let key = kept.remove(at.index(kept.len()));
+                    spool.finish(&key);
+                    acked.insert(key);
+                }
+                _ => {
+                    drop(spool);
+                    let own = dir.path().join("streams").join(stream.to_string());
+                    let torn = own.join(format!("{next:016}.seg"));
+                    fs::write(torn, &b"EPWSPL1\n\x40\0\0\0rest of a torn record"[..8 + at.index(9)])
+                        .unwrap();
+                    stream = random_stream();
+                    let opened = Spool::open(dir.path(), stream, limits(1 << 20, 400)).unwrap();
+                    spool = opened.0;
+                    next = 1;
+                }
+            }
+            let (pending, losses) = spool.pending(u64::MAX);
+            prop_assert!(losses.is_empty());
+            // An ack that a kill made forgotten may come again; nothing else may.
+            let got: Vec<_> = pending.iter().map(|(key, _)| *key).collect();
+            prop_assert!(got.iter().all(|k| kept.contains(k) || acked.contains(k)));
+            prop_assert!(kept.iter().all(|k| got.contains(k)));
+            for (key, bytes) in pending {
+                let expected = sealed(key.stream, key.sequence.get(), 100);
+                prop_assert_eq!(bytes, expected.bytes);
+            }
+        }
+    }
+}
+
+/// Role of the child below: writes reports as fast as it can until it is killed, and tells on
+/// standard output which ones are on disk.
+fn write_until_killed(dir: &Path) {
+    use std::io::Write;
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir, stream, limits(1 << 30, 4_000)).unwrap();
+    let mut out = std::io::stdout();
+    for sequence in 1.. {
+        append(&mut spool, stream, [sequence]);
+        writeln!(out, "kept {stream} {sequence}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+const CHILD_DIR: &str = "EPWATCH_TEST_SPOOL_DIR";
+
+#[test]
+fn a_killed_process_loses_nothing_it_had_kept() {
+    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+        return write_until_killed(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut kept = BTreeSet::new();
+    for round in 0..10 {
+        kept.extend(kill_a_writer(dir.path(), 20 + 7 * round));
+    }
+    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(found.ended.len(), 10);
+    // A kill in the middle of a write tears at most the one record.
+    assert!(
+        found.losses.iter().all(|l| l.reports == 1),
+        "{:?}",
+        found.losses
+    );
+    let (pending, losses) = spool.pending(u64::MAX);
+    assert!(losses.is_empty());
+    let got: BTreeSet<_> = pending
+        .iter()
+        .map(|(key, _)| (key.stream, key.sequence.get()))
+        .collect();
+    let missing: Vec<_> = kept.difference(&got).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    for ended in found.ended {
+        let last = got
+            .iter()
+            .filter(|(stream, _)| *stream == ended.stream)
+            .count();
+        let told = usize::try_from(ended.last_sequence.unwrap()).unwrap();
+        assert!(told == last || told == last + 1, "{told} {last}");
+    }
+}
+
+/// Lets a child write and kills it once it has kept so many; gives back what it said it kept.
+fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "spool::tests::a_killed_process_loses_nothing_it_had_kept",
+        ])
+        .arg("--nocapture")
+        .env(CHILD_DIR, dir)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut kept = Vec::new();
+    for line in out.lines() {
+        let line = line.unwrap();
+        // The test harness's own words stand before the first one.
+        let Some((_, told)) = line.split_once("kept ") else {
+            continue;
+        };
+        let (stream, sequence) = told.split_once(' ').unwrap();
+        let stream = StreamId(u64::from_str_radix(stream, 16).unwrap());
+        kept.push((stream, sequence.parse().unwrap()));
+        if kept.len() == n_kept {
+            // SIGKILL; what it writes until then is read too.
+            child.kill().unwrap();
+        }
+    }
+    child.wait().unwrap();
+    assert!(kept.len() >= n_kept);
+    kept
+}

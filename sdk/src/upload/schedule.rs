@@ -1,0 +1,160 @@
+//! When to upload next, and how much. Pure: time and randomness are passed in.
+
+use std::time::Duration;
+
+use crate::policy;
+
+/// What the collector asked for in its last answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Advice {
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) next_interval: Option<Duration>,
+    pub(crate) max_request_bytes: Option<u64>,
+}
+
+/// A collector may slow a device down, but not for ever: reports would die of age.
+const MAX_ADVISED: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    interval: Duration,
+    next_at: Duration,
+    failures: u32,
+    max_request_bytes: u64,
+}
+
+impl Schedule {
+    /// First upload at once: what an earlier process left has waited long enough.
+    pub(crate) fn new(interval: Duration, now: Duration) -> Self {
+        Self {
+            interval,
+            next_at: now,
+            failures: 0,
+            max_request_bytes: policy::MAX_REQUEST_BYTES,
+        }
+    }
+
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        now >= self.next_at
+    }
+
+    pub(crate) fn next_at(&self) -> Duration {
+        self.next_at
+    }
+
+    /// Bytes of reports in the next request.
+    pub(crate) fn max_request_bytes(&self) -> u64 {
+        self.max_request_bytes
+    }
+
+    /// The spool is empty: nothing to do for an interval.
+    pub(crate) fn idle(&mut self, now: Duration) {
+        self.next_at = now + self.interval;
+    }
+
+    /// An answer came. More is sent at once unless the collector asked to wait; `made_progress`
+    /// is false where it kept none of what it got.
+    pub(crate) fn answered(
+        &mut self,
+        now: Duration,
+        advice: Advice,
+        made_progress: bool,
+        jitter: u64,
+    ) {
+        if let Some(interval) = advice.next_interval {
+            self.interval = interval.clamp(Duration::from_millis(1), MAX_ADVISED);
+        }
+        if let Some(bytes) = advice.max_request_bytes {
+            // The request's own fields take some of it.
+            let most = bytes.saturating_sub(4 << 10).max(1);
+            self.max_request_bytes = most.min(policy::MAX_REQUEST_BYTES);
+        }
+        if let Some(delay) = advice.retry_after {
+            self.failures = 0;
+            self.next_at = now + delay.min(MAX_ADVISED);
+        } else if made_progress {
+            self.failures = 0;
+            self.next_at = now;
+        } else {
+            self.failed(now, None, jitter);
+        }
+    }
+
+    /// No answer came: waits grow, with full jitter, so that a fleet does not come back at once.
+    pub(crate) fn failed(&mut self, now: Duration, retry_after: Option<Duration>, jitter: u64) {
+        self.failures = self.failures.saturating_add(1);
+        let doubled = policy::BACKOFF_FIRST * (1 << (self.failures - 1).min(16));
+        let longest = doubled.min(policy::BACKOFF_MAX);
+        // Between a half and all of it: never at once, never in step.
+        let half = longest / 2;
+        let spread = u64::try_from(half.as_millis()).unwrap_or(u64::MAX).max(1);
+        let backoff = half + Duration::from_millis(jitter % spread);
+        let asked = retry_after.unwrap_or_default().min(MAX_ADVISED);
+        self.next_at = now + backoff.max(asked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn waits_grow_and_end_with_an_answer() {
+        let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+        assert!(schedule.is_due(Duration::ZERO));
+        let mut last = Duration::ZERO;
+        for _ in 0..8 {
+            schedule.failed(Duration::ZERO, None, 0);
+            assert!(schedule.next_at() > last);
+            last = schedule.next_at();
+        }
+        schedule.answered(last, Advice::default(), true, 0);
+        assert!(schedule.is_due(last));
+        schedule.idle(last);
+        assert_eq!(schedule.next_at(), last + MINUTE);
+    }
+
+    #[test]
+    fn the_collectors_wishes_are_honoured() {
+        let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+        let advice = Advice {
+            retry_after: Some(MINUTE * 3),
+            next_interval: Some(MINUTE * 7),
+            max_request_bytes: Some(100_000),
+        };
+        schedule.answered(Duration::ZERO, advice, true, 0);
+        assert_eq!(schedule.next_at(), MINUTE * 3);
+        assert_eq!(schedule.max_request_bytes(), 100_000 - 4096);
+        schedule.idle(Duration::ZERO);
+        assert_eq!(schedule.next_at(), MINUTE * 7);
+        schedule.failed(Duration::ZERO, Some(MINUTE * 2), 0);
+        assert_eq!(schedule.next_at(), MINUTE * 2);
+    }
+
+    #[test]
+    fn a_collector_that_keeps_nothing_is_not_hammered() {
+        let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+        schedule.answered(Duration::ZERO, Advice::default(), false, 0);
+        assert!(schedule.next_at() >= policy::BACKOFF_FIRST / 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_wait_is_over_a_day_or_none(
+            failures in 1_usize..100,
+            jitter in any::<u64>(),
+            asked in prop::option::of(any::<u32>()),
+        ) {
+            let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+            let asked = asked.map(|s| Duration::from_secs(u64::from(s)));
+            for _ in 0..failures {
+                schedule.failed(Duration::ZERO, asked, jitter);
+            }
+            prop_assert!(schedule.next_at() >= policy::BACKOFF_FIRST / 2);
+            prop_assert!(schedule.next_at() <= MAX_ADVISED);
+        }
+    }
+}

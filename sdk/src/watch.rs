@@ -1,0 +1,366 @@
+//! The handle that a host holds: starts the SDK, wraps sessions, tells conditions.
+
+use std::{
+    fmt::Write as _,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, SyncSender, TrySendError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use epwatch_proto::{Placement, SdkHealth, SessionOptions, StreamId, v1};
+use ort::session::builder::SessionBuilder;
+use prost::Message;
+
+use crate::{
+    conditions::Conditions,
+    config::{ModelInfo, SdkConfig},
+    core::{ConditionsSetter, Core, SessionInfo},
+    engine::{self, Engine},
+    random_stream,
+    recorder::SessionRecorder,
+    session::SessionRequest,
+    simulated::SimulatedSession,
+    time::Clock,
+    upload::{UploadBatch, UploadError},
+    worker::{self, Command, Worker},
+};
+
+/// Commands that wait at most; more are refused, not queued.
+const MAX_COMMANDS: usize = 64;
+
+/// The SDK could not start its thread; the app goes on without it.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to start the SDK's thread")]
+pub struct StartError(#[source] io::Error);
+
+/// A flush did not bring everything to the collector.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlushError {
+    /// It takes longer; it goes on in the background.
+    #[error("failed to flush in time; it goes on")]
+    Timeout,
+    /// The SDK was stopped.
+    #[error("failed to flush: the SDK is stopped")]
+    Stopped,
+    /// The folder cannot be used.
+    #[error("failed to flush: {0}")]
+    Spool(String),
+    /// The collector cannot be reached, or answers with an error.
+    #[error("failed to flush")]
+    Upload(#[source] UploadError),
+    /// The collector did not take all, or the host sends by itself.
+    #[error("failed to flush {reports} reports: they stay in the spool")]
+    Kept {
+        /// Reports that wait.
+        reports: usize,
+    },
+}
+
+/// The SDK of one process. Cheap to clone; when the last clone goes, what was recorded is sealed
+/// in the background. Call [`Watch::stop`] where the process ends right after.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
+/// # use ort::{inputs, session::Session, value::TensorRef};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = SdkConfig::builder(
+///     "com.example.camera",
+///     "http://127.0.0.1:4750",
+///     "demo-key",
+///     "/data/user/0/com.example.camera/files/epwatch",
+/// )
+/// .build()?;
+/// let watch = Watch::start(config)?;
+///
+/// let env = ort::init_from("libonnxruntime.so")?.build()?;
+/// let mut session = watch
+///     .session(ModelInfo::new("segmenter", "3")?, Session::builder(&env)?)
+///     .requesting(["QNNExecutionProvider"])
+///     .commit_from_file("segmenter.onnx")?;
+/// # let input = ([1_usize, 3, 32, 32], vec![0.0_f32; 3 * 32 * 32]);
+/// let outputs = session.run(inputs![TensorRef::from_array_view((input.0, &*input.1))?])?;
+/// # drop(outputs);
+/// watch.stop(Duration::from_secs(5));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) core: Arc<Mutex<Core>>,
+    pub(crate) engine: Arc<Mutex<Engine>>,
+    conditions: ConditionsSetter,
+    commands: SyncSender<Command>,
+    panics: Arc<AtomicU64>,
+}
+
+impl Watch {
+    /// Starts the SDK. Returns in microseconds: files and the network are touched by its own
+    /// thread only.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(config: SdkConfig) -> Result<Self, StartError> {
+        let clock = Clock::start();
+        let core = Core::new(config.core.clone(), random_stream(), clock.now());
+        let conditions = core.conditions();
+        let core = Arc::new(Mutex::new(core));
+        let engine = Engine::new(config.clone(), clock, Arc::clone(&core));
+        let engine = Arc::new(Mutex::new(engine));
+        let panics = Arc::new(AtomicU64::new(0));
+        let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
+        let (worker_engine, worker_core) = (Arc::clone(&engine), Arc::clone(&core));
+        let worker_panics = Arc::clone(&panics);
+        thread::Builder::new()
+            .name("epwatch".to_owned())
+            .spawn(move || {
+                let worker = Worker {
+                    #[cfg(feature = "grpc")]
+                    transport: transport(&config, &worker_engine),
+                    engine: worker_engine,
+                    core: worker_core,
+                    panics: worker_panics,
+                };
+                worker.run(&inbox);
+            })
+            .map_err(StartError)?;
+        let shared = Shared {
+            clock,
+            core,
+            engine,
+            conditions,
+            commands,
+            panics,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// What holds from now on for every run of this process: one atomic store. Call it from the
+    /// platform's thermal and power listeners.
+    pub fn set_conditions(&self, conditions: &Conditions) {
+        self.shared.conditions.set(conditions);
+    }
+
+    /// Wraps a session that is to be made from the host's own builder, with its options, EPs and
+    /// environment.
+    pub fn session(&self, model: ModelInfo, builder: SessionBuilder) -> SessionRequest {
+        SessionRequest::new(Arc::clone(&self.shared), model, builder)
+    }
+
+    /// A session without ONNX Runtime, for simulated devices: recorded, reported and uploaded like
+    /// a real one.
+    pub fn simulated_session(
+        &self,
+        model: ModelInfo,
+        placement: Placement,
+        options: SessionOptions,
+    ) -> SimulatedSession {
+        let mut info = SessionInfo::new(model, placement);
+        info.options = options;
+        let recorder = self.shared.open(info);
+        SimulatedSession::new(recorder, self.shared.clock)
+    }
+
+    /// Seals what was recorded and sends everything that waits, whatever the schedule says. For
+    /// tests, demos, and apps about to go to the background. Blocks at most `timeout`.
+    ///
+    /// # Errors
+    /// What kept a report from reaching the collector. Nothing is lost by that: the spool keeps
+    /// it, and the schedule goes on.
+    pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.shared
+            .commands
+            .try_send(Command::Flush(answer))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => FlushError::Timeout,
+                TrySendError::Disconnected(_) => FlushError::Stopped,
+            })?;
+        match answered.recv_timeout(timeout) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(FlushError::Timeout),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(FlushError::Stopped),
+        }
+    }
+
+    /// Seals what was recorded, keeps it for the next process to send, and ends the SDK's thread.
+    /// Blocks at most `timeout`; an upload under way may take its deadline. `true` if it ended.
+    pub fn stop(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let (answer, answered) = mpsc::sync_channel(1);
+        match self.shared.commands.try_send(Command::Stop(answer)) {
+            Ok(()) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let outcome = answered.recv_timeout(left);
+                !matches!(outcome, Err(mpsc::RecvTimeoutError::Timeout))
+            }
+            Err(TrySendError::Disconnected(_)) => true,
+            Err(TrySendError::Full(_)) => false,
+        }
+    }
+
+    /// The stream that this process reports in.
+    pub fn stream(&self) -> StreamId {
+        engine::lock(&self.shared.core).stream()
+    }
+
+    /// The SDK's own counters as of the last seal.
+    pub fn health(&self) -> SdkHealth {
+        engine::lock(&self.shared.core).health().clone()
+    }
+
+    /// For hosts that send by themselves (feature `grpc` off, or no connection of ours allowed):
+    /// seals if it is time and gives the next request, `None` if nothing waits. Touches the disk:
+    /// call it from a background thread, and always hand the result to [`Self::upload_result`].
+    pub fn next_upload(&self) -> Option<UploadBatch> {
+        let mut engine = worker::lock(&self.shared.engine);
+        if engine.is_seal_due() {
+            engine.seal();
+        }
+        engine.next_upload(true)
+    }
+
+    /// What came of a request of [`Self::next_upload`]: the encoded `epwatch.v1.UploadResponse`,
+    /// or why there is none.
+    ///
+    /// # Errors
+    /// The error that was given, or that the answer cannot be read; reports stay in the spool.
+    pub fn upload_result(
+        &self,
+        batch: &UploadBatch,
+        response: Result<&[u8], UploadError>,
+    ) -> Result<(), UploadError> {
+        let response = response.and_then(|bytes| {
+            v1::UploadResponse::decode(bytes).map_err(|error| {
+                let kind = epwatch_proto::UploadFailureKind::Server;
+                UploadError::new(kind, format!("bad answer: {error}"))
+            })
+        });
+        worker::lock(&self.shared.engine).upload_result(batch, response)
+    }
+
+    /// Where each session runs and why, and when something is sent next, for people.
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_explanation(&mut text);
+        text
+    }
+
+    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
+        {
+            let core = engine::lock(&self.shared.core);
+            writeln!(out, "ONNX Runtime {}", known(&core.runtime().ort_version))?;
+            for session in core.sessions() {
+                let model = &session.model;
+                writeln!(out, "model {} version {}", model.id, model.version)?;
+                explain_placement(out, &session.placement)?;
+            }
+        }
+        let engine = worker::lock(&self.shared.engine);
+        let (wait, bytes) = engine.outlook();
+        let reports = engine.n_pending();
+        writeln!(
+            out,
+            "spool: {reports} reports, {bytes} bytes; next upload in {wait:.0?}"
+        )?;
+        if let Some(error) = engine.last_error() {
+            writeln!(out, "last problem: {error}")?;
+        }
+        let panics = self.shared.panics.load(Relaxed);
+        if panics > 0 {
+            writeln!(out, "internal errors: {panics}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Begins a session now.
+    pub(crate) fn open(&self, info: SessionInfo) -> Arc<SessionRecorder> {
+        engine::lock(&self.core).open_session(info, self.clock.now())
+    }
+
+    /// ORT's version, once a session builder shows that it is loaded.
+    pub(crate) fn learn_ort_version(&self) {
+        let is_known = !engine::lock(&self.core).runtime().ort_version.is_empty();
+        if is_known {
+            return;
+        }
+        if let Some(version) = crate::placement::ort_version() {
+            let mut core = engine::lock(&self.core);
+            let mut runtime = core.runtime().clone();
+            runtime.ort_version = version;
+            core.set_runtime(runtime);
+        }
+    }
+
+    /// Hands work to the SDK's thread; what does not fit is left undone.
+    pub(crate) fn ask(&self, command: Command) {
+        let _ = self.commands.try_send(command);
+    }
+}
+
+#[cfg(feature = "grpc")]
+fn transport(
+    config: &SdkConfig,
+    engine: &Mutex<Engine>,
+) -> Option<crate::upload::grpc::GrpcTransport> {
+    match crate::upload::grpc::GrpcTransport::new(config) {
+        Ok(transport) => Some(transport),
+        Err(error) => {
+            worker::lock(engine).set_last_error(error.to_string());
+            None
+        }
+    }
+}
+
+fn known(text: &str) -> &str {
+    match text {
+        "" => "(version not known)",
+        text => text,
+    }
+}
+
+fn explain_placement(out: &mut String, placement: &Placement) -> std::fmt::Result {
+    let requested = match placement.requested_eps.is_empty() {
+        true => "nothing but the CPU".to_owned(),
+        false => placement.requested_eps.join(", "),
+    };
+    writeln!(
+        out,
+        "  asked for {requested}; placement from {}",
+        placement.source
+    )?;
+    for ep in &placement.eps {
+        write!(out, "  {}: {} nodes", ep.ep, ep.n_nodes)?;
+        if let Some(partitions) = ep.n_partitions {
+            write!(out, " in {partitions} partitions")?;
+        }
+        if let Some(share) = ep.macs_share {
+            write!(out, ", {:.1} % of the MACs", 100.0 * share)?;
+        }
+        writeln!(out)?;
+    }
+    for node in placement.cpu_nodes.iter().filter(|n| !n.benign) {
+        writeln!(out, "    on the CPU: {} ({})", node.name, node.op_type)?;
+    }
+    for reason in &placement.reasons {
+        writeln!(out, "  {}: {} {}", reason, reason.meaning(), reason.fix())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The SDK's own thread: seals on time, uploads when due, does what callers ask for.
+//!
+//! Everything that touches disk or network happens here. A panic ends the step it happened in and
+//! is counted; after a few of them the thread ends and recording goes on without reports.
+
+use std::{
+    fs::File,
+    io::Read,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    },
+    time::Duration,
+};
+
+use epwatch_proto::{ModelHash, SessionUid};
+use sha2::{Digest, Sha256};
+
+#[cfg(feature = "grpc")]
+use crate::upload::grpc::GrpcTransport;
+use crate::{
+    core::Core,
+    engine::{self, Engine},
+    upload::UploadError,
+    watch::FlushError,
+};
+
+/// Panics after which the thread ends: something is wrong for good then.
+const MAX_PANICS: u64 = 3;
+
+/// What a caller asks the thread to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Seal and send everything now, and answer.
+    Flush(SyncSender<Result<(), FlushError>>),
+    /// Take the hash of a model's file.
+    HashModel(SessionUid, PathBuf),
+    /// Seal, leave the folder to the next process, and end.
+    Stop(SyncSender<()>),
+}
+
+pub(crate) fn lock(engine: &Mutex<Engine>) -> MutexGuard<'_, Engine> {
+    engine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) engine: Arc<Mutex<Engine>>,
+    pub(crate) core: Arc<Mutex<Core>>,
+    pub(crate) panics: Arc<AtomicU64>,
+    #[cfg(feature = "grpc")]
+    pub(crate) transport: Option<GrpcTransport>,
+}
+
+impl Worker {
+    /// Runs until it is told to stop, or nobody is left who could.
+    pub(crate) fn run(mut self, commands: &Receiver<Command>) {
+        self.guarded(|worker| lock(&worker.engine).open());
+        let stopped = loop {
+            if self.panics.load(Relaxed) >= MAX_PANICS {
+                return;
+            }
+            self.guarded(Self::due);
+            let wait = lock(&self.engine).wait().unwrap_or(Duration::ZERO);
+            match commands.recv_timeout(wait) {
+                Ok(Command::Flush(answer)) => {
+                    let mut result = Err(FlushError::Stopped);
+                    self.guarded(|worker| result = worker.flush());
+                    // Who asked may have given up waiting.
+                    let _ = answer.try_send(result);
+                }
+                Ok(Command::HashModel(uid, path)) => {
+                    self.guarded(|worker| worker.hash_model(uid, &path));
+                }
+                Ok(Command::Stop(answer)) => break Some(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        self.guarded(|worker| lock(&worker.engine).end());
+        if let Some(answer) = stopped {
+            let _ = answer.try_send(());
+        }
+    }
+
+    fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
+            self.panics.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What time has brought.
+    fn due(&mut self) {
+        {
+            let mut engine = lock(&self.engine);
+            if engine.is_seal_due() {
+                engine.seal();
+            }
+        }
+        // What goes wrong is counted and comes again by schedule.
+        let _ = self.upload(false);
+    }
+
+    fn flush(&mut self) -> Result<(), FlushError> {
+        lock(&self.engine).seal();
+        self.upload(true).map_err(FlushError::Upload)?;
+        let engine = lock(&self.engine);
+        match (engine.n_pending(), engine.last_error()) {
+            (0, None) => Ok(()),
+            (0, Some(error)) => Err(FlushError::Spool(error.to_owned())),
+            (reports, _) => Err(FlushError::Kept { reports }),
+        }
+    }
+
+    /// Sends what is due, or everything if it is asked for.
+    #[cfg(feature = "grpc")]
+    fn upload(&mut self, is_asked_for: bool) -> Result<(), UploadError> {
+        let Some(transport) = &mut self.transport else {
+            // Without a transport nothing would ever be due again.
+            lock(&self.engine).idle();
+            return Ok(());
+        };
+        loop {
+            let mut engine = lock(&self.engine);
+            let before = engine.n_pending();
+            let Some(batch) = engine.next_upload(is_asked_for) else {
+                return Ok(());
+            };
+            // Nobody waits for the network while it holds the engine.
+            drop(engine);
+            let result = transport.upload(&batch);
+            let mut engine = lock(&self.engine);
+            engine.upload_result(&batch, result)?;
+            if is_asked_for && engine.n_pending() >= before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The host sends, through `next_upload`.
+    #[cfg(not(feature = "grpc"))]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the same signature with the feature"
+    )]
+    fn upload(&mut self, _is_asked_for: bool) -> Result<(), UploadError> {
+        lock(&self.engine).idle();
+        Ok(())
+    }
+
+    fn hash_model(&mut self, uid: SessionUid, path: &Path) {
+        if let Some(hash) = hash_of_file(path) {
+            engine::lock(&self.core).set_model_hash(uid, hash);
+        }
+    }
+}
+
+/// SHA-256 of a file, read in pieces: models are large. `None` if it cannot be read.
+fn hash_of_file(path: &Path) -> Option<ModelHash> {
+    let mut file = File::open(path).ok()?;
+    let mut sha = Sha256::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Some(ModelHash::from_bytes(sha.finalize().into())),
+            Ok(n) => sha.update(&piece[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}

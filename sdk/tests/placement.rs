@@ -1,0 +1,189 @@
+//! Placements of real sessions on the HTP emulator, one process a chipset, against what ONNX
+//! Runtime's own Python API said of the same models (`tests/fixtures/placements`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{
+    ModelManifest, Placement, PlacementSource, ReasonCode, SideCar, placement::QNN_EP,
+};
+use epwatch_sdk::{
+    ModelInfo, ObservedSession, SdkConfig, Watch,
+    placement::{self, Assignment},
+    qnn::{HtpOptions, Plugin},
+};
+use ort::{inputs, value::TensorRef};
+use serde_json::{Value, json};
+use support::{environment, fixture};
+
+const SOC_MODEL: &str = "EPWATCH_TEST_SOC_MODEL";
+const MARKER: &str = "placement: ";
+
+/// Chipset and QNN's number for it.
+const SOCS: [(&str, u32); 5] = [
+    ("SM8650", 57),
+    ("SM8635", 68),
+    ("SM8550", 43),
+    ("SM8750", 69),
+    ("SM7550", 64),
+];
+
+fn watch(dir: &std::path::Path) -> Watch {
+    let config = SdkConfig::builder("test", "http://127.0.0.1:1", "key", dir);
+    Watch::start(config.build().unwrap()).unwrap()
+}
+
+fn manifest(model: &str) -> ModelManifest {
+    let json = fs::read(fixture(&format!("models/{model}.macs.json"))).unwrap();
+    let side_car: SideCar = serde_json::from_slice(&json).unwrap();
+    side_car.try_into().unwrap()
+}
+
+fn run(session: &mut ObservedSession, dims: &[usize]) {
+    let input = vec![0.5_f32; dims.iter().product()];
+    let input = TensorRef::from_array_view((dims, &*input)).unwrap();
+    let outputs = session.run(inputs![input]).unwrap();
+    let (_, output) = outputs[0].try_extract_tensor::<f32>().unwrap();
+    assert!(output.iter().all(|y| y.is_finite()) && !output.is_empty());
+}
+
+/// The child: makes every model's session on one chipset, runs it, prints where it is.
+fn tell_placements(soc_model: &str) {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let dir = tempfile::tempdir().unwrap();
+    let watch = watch(dir.path());
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    assert!(qnn.has_device());
+    let models = [
+        ("mixed_v1.int8", vec![1, 3, 32, 32]),
+        ("mixed_v2.head32", vec![1, 3, 32, 32]),
+        ("mlp.fp32", vec![1, 64]),
+        ("cnn.qu8", vec![1, 3, 32, 32]),
+    ];
+    for (model, dims) in models {
+        let htp = HtpOptions {
+            backend_path: plugin.qnn_htp_library(),
+            soc_model: Some(soc_model.to_owned()),
+            performance_mode: None,
+        };
+        let asked = qnn.session_builder(&htp).unwrap();
+        let mut session = watch
+            .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
+            .requesting(asked.requested_eps)
+            .with_options(asked.options)
+            .with_reasons(asked.reasons)
+            .with_manifest(manifest(model))
+            .commit_from_file(fixture(&format!("models/{model}.onnx")))
+            .unwrap();
+        run(&mut session, &dims);
+        let assignment = placement::read(session.session()).unwrap();
+        let document = document(model, session.placement(), &assignment);
+        println!("{MARKER}{document}");
+    }
+    // And a session of the same process that is to stay off the NPU does.
+    let builder = qnn.cpu_session_builder().unwrap();
+    let session = watch
+        .session(ModelInfo::new("cpu", "1").unwrap(), builder)
+        .commit_from_file(fixture("models/cnn.qu8.onnx"))
+        .unwrap();
+    assert!(session.placement().ep(QNN_EP).is_none());
+    assert_eq!(session.placement().reasons, [ReasonCode::EpNotRequested]);
+    assert!(watch.stop(Duration::from_secs(20)));
+}
+
+fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Value {
+    let wire = epwatch_proto::v1::Placement::from(placement);
+    assert_eq!(&Placement::try_from(wire).unwrap(), placement);
+    assert_eq!(placement.source, PlacementSource::AssignmentApi);
+    assert_eq!(placement.requested_eps, [QNN_EP]);
+    let nodes = assignment.subgraphs.iter().flat_map(|s| {
+        s.nodes
+            .iter()
+            .map(|n| json!({"name": n.name, "op_type": n.op_type, "domain": n.domain, "ep": s.ep}))
+    });
+    let npu = placement.ep(QNN_EP);
+    json!({
+        "model": model,
+        "on_npu": npu.map_or(0, |e| e.n_nodes),
+        "partitions": npu.and_then(|e| e.n_partitions).unwrap_or(0),
+        "n_nodes": placement.n_nodes,
+        "cpu_ops": placement.cpu_ops(),
+        "cpu_macs": placement.cpu_macs_share(),
+        "attributed": placement.macs_attributed,
+        "fingerprints": [placement.exact, placement.normalised],
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
+    let soc_model = soc_model.to_string();
+    let lines = support::child(
+        "placements_are_those_that_onnx_runtime_tells_python",
+        &[(SOC_MODEL, &soc_model)],
+        MARKER,
+    );
+    let documents = lines
+        .iter()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let named = documents.map(|d| (d["model"].as_str().unwrap().to_owned(), d));
+    named.collect()
+}
+
+#[test]
+fn placements_are_those_that_onnx_runtime_tells_python() {
+    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+        return tell_placements(&soc_model);
+    }
+    let by_soc: BTreeMap<_, _> = SOCS
+        .map(|(soc, soc_model)| (soc, placements_of(soc_model)))
+        .into();
+
+    // Node for node, in order.
+    for (soc, models) in &by_soc {
+        for (oracle, model) in [
+            ("mixed_v1", "mixed_v1.int8"),
+            ("mixed_v2", "mixed_v2.head32"),
+        ] {
+            let path = fixture(&format!("placements/{oracle}.{soc}.json"));
+            let oracle: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            assert_eq!(models[model]["nodes"], oracle["nodes"], "{model} on {soc}");
+        }
+    }
+
+    // The rows of tests/fixtures/README.md.
+    let check = |soc: &str, model: &str, on_npu: u32, n_nodes: u32, cpu_ops: &[&str], macs: f64| {
+        let got = &by_soc[soc][model];
+        assert_eq!(got["on_npu"], on_npu, "{model} on {soc}");
+        assert_eq!(got["n_nodes"], n_nodes, "{model} on {soc}");
+        assert_eq!(got["cpu_ops"], json!(cpu_ops), "{model} on {soc}");
+        assert_eq!(got["attributed"], 1.0, "{model} on {soc}");
+        let share = got["cpu_macs"].as_f64().unwrap();
+        assert!((share - macs).abs() < 5e-4, "{model} on {soc}: {share}");
+    };
+    let head = ["Gemm", "LayerNormalization", "Relu", "Softmax"];
+    check("SM8650", "mixed_v1.int8", 42, 44, &[], 0.0);
+    check("SM8635", "mixed_v1.int8", 42, 44, &[], 0.0);
+    check("SM8650", "mixed_v2.head32", 30, 31, &[], 0.0);
+    check("SM8635", "mixed_v2.head32", 25, 31, &head, 0.261);
+    check("SM8650", "mlp.fp32", 6, 6, &[], 0.0);
+    check("SM8650", "cnn.qu8", 35, 37, &[], 0.0);
+    check("SM8635", "cnn.qu8", 35, 37, &[], 0.0);
+    assert_eq!(by_soc["SM8635"]["mlp.fp32"]["on_npu"], 0);
+    assert_eq!(by_soc["SM8635"]["mlp.fp32"]["cpu_macs"], 1.0);
+
+    // Stable over processes and chipsets where nothing moved, different where something did.
+    let prints = |soc: &str, model: &str| by_soc[soc][model]["fingerprints"].clone();
+    assert_eq!(prints("SM8650", "cnn.qu8"), prints("SM8635", "cnn.qu8"));
+    assert_eq!(
+        prints("SM8650", "mixed_v2.head32"),
+        prints("SM8750", "mixed_v2.head32")
+    );
+    assert_ne!(
+        prints("SM8650", "mixed_v2.head32")[1],
+        prints("SM8635", "mixed_v2.head32")[1]
+    );
+}

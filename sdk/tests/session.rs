@@ -1,0 +1,183 @@
+//! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{fs, time::Duration};
+
+use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
+use epwatch_sdk::{DeviceFacts, ModelInfo, SdkConfig, SessionRequest, Watch};
+use ort::{
+    inputs,
+    session::{RunOptions, Session, builder::SessionBuilder},
+    value::TensorRef,
+};
+use support::{collector::Collector, environment, fixture};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const MODEL: &str = "models/cnn.qu8.onnx";
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    collector: Collector,
+    watch: Watch,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let collector = Collector::start("key");
+        let config = SdkConfig::builder("app", collector.endpoint(), "key", dir.path())
+            .with_device(DeviceFacts::simulated("SM8650"))
+            .with_report_interval(PATIENCE * 100)
+            .build()
+            .unwrap();
+        Self {
+            _dir: dir,
+            collector,
+            watch: Watch::start(config).unwrap(),
+        }
+    }
+
+    fn request(&self, builder: SessionBuilder) -> SessionRequest {
+        let model = ModelInfo::new("m", "1").unwrap();
+        self.watch.session(model, builder)
+    }
+
+    fn report(&self) -> Report {
+        self.watch.flush(PATIENCE).unwrap();
+        let mut reports = self.collector.reports();
+        assert_eq!(reports.len(), 1);
+        reports.remove(0)
+    }
+}
+
+fn builder() -> SessionBuilder {
+    Session::builder(environment()).unwrap()
+}
+
+fn input() -> Vec<f32> {
+    (0..3 * 32 * 32).map(|i| (i % 17) as f32 / 17.0).collect()
+}
+
+const DIMS: [usize; 4] = [1, 3, 32, 32];
+
+fn numbers(outputs: &ort::session::SessionOutputs<'_>) -> Vec<u32> {
+    let (_, values) = outputs[0].try_extract_tensor::<f32>().unwrap();
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
+    let rig = Rig::new();
+    let data = input();
+    let tensor = || TensorRef::from_array_view((DIMS, &*data)).unwrap();
+    let mut bare = builder().commit_from_file(fixture(MODEL)).unwrap();
+    let expected = numbers(&bare.run(inputs![tensor()]).unwrap());
+
+    let mut session = rig
+        .request(builder())
+        .commit_from_file(fixture(MODEL))
+        .unwrap();
+    for _ in 0..5 {
+        assert_eq!(numbers(&session.run(inputs![tensor()]).unwrap()), expected);
+    }
+    let named = session.run(inputs!["x" => tensor()]).unwrap();
+    assert_eq!(numbers(&named), expected);
+    drop(named);
+    let options = RunOptions::new().unwrap();
+    let with_options = session
+        .run_with_options(inputs![tensor()], &options)
+        .unwrap();
+    assert_eq!(numbers(&with_options), expected);
+    drop(with_options);
+
+    let report = rig.report();
+    assert!(!report.runtime.ort_version.is_empty());
+    let described = report.session(session.uid()).unwrap();
+    let hash = epwatch_proto::ModelHash::of(&fs::read(fixture(MODEL)).unwrap());
+    assert_eq!(described.model.sha256, Some(hash));
+    assert!(described.creation_us.is_some());
+    assert_eq!(&described.placement, session.placement());
+    let runs = |phase| {
+        let of_phase = report
+            .series
+            .iter()
+            .filter(move |s| s.stratum.phase == phase);
+        of_phase.map(|s| s.n).sum::<u64>()
+    };
+    assert_eq!((runs(Phase::Cold), runs(Phase::Warm)), (3, 4));
+    assert!(
+        report
+            .series
+            .iter()
+            .all(|s| s.stratum.shape_key == "static")
+    );
+}
+
+#[test]
+fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
+    let rig = Rig::new();
+    let model = fs::read(fixture(MODEL)).unwrap();
+    let session = rig.request(builder()).commit_from_memory(&model).unwrap();
+    let placement = session.placement();
+    assert_eq!(placement.source, PlacementSource::AssignmentApi);
+    assert_eq!(placement.graph_kind, GraphKind::Jit);
+    assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
+    // Nothing is at an edge where nothing is on the NPU.
+    assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
+    assert!(
+        rig.watch
+            .explain()
+            .contains("asked for nothing but the CPU")
+    );
+
+    // Asked for, not there: ORT says nothing, the placement does.
+    let session = rig
+        .request(builder())
+        .requesting([QNN_EP])
+        .with_reasons([ReasonCode::EpNotAvailable])
+        .commit_from_memory(&model)
+        .unwrap();
+    assert_eq!(session.placement().requested_eps, [QNN_EP]);
+    assert_eq!(session.placement().reasons, [ReasonCode::EpNotAvailable]);
+}
+
+#[test]
+fn a_session_that_cannot_be_made_is_the_hosts_error_and_a_start_failure() {
+    let rig = Rig::new();
+    let request = rig.request(builder()).requesting([QNN_EP]);
+    let error = request.commit_from_memory(b"no model").unwrap_err();
+    assert!(!error.message().is_empty());
+    let report = rig.report();
+    let [failure] = &report.start_failures[..] else {
+        panic!("{:?}", report.start_failures);
+    };
+    assert_eq!(failure.requested_eps, [QNN_EP]);
+    assert_eq!(failure.reason, ReasonCode::Unknown);
+    assert_ne!(failure.ort_status_code, 0);
+    assert_eq!(failure.count, 1);
+}
+
+#[test]
+fn failed_runs_are_the_hosts_error_and_counted_by_code() {
+    let rig = Rig::new();
+    let mut session = rig
+        .request(builder())
+        .commit_from_file(fixture(MODEL))
+        .unwrap();
+    let data = vec![0.0_f32; 4];
+    let wrong = TensorRef::from_array_view(([1_usize, 4], &*data)).unwrap();
+    let error = session.run(inputs![wrong]).map(|_| ()).unwrap_err();
+    assert!(error.message().contains("Invalid rank"), "{error}");
+    let report = rig.report();
+    // ORT_INVALID_ARGUMENT
+    let errors: Vec<_> = report
+        .run_errors
+        .iter()
+        .map(|e| (e.ort_status_code, e.count))
+        .collect();
+    assert_eq!(errors, [(2, 1)]);
+    assert!(report.series.is_empty());
+}

@@ -1,0 +1,317 @@
+//! The whole SDK against a strict collector in this process: what arrives, how often, with which
+//! bytes.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use bytes::Bytes;
+use epwatch_proto::{
+    DropReason, Placement, ReasonCode, SessionOptions, Thermal, UploadFailureKind,
+    placement::QNN_EP, v1,
+};
+use epwatch_sdk::{
+    Conditions, DeviceFacts, FlushError, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession,
+    Watch,
+};
+use support::{
+    collector::{Answer, Collector},
+    until,
+};
+use tonic::Status;
+
+const KEY: &str = "demo-key";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Seals and uploads only when asked: no timer decides what a test sees.
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(Duration::from_secs(3600))
+        .with_upload_interval(Duration::from_secs(3600))
+}
+
+fn start(dir: &Path, endpoint: &str) -> Watch {
+    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
+}
+
+fn session(watch: &Watch, version: &str) -> SimulatedSession {
+    let placement = Placement::unavailable(
+        vec![QNN_EP.to_owned()],
+        ReasonCode::AssignmentApiUnavailable,
+    );
+    let model = ModelInfo::new("m", version).unwrap();
+    watch.simulated_session(model, placement, SessionOptions::default())
+}
+
+fn run(session: &SimulatedSession, runs: u64) {
+    let conditions = Conditions::unknown().with_thermal(Thermal::None);
+    for _ in 0..runs {
+        session.record(Duration::from_millis(8), "static", &conditions);
+    }
+}
+
+fn n_runs(collector: &Collector) -> u64 {
+    let reports = collector.reports();
+    reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum()
+}
+
+#[test]
+fn runs_arrive_with_what_they_were_measured_under() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 10);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0].key.stream, watch.stream());
+    assert_eq!(reports[0].app.id, "app");
+    assert_eq!(n_runs(&collector), 10);
+    let series = &reports[0].series;
+    assert!(series.iter().all(|s| s.stratum.thermal == Thermal::None));
+    assert!(
+        watch.explain().contains("spool: 0 reports"),
+        "{}",
+        watch.explain()
+    );
+}
+
+#[test]
+fn a_lost_ack_brings_the_same_key_with_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    collector.answer([Answer::StoreAndFail(Status::unavailable("gone"))]);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 10);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error}");
+    watch.flush(PATIENCE).unwrap();
+    let calls = collector.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], calls[1]);
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures.values().sum::<u64>(), 1, "{failures:?}");
+}
+
+#[test]
+fn what_a_process_could_not_send_the_next_one_sends() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    collector.answer([Answer::Fail(Status::unavailable("down"))]);
+    let first = start(dir.path(), &collector.endpoint());
+    run(&session(&first, "1"), 10);
+    first.flush(PATIENCE).unwrap_err();
+    run(&session(&first, "1"), 5);
+    assert!(first.stop(PATIENCE));
+
+    let second = start(dir.path(), &collector.endpoint());
+    run(&session(&second, "1"), 3);
+    second.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let streams: BTreeSet<_> = reports.iter().map(|r| r.key.stream).collect();
+    assert_eq!(streams, [first.stream(), second.stream()].into());
+    let ended: Vec<_> = reports.iter().flat_map(|r| &r.ended_streams).collect();
+    assert!(!ended.is_empty());
+    assert!(ended.iter().all(|e| e.stream == first.stream()));
+    assert!(
+        ended
+            .iter()
+            .all(|e| (e.last_sequence, e.unsealed_runs) == (Some(2), Some(0)))
+    );
+    // 10 came twice: once with the call that failed.
+    assert_eq!(n_runs(&collector), 10 + 18);
+    let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
+    assert_eq!(installations.len(), 1);
+    assert!(second.stop(PATIENCE));
+
+    // Everything is acked, the ended stream is named: the folder is as good as empty.
+    let left = std::fs::read_dir(dir.path().join("streams"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 0);
+}
+
+fn answer(outcome: v1::Outcome, retryable: bool) -> Answer {
+    Answer::Ok(v1::UploadResponse {
+        results: vec![v1::ReportResult {
+            index: 0,
+            outcome: outcome.into(),
+            retryable,
+            ..Default::default()
+        }],
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a_refused_report_is_given_up_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    collector.answer([answer(v1::Outcome::RefusedMalformed, false)]);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 10);
+    watch.flush(PATIENCE).unwrap();
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    assert_eq!(reports.len(), 2);
+    let dropped = reports[1].health.dropped[&DropReason::Refused];
+    assert_eq!((dropped.reports, dropped.runs), (1, 10));
+}
+
+#[test]
+fn a_report_over_quota_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    collector.answer([answer(v1::Outcome::RefusedQuota, true)]);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 10);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
+    watch.flush(PATIENCE).unwrap();
+    let calls = collector.calls();
+    assert_eq!(calls[0], calls[1]);
+}
+
+#[test]
+fn a_wrong_key_and_a_pushback_are_counted_for_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("another key");
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 1);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures[&UploadFailureKind::Unauthenticated], 1);
+
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let mut busy = Status::resource_exhausted("log is full");
+    let delay = "600000".parse().unwrap();
+    busy.metadata_mut().insert("grpc-retry-pushback-ms", delay);
+    collector.answer([Answer::Fail(busy)]);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch, "1"), 1);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures[&UploadFailureKind::PushedBack], 1);
+    assert!(
+        watch.explain().contains("next upload in 600s"),
+        "{}",
+        watch.explain()
+    );
+}
+
+#[test]
+fn nobody_there_is_an_error_and_the_report_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    // A port that was free a moment ago, and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let watch = start(dir.path(), &format!("http://127.0.0.1:{port}"));
+    run(&session(&watch, "1"), 1);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures[&UploadFailureKind::Unreachable], 1, "{failures:?}");
+    assert!(
+        watch.explain().contains("spool: 1 reports"),
+        "{}",
+        watch.explain()
+    );
+}
+
+#[test]
+fn reports_go_by_themselves_when_it_is_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let config = config(dir.path(), &collector.endpoint())
+        .with_report_interval(Duration::from_millis(20))
+        .with_upload_interval(Duration::from_millis(20));
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let session = session(&watch, "1");
+    run(&session, 10);
+    until("the runs", || n_runs(&collector) == 10);
+    run(&session, 10);
+    until("the later runs", || n_runs(&collector) == 20);
+    let mut sequences: Vec<_> = collector
+        .reports()
+        .iter()
+        .map(|r| r.key.sequence.get())
+        .collect();
+    sequences.dedup();
+    let expected: Vec<_> = (1..=sequences.len() as u64).collect();
+    assert_eq!(sequences, expected);
+}
+
+#[test]
+fn two_processes_of_an_app_share_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let one = start(dir.path(), &collector.endpoint());
+    let other = start(dir.path(), &collector.endpoint());
+    run(&session(&one, "1"), 10);
+    run(&session(&other, "1"), 20);
+    one.flush(PATIENCE).unwrap();
+    other.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
+    let streams: BTreeSet<_> = reports.iter().map(|r| r.key.stream).collect();
+    assert_eq!((installations.len(), streams.len()), (1, 2));
+    assert!(reports.iter().all(|r| r.ended_streams.is_empty()));
+    assert_eq!(n_runs(&collector), 30);
+}
+
+#[test]
+fn a_host_can_carry_the_bytes_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(dir.path(), "http://127.0.0.1:1");
+    run(&session(&watch, "1"), 10);
+    watch.flush(PATIENCE).unwrap_err();
+    let batch = watch.next_upload().unwrap();
+    assert_eq!(batch.n_reports(), 1);
+    let sent: v1::UploadRequest = prost::Message::decode(&batch.encoded()[..]).unwrap();
+    assert_eq!(sent.reports.len(), 1);
+    // No results, an empty message: stored.
+    watch.upload_result(&batch, Ok(&[])).unwrap();
+    assert!(watch.next_upload().is_none());
+    let again: Vec<Bytes> = sent.reports;
+    assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let watch = start(&file.join("sub"), "http://127.0.0.1:1");
+    run(&session(&watch, "1"), 10);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Spool(_)), "{error}");
+    assert!(
+        watch.explain().contains("last problem"),
+        "{}",
+        watch.explain()
+    );
+    // Room again: what was recorded meanwhile is still there.
+    std::fs::remove_file(&file).unwrap();
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error}");
+    assert_eq!(watch.health().runs_recorded, 10);
+}
+
+#[test]
+fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(dir.path(), "http://127.0.0.1:1");
+    let session = session(&watch, "1");
+    assert!(watch.stop(PATIENCE));
+    run(&session, 10);
+    until("the end of the thread", || {
+        matches!(watch.flush(PATIENCE), Err(FlushError::Stopped))
+    });
+    assert!(watch.stop(PATIENCE));
+}
