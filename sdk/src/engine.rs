@@ -259,6 +259,7 @@ impl Engine {
         self.schedule.idle(self.clock.now().mono);
     }
 
+    #[cfg(feature = "grpc")]
     pub(crate) fn set_last_error(&mut self, error: String) {
         self.last_error = Some(error);
     }

@@ -1,7 +1,11 @@
 //! Placements of real sessions on the HTP emulator, one process a chipset, against what ONNX
 //! Runtime's own Python API said of the same models (`tests/fixtures/placements`).
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
 
 mod support;
 

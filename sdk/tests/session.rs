@@ -1,6 +1,10 @@
 //! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
 
 mod support;
 

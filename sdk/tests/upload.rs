@@ -1,7 +1,11 @@
 //! The whole SDK against a strict collector in this process: what arrives, how often, with which
 //! bytes.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's helpers fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
 
 mod support;
 
