@@ -43,6 +43,9 @@ enum Command {
     Detector(detector::Args),
     Migrate(migrate::Args),
     Engines(engines::Args),
+    /// Becomes one phone of the demo; started by `demo`.
+    #[command(hide = true)]
+    DemoDevice(demo::device::Args),
     /// Becomes the embedded engine's process; started by `serve` and `demo`.
     #[command(hide = true)]
     EngineChild,
@@ -50,10 +53,18 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    telemetry::init("info");
+    telemetry::init(default_logs(&command));
     match run(command) {
         Ok(code) => code,
         Err(error) => output::failure(&error),
+    }
+}
+
+/// The demo has a screen of its own: beside it only what goes wrong.
+fn default_logs(command: &Command) -> &'static str {
+    match command {
+        Command::Demo(_) | Command::DemoDevice(_) => "warn",
+        _ => "info",
     }
 }
 
@@ -65,6 +76,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Detector(args) => block_on(detector::run(args)),
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
+        Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
     }

@@ -16,7 +16,7 @@ const MODEL: &str = concat!(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arg = |at, default: &str| env::args().nth(at).unwrap_or_else(|| default.to_owned());
-    let (model, endpoint) = (arg(1, MODEL), arg(2, "http://127.0.0.1:4750"));
+    let (model, endpoint) = (arg(1, MODEL), arg(2, "http://127.0.0.1:4717"));
     let dir = env::temp_dir().join("epwatch-example");
     let config = SdkConfig::builder(
         "com.example.report-model",

@@ -208,7 +208,7 @@ impl SdkConfig {
     /// An app's configuration.
     ///
     /// `app_id` is what the collector knows the app by (1 to 128 bytes), `endpoint` the
-    /// collector's gRPC address (`https://host:4750`), `app_key` the key that proves the app, and
+    /// collector's gRPC address (`https://host:4717`), `app_key` the key that proves the app, and
     /// `dir` a private folder of the app that the SDK may create and fill; processes of one app
     /// share it.
     pub fn builder(
@@ -386,15 +386,15 @@ mod tests {
     #[test]
     fn plaintext_leaves_the_device_only_when_it_is_said() {
         for fine in [
-            "http://127.0.0.1:4750",
+            "http://127.0.0.1:4717",
             "http://localhost:1",
-            "http://[::1]:4750",
+            "http://[::1]:4717",
             "https://collector.example",
         ] {
             assert!(build(fine).is_ok(), "{fine}");
         }
         for refused in [
-            "http://collector.example:4750",
+            "http://collector.example:4717",
             "http://10.0.0.1",
             "http://127.0.0.1.example.com",
             "http://localhost.example.com",

@@ -74,7 +74,7 @@ pub enum FlushError {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = SdkConfig::builder(
 ///     "com.example.camera",
-///     "http://127.0.0.1:4750",
+///     "http://127.0.0.1:4717",
 ///     "demo-key",
 ///     "/data/user/0/com.example.camera/files/epwatch",
 /// )

@@ -20,11 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_collector::units::{ByteSize, Period};
+use epwatch_collector::{
+    config::AppKeyConfig,
+    units::{ByteSize, Period},
+};
 use epwatch_detector::DetectorConfig;
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
 };
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +52,37 @@ const ROLLOUT_SHARE: f64 = 0.7;
 /// For what devices still hold when the demo ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const REFRESH: Duration = Duration::from_millis(500);
+
+/// The key that the demo's app has; it lives as long as the demo.
+#[derive(Clone)]
+struct AppKey(String);
+
+/// Where the demo's devices send to, and the key they send with.
+#[derive(Debug, Clone)]
+struct WayIn {
+    endpoint: String,
+    app_key: AppKey,
+}
+
+impl AppKey {
+    fn random() -> Self {
+        let bits = [epwatch_sdk::random_u64(), epwatch_sdk::random_u64()];
+        Self(format!("{:016x}{:016x}", bits[0], bits[1]))
+    }
+
+    fn sha256(&self) -> String {
+        Sha256::digest(&self.0)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for AppKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AppKey(***)")
+    }
+}
 
 /// Shows the whole product on this machine: real sessions, a simulated fleet, and the page.
 ///
@@ -78,8 +113,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (pager, pages) = Pager::new();
     let mut screen = Screen::new(started);
     screen.say("starting collector, detector and the embedded ClickHouse");
-    let stack = Stack::start(config(dir.path())?, vec![Arc::new(pager)]).await?;
-    let shown = show(&args, &stack, &mut screen, pages, dir.path(), started).await;
+    let app_key = AppKey::random();
+    let stack = Stack::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]).await?;
+    let way_in = WayIn {
+        endpoint: format!("http://{}", stack.collector.listen()),
+        app_key,
+    };
+    let shown = show(
+        &args,
+        &stack,
+        &mut screen,
+        pages,
+        (dir.path(), &way_in),
+        started,
+    )
+    .await;
     screen.finish();
     // Before the folder goes away, however the show ended.
     stack.stop().await;
@@ -98,7 +146,7 @@ async fn show(
     stack: &Stack,
     screen: &mut Screen,
     pages: mpsc::Receiver<Page>,
-    dir: &Path,
+    (dir, way_in): (&Path, &WayIn),
     started: Instant,
 ) -> anyhow::Result<Summary> {
     let story = if args.healthy {
@@ -106,16 +154,15 @@ async fn show(
     } else {
         Story::FloatHead
     };
-    let endpoint = format!("http://{}", stack.collector.listen());
     let mut placements = story.recorded_placements();
-    let real = start_real(args, story, &endpoint, dir, screen).await;
+    let real = start_real(args, story, way_in, dir, screen).await;
     if let Ok(real) = &real {
         for session in real.sessions() {
             screen.say(session);
             placements.insert(&session.version, session.chipset, session.placement.clone());
         }
     }
-    let fleet = start_fleet(args, placements, &endpoint)?;
+    let fleet = start_fleet(args, placements, way_in)?;
     screen.say(format_args!(
         "{} simulated devices run version 1; version 2 begins to roll out in {} s",
         args.devices,
@@ -179,13 +226,18 @@ async fn watch(
 }
 
 /// The same stack as `serve`, with short windows instead of a false clock.
-fn config(dir: &Path) -> anyhow::Result<ServerConfig> {
+fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     let mut config = ServerConfig {
         data_dir: dir.to_owned(),
         ..ServerConfig::default()
     };
     config.collector.listen = "127.0.0.1:0".parse()?;
     config.collector.http_listen = "127.0.0.1:0".parse()?;
+    config.collector.keys = vec![AppKeyConfig {
+        sha256: app_key.sha256(),
+        app: APP.to_owned(),
+        environment: "*".to_owned(),
+    }];
     config.collector.wal.dir = dir.join("wal");
     config.collector.wal.segment_bytes = ByteSize(4 << 20);
     config.collector.batch.period = Period(Duration::from_millis(200));
@@ -202,14 +254,14 @@ fn config(dir: &Path) -> anyhow::Result<ServerConfig> {
 async fn start_real(
     args: &Args,
     story: Story,
-    endpoint: &str,
+    way_in: &WayIn,
     dir: &Path,
     screen: &Screen,
 ) -> Result<RealDevices, String> {
     let started = if args.no_runtimes {
         Err(anyhow::anyhow!("--no-runtimes was given"))
     } else {
-        RealDevices::start(story, endpoint, dir).await
+        RealDevices::start(story, way_in, dir).await
     };
     started.map_err(|error| {
         let reason = format!("{error:#}");
@@ -221,7 +273,7 @@ async fn start_real(
     })
 }
 
-fn start_fleet(args: &Args, placements: Placements, endpoint: &str) -> anyhow::Result<Live> {
+fn start_fleet(args: &Args, placements: Placements, way_in: &WayIn) -> anyhow::Result<Live> {
     let share = |chipset, share| ChipsetShare { chipset, share };
     let mut scenario = Scenario::new(APP, MODEL, "1", usize::try_from(args.devices)?);
     scenario.environment = ENVIRONMENT.to_owned();
@@ -243,7 +295,7 @@ fn start_fleet(args: &Args, placements: Placements, endpoint: &str) -> anyhow::R
     let fleet = Fleet::new(scenario, placements, now)?;
     Ok(Live::start(
         fleet,
-        &LiveOptions::new(endpoint, ""),
+        &LiveOptions::new(&way_in.endpoint, &way_in.app_key.0),
         CancellationToken::new(),
     )?)
 }

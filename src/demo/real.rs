@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use super::{
-    device::Phone,
+    WayIn,
+    device::{APP_KEY_ENV, Phone},
     models::Story,
     summary::{EpNodes, RealSession},
 };
@@ -52,7 +53,7 @@ pub(super) struct RealDevices {
 
 impl RealDevices {
     /// Starts one process for each chipset and waits for its sessions.
-    pub(super) async fn start(story: Story, endpoint: &str, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start(story: Story, way_in: &WayIn, dir: &Path) -> anyhow::Result<Self> {
         let ort = engine(Engine::OnnxRuntime).await?.ort_library();
         let qnn = engine(Engine::OnnxRuntimeQnn).await?;
         let models = story.models();
@@ -69,7 +70,10 @@ impl RealDevices {
             command
                 .arg("demo-device")
                 .args(["--chipset", phone.chipset.name()])
-                .args(["--endpoint", endpoint])
+                .args(["--soc-model", phone.soc_model])
+                .args(["--endpoint", &way_in.endpoint])
+                // Not an argument: those are for everyone on the machine to read.
+                .env(APP_KEY_ENV, &way_in.app_key.0)
                 .arg("--dir")
                 .arg(dir.join(phone.chipset.name()))
                 .arg("--ort")

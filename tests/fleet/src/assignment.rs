@@ -1,101 +1,62 @@
-//! From the list of nodes that ONNX Runtime gives to a `Placement`.
+//! Recorded assignments, in the form in which the SDK takes one from ONNX Runtime.
 
-use std::collections::BTreeMap;
-
-use epwatch_proto::fingerprint::{fingerprint_exact, fingerprint_normalised, is_edge_quantization};
-use epwatch_proto::placement::{CPU_EP, MAX_CPU_NODES, QNN_EP};
-use epwatch_proto::{
-    Attribution, CpuNode, EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode,
-};
+use epwatch_proto::placement::{CPU_EP, QNN_EP};
+use epwatch_proto::{ModelManifest, Placement};
+use epwatch_sdk::placement::{AssignedNode, Assignment, Subgraph, SummaryInput, summarise};
 use serde::Deserialize;
 
-/// One node of a recorded assignment.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) op_type: String,
-    pub(crate) domain: String,
-    pub(crate) ep: String,
+/// A recorded assignment as the fixture's file has it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Recorded {
+    nodes: Vec<Node>,
 }
 
-/// The placement of these nodes, weighed with the model's MACs; `n_partitions` counts those on the
-/// NPU.
-pub(crate) fn placement(nodes: &[Node], n_partitions: u32, manifest: &ModelManifest) -> Placement {
-    let pairs = || {
-        nodes
-            .iter()
-            .map(|node| (node.name.as_str(), node.ep.as_str()))
-    };
-    let named = nodes
-        .iter()
-        .map(|node| (node.name.as_str(), node.op_type.as_str(), node.ep.as_str()));
-    let macs = manifest.attribute(pairs());
-    let (cpu_nodes, n_cpu) = cpu_nodes(nodes, &macs);
-    Placement {
-        requested_eps: vec![QNN_EP.to_owned()],
-        eps: ep_shares(nodes, n_partitions, &macs),
-        n_nodes: count(nodes.len()),
-        cpu_nodes_truncated: cpu_nodes.len() < n_cpu,
-        cpu_nodes,
-        macs_attributed: Some(macs.attributed),
-        manifest_sha256: Some(manifest.sha256()),
-        graph_kind: GraphKind::Jit,
-        source: PlacementSource::AssignmentApi,
-        exact: Some(fingerprint_exact(pairs())),
-        normalised: Some(fingerprint_normalised(named)),
-        reasons: Vec::new(),
+#[derive(Debug, Deserialize)]
+struct Node {
+    name: String,
+    op_type: String,
+    domain: String,
+    ep: String,
+}
+
+impl Recorded {
+    /// What a session gets: as the SDK sums up what it reads from a live one.
+    pub(crate) fn placement(&self, manifest: &ModelManifest) -> Placement {
+        sum_up(self.subgraphs(|node| &node.ep), manifest)
     }
-}
 
-fn ep_shares(nodes: &[Node], n_partitions: u32, macs: &Attribution) -> Vec<EpShare> {
-    let mut shares: Vec<EpShare> = Vec::new();
-    for node in nodes {
-        let position = shares.iter().position(|share| share.ep == node.ep);
-        let at = position.unwrap_or_else(|| {
-            shares.push(EpShare {
-                ep: node.ep.clone(),
-                n_nodes: 0,
-                n_partitions: (node.ep != CPU_EP).then_some(n_partitions),
-                op_types: BTreeMap::new(),
-                macs_share: macs.by_ep.get(&node.ep).copied(),
-            });
-            shares.len() - 1
-        });
-        shares[at].n_nodes += 1;
-        *shares[at].op_types.entry(node.op_type.clone()).or_default() += 1;
+    /// The same graph with every node on the CPU.
+    pub(crate) fn on_cpu(&self, manifest: &ModelManifest) -> Placement {
+        sum_up(self.subgraphs(|_| CPU_EP), manifest)
     }
-    shares
-}
 
-/// CPU nodes as far as they fit, and how many there are.
-fn cpu_nodes(nodes: &[Node], macs: &Attribution) -> (Vec<CpuNode>, usize) {
-    let on_cpu = nodes
-        .iter()
-        .zip(&macs.by_node)
-        .filter(|(node, _)| node.ep == CPU_EP);
-    let n_cpu = on_cpu.clone().count();
-    let named = on_cpu
-        .take(MAX_CPU_NODES)
-        .map(|(node, share)| {
-            let benign = is_edge_quantization(&node.op_type);
-            CpuNode {
+    /// The NPU's nodes are one partition, as in every recorded assignment; each CPU node is its own.
+    fn subgraphs<'a>(&'a self, ep_of: impl Fn(&'a Node) -> &'a str) -> Vec<Subgraph> {
+        let mut subgraphs: Vec<Subgraph> = Vec::new();
+        for node in &self.nodes {
+            let ep = ep_of(node);
+            let assigned = AssignedNode {
                 name: node.name.clone(),
                 op_type: node.op_type.clone(),
                 domain: node.domain.clone(),
-                benign,
-                reason: if benign {
-                    ReasonCode::EdgeQuantization
-                } else {
-                    ReasonCode::Unknown
-                },
-                reason_text: String::new(),
-                macs_share: Some(*share),
+            };
+            match subgraphs.iter_mut().find(|s| s.ep == ep && ep != CPU_EP) {
+                Some(partition) => partition.nodes.push(assigned),
+                None => subgraphs.push(Subgraph {
+                    ep: ep.to_owned(),
+                    nodes: vec![assigned],
+                }),
             }
-        })
-        .collect();
-    (named, n_cpu)
+        }
+        subgraphs
+    }
 }
 
-fn count(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+fn sum_up(subgraphs: Vec<Subgraph>, manifest: &ModelManifest) -> Placement {
+    summarise(SummaryInput {
+        assignment: &Assignment { subgraphs },
+        requested_eps: &[QNN_EP.to_owned()],
+        manifest: Some(manifest),
+        known_reasons: &[],
+    })
 }

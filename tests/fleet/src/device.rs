@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use epwatch_proto::{Model, Sdk, SendClock};
+use epwatch_sdk::SealedReport;
 
 use crate::fallback::slow_factor;
 use crate::identity::Identity;
+use crate::outbox::Tally;
 use crate::physics::{DevicePhysics, SessionPhysics};
 use crate::placements::{Placements, cpu_work};
 use crate::recording::Recording;
@@ -19,8 +20,8 @@ use crate::scenario::{Scenario, ScenarioError};
 pub(crate) struct Advance {
     /// Runs made.
     pub(crate) n_runs: u64,
-    /// Reports sealed: when, and the bytes.
-    pub(crate) reports: Vec<(Duration, Bytes)>,
+    /// Reports sealed, and when.
+    pub(crate) reports: Vec<(Duration, SealedReport)>,
 }
 
 /// One simulated device.
@@ -125,6 +126,16 @@ impl Device {
         done
     }
 
+    /// What became of the reports of one call.
+    pub(crate) fn settle(&mut self, tally: &Tally) {
+        self.recording.settle(tally);
+    }
+
+    /// A report had to go for newer ones.
+    pub(crate) fn lost(&mut self, report: &SealedReport) {
+        self.recording.lost(report);
+    }
+
     /// The clocks that it sends with a call.
     pub(crate) fn send_clock(&self, now: Duration) -> SendClock {
         self.recording.send_clock(now)
@@ -168,9 +179,9 @@ impl Device {
         .expect("Fleet::new opened a session of every version on every chipset");
     }
 
-    fn seal(&mut self, at: Duration) -> impl Iterator<Item = (Duration, Bytes)> + use<> {
+    fn seal(&mut self, at: Duration) -> impl Iterator<Item = (Duration, SealedReport)> + use<> {
         let sealed = self.recording.seal(at);
-        sealed.into_iter().map(move |report| (at, report.bytes))
+        sealed.into_iter().map(move |report| (at, report))
     }
 }
 

@@ -80,6 +80,10 @@ impl Fleet {
         self.devices[index].finish(&self.scenario, &self.placements, now)
     }
 
+    pub(crate) fn device(&mut self, index: usize) -> &mut Device {
+        &mut self.devices[index]
+    }
+
     pub(crate) fn sender(&self, index: usize, now: Duration) -> (SendClock, Sdk) {
         let device = &self.devices[index];
         (device.send_clock(now), device.sdk())

@@ -82,6 +82,8 @@ impl Live {
         let connections = Connections::lazy(options)?;
         let (orders, inbox) = mpsc::unbounded_channel();
         let driver = Driver::new(fleet, options, connections, Arc::clone(&counters));
+        // Ours alone: stopping this fleet must not stop its host.
+        let cancel = cancel.child_token();
         let stop = cancel.clone();
         let driver = tokio::spawn(async move {
             tokio::select! {
@@ -245,7 +247,10 @@ impl Driver {
         Counters::add(&self.counters.runs, sealed.n_runs);
         Counters::add(&self.counters.sealed, sealed.reports.len() as u64);
         for (_, report) in sealed.reports {
-            self.outboxes[index].push(report);
+            for lost in self.outboxes[index].push(report) {
+                self.fleet.device(index).lost(&lost);
+                Counters::add(&self.counters.dropped, 1);
+            }
         }
     }
 
@@ -280,9 +285,10 @@ impl Driver {
     fn take_answer(&mut self, index: usize, answer: Answer) {
         let now = self.now();
         let tally = self.outboxes[index].settle(answer, now);
-        Counters::add(&self.counters.acked, tally.acked);
-        Counters::add(&self.counters.refused, tally.refused);
-        Counters::add(&self.counters.retried, u64::from(tally.failed));
+        self.fleet.device(index).settle(&tally);
+        Counters::add(&self.counters.acked, tally.acked.len() as u64);
+        Counters::add(&self.counters.refused, tally.refused_runs.len() as u64);
+        Counters::add(&self.counters.retried, u64::from(tally.sends_again));
         self.sending[index] = Sending::No;
         self.wants_to_upload(index);
     }

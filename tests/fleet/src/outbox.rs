@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::upload::{MAX_REPORTS, MAX_REQUEST_BYTES};
-use epwatch_proto::{Outcome, Sdk, SendClock, UploadRequest, UploadResponse};
+use epwatch_proto::{
+    Outcome, ReportKey, Sdk, SendClock, UploadFailureKind, UploadRequest, UploadResponse,
+};
+use epwatch_sdk::SealedReport;
 
 use crate::chance::Chance;
 
@@ -15,13 +18,17 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait. Short next to a phone's: who runs a fleet waits for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
+/// Most bytes that a device keeps; beyond, the oldest report goes first. Hours of a collector's
+/// absence at the demo's pace, and half a gigabyte for a fleet of 500.
+const MAX_BYTES: usize = 1 << 20;
+
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The collector answered.
     Response(UploadResponse),
     /// It did not, or not with OK: nothing is known of the reports.
-    Failed,
+    Failed(UploadFailureKind),
 }
 
 /// What an outbox wants.
@@ -36,18 +43,24 @@ pub(crate) enum Wants {
 }
 
 /// What became of the reports of one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
-    pub(crate) acked: u64,
-    pub(crate) refused: u64,
-    /// Whether some of them must be sent again.
-    pub(crate) failed: bool,
+    /// Stored now, or before.
+    pub(crate) acked: Vec<ReportKey>,
+    /// Runs in each report that was refused for good.
+    pub(crate) refused_runs: Vec<u64>,
+    /// The call brought no answer.
+    pub(crate) failure: Option<UploadFailureKind>,
+    /// Whether some of them will be sent again.
+    pub(crate) sends_again: bool,
 }
 
 /// Reports of one device that wait for their ack.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    reports: VecDeque<Bytes>,
+    reports: VecDeque<SealedReport>,
+    n_bytes: usize,
+    max_bytes: usize,
     n_in_flight: usize,
     n_failures: u32,
     not_before: Duration,
@@ -59,6 +72,8 @@ impl Outbox {
     pub(crate) fn new(jitter: Chance) -> Self {
         Self {
             reports: VecDeque::new(),
+            n_bytes: 0,
+            max_bytes: MAX_BYTES,
             n_in_flight: 0,
             n_failures: 0,
             not_before: Duration::ZERO,
@@ -71,8 +86,19 @@ impl Outbox {
         self.reports.is_empty()
     }
 
-    pub(crate) fn push(&mut self, report: Bytes) {
+    /// Keeps a report; gives back those that had to go for it. What is on its way stays: its ack
+    /// may come.
+    pub(crate) fn push(&mut self, report: SealedReport) -> Vec<SealedReport> {
+        self.n_bytes += report.bytes.len();
         self.reports.push_back(report);
+        let mut lost = Vec::new();
+        while self.n_bytes > self.max_bytes
+            && let Some(oldest) = self.reports.remove(self.n_in_flight)
+        {
+            self.n_bytes -= oldest.bytes.len();
+            lost.push(oldest);
+        }
+        lost
     }
 
     pub(crate) fn wants(&self, now: Duration) -> Wants {
@@ -91,11 +117,11 @@ impl Outbox {
         // Room for the request's own fields; each report adds its tag and length.
         let mut n_bytes = 1_024;
         for report in self.reports.iter().take(MAX_REPORTS) {
-            n_bytes += report.len() + 8;
+            n_bytes += report.bytes.len() + 8;
             if n_bytes > self.max_request_bytes && !reports.is_empty() {
                 break;
             }
-            reports.push(report.clone());
+            reports.push(report.bytes.clone());
         }
         self.n_in_flight = reports.len();
         UploadRequest {
@@ -112,10 +138,11 @@ impl Outbox {
         let n_in_flight = std::mem::take(&mut self.n_in_flight);
         let response = match answer {
             Answer::Response(response) => response,
-            Answer::Failed => {
+            Answer::Failed(kind) => {
                 self.back_off(now, Duration::ZERO);
                 return Tally {
-                    failed: true,
+                    failure: Some(kind),
+                    sends_again: true,
                     ..Tally::default()
                 };
             }
@@ -128,23 +155,27 @@ impl Outbox {
                 .iter()
                 .find(|result| usize::try_from(result.index) == Ok(index));
             match result {
-                None => tally.acked += 1,
-                Some(result) if result.keep() => kept.push_back(report),
-                Some(result) if result.outcome.is_some_and(Outcome::is_ack) => tally.acked += 1,
-                Some(result) => {
-                    tally.refused += 1;
-                    tracing::warn!(outcome = ?result.outcome, detail = result.detail, "report refused");
+                Some(result) if result.keep() => {
+                    kept.push_back(report);
+                    continue;
                 }
+                Some(result) if !result.outcome.is_some_and(Outcome::is_ack) => {
+                    tally.refused_runs.push(report.runs);
+                    let (outcome, detail) = (result.outcome, &result.detail);
+                    tracing::warn!(?outcome, detail, "report refused");
+                }
+                _ => tally.acked.push(report.key),
             }
+            self.n_bytes -= report.bytes.len();
         }
-        tally.failed = !kept.is_empty();
+        tally.sends_again = !kept.is_empty();
         kept.append(&mut self.reports);
         self.reports = kept;
         if let Some(limit) = response.max_request_bytes {
             self.max_request_bytes = usize::try_from(limit).unwrap_or(MAX_REQUEST_BYTES);
         }
         let hint = Duration::from_millis(response.retry_after_ms.unwrap_or(0));
-        if tally.failed {
+        if tally.sends_again {
             self.back_off(now, hint);
         } else {
             self.n_failures = 0;
@@ -167,7 +198,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epwatch_proto::ReportResult;
+    use epwatch_proto::{InstallationId, ReportResult, Sequence, StreamId};
 
     fn sdk() -> Sdk {
         Sdk {
@@ -177,10 +208,22 @@ mod tests {
         }
     }
 
+    fn sealed(number: u8) -> SealedReport {
+        SealedReport {
+            key: ReportKey {
+                installation: InstallationId::from_secret(b"device"),
+                stream: StreamId(1),
+                sequence: Sequence::new(u64::from(number) + 1).unwrap(),
+            },
+            bytes: Bytes::from(vec![number; 100]),
+            runs: u64::from(number),
+        }
+    }
+
     fn outbox(n_reports: u8) -> Outbox {
         let mut outbox = Outbox::new(Chance::split(1, "jitter", 0));
         for report in 0..n_reports {
-            outbox.push(Bytes::from(vec![report; 100]));
+            assert!(outbox.push(sealed(report)).is_empty());
         }
         outbox
     }
@@ -200,12 +243,13 @@ mod tests {
     fn a_failed_call_sends_the_same_bytes_again_later() {
         let mut outbox = outbox(3);
         let first = outbox.request(SendClock::default(), sdk()).reports;
-        assert!(outbox.settle(Answer::Failed, Duration::ZERO).failed);
+        let failed = Answer::Failed(UploadFailureKind::Timeout);
+        assert!(outbox.settle(failed, Duration::ZERO).sends_again);
         let Wants::Wait(until) = outbox.wants(Duration::ZERO) else {
             panic!("no back-off");
         };
         assert!(until >= FIRST_WAIT / 2);
-        outbox.push(Bytes::from_static(b"later"));
+        outbox.push(sealed(3));
         assert_eq!(outbox.wants(until), Wants::Upload);
         let second = outbox.request(SendClock::default(), sdk()).reports;
         assert_eq!(first, second[..3]);
@@ -222,9 +266,10 @@ mod tests {
         ];
         let tally = outbox.settle(response(results), Duration::ZERO);
         let expected = Tally {
-            acked: 2,
-            refused: 1,
-            failed: true,
+            acked: vec![sealed(0).key, sealed(1).key],
+            refused_runs: vec![3],
+            failure: None,
+            sends_again: true,
         };
         assert_eq!(tally, expected);
         assert_eq!(
@@ -241,5 +286,19 @@ mod tests {
         assert!((1..10).contains(&reports.len()));
         outbox.max_request_bytes = 1;
         assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
+    }
+
+    #[test]
+    fn a_full_outbox_loses_the_oldest_that_is_not_on_its_way() {
+        let mut outbox = outbox(3);
+        outbox.max_bytes = 300;
+        outbox.max_request_bytes = 1;
+        assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
+        assert_eq!(outbox.push(sealed(3)), [sealed(1)]);
+        let tally = outbox.settle(response(Vec::new()), Duration::ZERO);
+        assert_eq!(tally.acked, [sealed(0).key]);
+        assert_eq!(outbox.push(sealed(4)), []);
+        let waiting: Vec<u64> = outbox.reports.iter().map(|report| report.runs).collect();
+        assert_eq!(waiting, [2, 3, 4]);
     }
 }

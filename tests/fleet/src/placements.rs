@@ -7,11 +7,10 @@
 
 use std::collections::HashMap;
 
-use epwatch_proto::placement::{CPU_EP, QNN_EP, is_npu_ep};
+use epwatch_proto::placement::{CPU_EP, is_npu_ep};
 use epwatch_proto::{ModelHash, ModelManifest, Placement, SideCar};
-use serde::Deserialize;
 
-use crate::assignment::{Node, placement};
+use crate::assignment::Recorded;
 use crate::chipsets::Chipset;
 use crate::fallback::CpuWork;
 use crate::scenario::{Placed, ScenarioError};
@@ -160,18 +159,6 @@ pub fn cpu_work(placement: &Placement) -> CpuWork {
     }
 }
 
-/// A recorded placement as the fixture's file has it.
-#[derive(Debug, Deserialize)]
-struct Recorded {
-    eps: HashMap<String, RecordedEp>,
-    nodes: Vec<Node>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RecordedEp {
-    partitions: u32,
-}
-
 impl Fixture {
     fn load(&self) -> Version {
         let side_car: SideCar =
@@ -185,15 +172,10 @@ impl Fixture {
             ..Version::default()
         };
         for (chipset, json) in &self.placements {
-            let mut recorded: Recorded =
+            let recorded: Recorded =
                 serde_json::from_str(json).expect("the fixture is in the repository");
-            let n_partitions = recorded.eps.get(QNN_EP).map_or(0, |ep| ep.partitions);
-            let placed = placement(&recorded.nodes, n_partitions, &manifest);
-            version.on.insert(*chipset, placed);
-            for node in &mut recorded.nodes {
-                CPU_EP.clone_into(&mut node.ep);
-            }
-            version.on_cpu = Some(placement(&recorded.nodes, 0, &manifest));
+            version.on.insert(*chipset, recorded.placement(&manifest));
+            version.on_cpu = Some(recorded.on_cpu(&manifest));
         }
         version
     }
@@ -203,9 +185,19 @@ impl Fixture {
 mod tests {
     use super::*;
     use crate::fallback::slow_factor;
+    use epwatch_proto::placement::QNN_EP;
 
     fn recorded() -> Placements {
         Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)])
+    }
+
+    /// `Recorded` relies on it: the files do not say which node is in which partition.
+    #[test]
+    fn every_recorded_assignment_has_one_npu_partition() {
+        for (_, json) in INT8.placements.iter().chain(&FLOAT_HEAD.placements) {
+            let recorded: serde_json::Value = serde_json::from_str(json).unwrap();
+            assert_eq!(recorded["eps"][QNN_EP]["partitions"], 1);
+        }
     }
 
     #[test]

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::{
-    InstallationId, Model, Placement, PowerSave, Sdk, SendClock, SessionUid, StreamId, Thermal,
+    DropReason, InstallationId, Model, Placement, PowerSave, Sdk, SendClock, SessionUid, StreamId,
+    Thermal,
 };
 use epwatch_sdk::{Conditions, Core, CoreConfig, Now, SealedReport, SessionInfo, SessionRecorder};
 
 use crate::chance::Chance;
 use crate::identity::{self, Identity};
+use crate::outbox::Tally;
 use crate::physics::Run;
 use crate::scenario::Scenario;
 
@@ -86,6 +88,24 @@ impl Recording {
 
     pub(crate) fn seal(&mut self, at: Duration) -> Vec<SealedReport> {
         self.core.seal(now(self.start_unix_ms, at))
+    }
+
+    /// What became of the reports of one call.
+    pub(crate) fn settle(&mut self, tally: &Tally) {
+        for key in &tally.acked {
+            self.core.acked(key);
+        }
+        for runs in &tally.refused_runs {
+            self.core.dropped(DropReason::Refused, 1, *runs);
+        }
+        if let Some(kind) = tally.failure {
+            self.core.upload_failed(kind);
+        }
+    }
+
+    /// A report had to go for newer ones.
+    pub(crate) fn lost(&mut self, report: &SealedReport) {
+        self.core.dropped(DropReason::SpoolFull, 1, report.runs);
     }
 
     pub(crate) fn send_clock(&self, at: Duration) -> SendClock {

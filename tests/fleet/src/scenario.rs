@@ -251,7 +251,26 @@ impl Scenario {
     pub(crate) fn validate(&self) -> Result<(), ScenarioError> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let positive = |value: f64| value.is_finite() && value > 0.0;
+        let text = |text: &str, max_bytes: usize| {
+            !text.is_empty() && text.len() <= max_bytes && !text.chars().any(char::is_control)
+        };
         let checks = [
+            ("app_id", "1 to 128 bytes of text", text(&self.app_id, 128)),
+            (
+                "environment",
+                "1 to 32 bytes of text",
+                text(&self.environment, 32),
+            ),
+            (
+                "model_id",
+                "1 to 128 bytes of text",
+                text(&self.model_id, 128),
+            ),
+            (
+                "versions",
+                "1 to 64 bytes of text each",
+                self.versions().all(|version| text(version, 64)),
+            ),
             ("n_devices", "at least 1", self.n_devices > 0),
             (
                 "chipsets",
@@ -383,6 +402,10 @@ mod tests {
             "failed to set up the fleet: runs_per_second must be above 0"
         );
         scenario.runs_per_second = 1.0;
+        scenario.app_id.clear();
+        assert!(scenario.validate().is_err());
+        scenario.app_id.push('a');
+        assert_eq!(scenario.validate(), Ok(()));
         scenario.rollouts[0].version = "1".to_owned();
         assert!(scenario.validate().is_err());
     }

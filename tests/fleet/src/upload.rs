@@ -3,10 +3,10 @@
 use std::future::Future;
 
 use epwatch_proto::v1::collector_service_client::CollectorServiceClient;
-use epwatch_proto::{UploadRequest, UploadResponse, v1};
-use tonic::Request;
+use epwatch_proto::{UploadFailureKind, UploadRequest, UploadResponse, v1};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
 
 use crate::live::LiveOptions;
 use crate::outbox::Answer;
@@ -70,15 +70,33 @@ impl Connections {
         call.metadata_mut()
             .insert("authorization", self.authorization.clone());
         async move {
-            let status = match client.upload(call).await {
+            match client.upload(call).await {
                 Ok(response) => match UploadResponse::try_from(response.into_inner()) {
-                    Ok(response) => return Answer::Response(response),
-                    Err(error) => format!("the collector's answer does not parse: {error}"),
+                    Ok(response) => Answer::Response(response),
+                    Err(error) => {
+                        tracing::warn!(%error, "the collector's answer does not parse");
+                        Answer::Failed(UploadFailureKind::Server)
+                    }
                 },
-                Err(status) => format!("{:?}", status.code()),
-            };
-            tracing::debug!(status, "upload failed");
-            Answer::Failed
+                Err(status) => {
+                    tracing::debug!(code = ?status.code(), "upload failed");
+                    Answer::Failed(kind_of(&status))
+                }
+            }
         }
+    }
+}
+
+/// How the SDK counts a failed call.
+fn kind_of(status: &Status) -> UploadFailureKind {
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
+        Code::ResourceExhausted => UploadFailureKind::PushedBack,
+        Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
+        // A transport's own failure has a cause, a server's answer has none.
+        Code::Unavailable if std::error::Error::source(status).is_some() => {
+            UploadFailureKind::Unreachable
+        }
+        _ => UploadFailureKind::Server,
     }
 }

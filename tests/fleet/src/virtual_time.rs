@@ -58,7 +58,7 @@ impl VirtualTime {
         };
         self.n_runs += done.n_runs;
         for (at, report) in done.reports {
-            let record = self.record(index, at, report);
+            let record = self.record(index, at, report.bytes);
             self.ready.push_back(record);
         }
         Some(())

@@ -1,12 +1,10 @@
 //! A fleet in real time against a strict collector in this process.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::strict_server::{APP_KEY, Mood, StrictServer};
 use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, Progress, RecordedModel, Scenario};
-use support::{APP_KEY, Mood, StrictServer};
 use tokio_util::sync::CancellationToken;
 
 const DEADLINE: Duration = Duration::from_secs(30);

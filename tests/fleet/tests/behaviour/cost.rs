@@ -1,12 +1,10 @@
 //! What a fleet costs: it must leave the machine to what is measured with it.
 
-mod support;
-
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::strict_server::{APP_KEY, Mood, StrictServer};
 use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, RecordedModel, Scenario};
-use support::{APP_KEY, Mood, StrictServer};
 use tokio_util::sync::CancellationToken;
 
 /// CPU seconds so far of this process's threads of that name (Linux: clock ticks are 10 ms).

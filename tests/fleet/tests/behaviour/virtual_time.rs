@@ -6,7 +6,7 @@ use std::time::Duration;
 use epwatch_fleet::{
     Chipset, Fault, Fleet, Placements, RecordedModel, Rollout, Scenario, VirtualTime,
 };
-use epwatch_proto::{RecordedReport, Report};
+use epwatch_proto::{BaselineKind, RecordedReport, Report};
 
 const START_UNIX_MS: i64 = 1_790_000_000_000;
 
@@ -146,6 +146,35 @@ fn the_float_head_is_slow_only_where_it_left_the_npu() {
         .collect();
     let expected = ["Gemm", "LayerNormalization", "Relu", "Softmax"];
     assert_eq!(ops, BTreeSet::from(expected));
+}
+
+/// Devices know what they were used to: the SDK's own baseline of the version before.
+#[test]
+fn the_second_version_comes_with_the_first_ones_baseline() {
+    let (records, _) = run(scenario());
+    let (mut known, mut ratios) = (0, Vec::new());
+    let reports = parsed(&records);
+    let on_sm8635 = |report: &&Report| report.device.chipset.as_str() == "SM8635";
+    for report in reports.iter().filter(on_sm8635) {
+        for series in report
+            .series
+            .iter()
+            .filter(|series| series.stratum.is_clean())
+        {
+            let session = report.session(series.session_uid).unwrap();
+            let baseline = series.baselines.of_kind(BaselineKind::PreviousVersion);
+            assert!(session.model.version == "2" || baseline.is_none());
+            if let Some(baseline) = baseline {
+                known += 1;
+                assert_eq!(baseline.model_version, "1");
+                ratios.push(series.histogram.quantile_us(0.1).unwrap() / baseline.p10_us);
+            }
+        }
+    }
+    assert!(known > 50, "{known}");
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    assert!((3.4..4.6).contains(&median), "{median}");
 }
 
 #[test]

@@ -1,0 +1,10 @@
+//! What a fleet does, seen from outside: one module a behaviour.
+
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod live;
+#[cfg(test)]
+mod strict_server;
+#[cfg(test)]
+mod virtual_time;
