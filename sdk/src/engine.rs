@@ -45,7 +45,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(config: SdkConfig, clock: Clock, core: Arc<Mutex<Core>>) -> Self {
-        let now = clock.now().mono;
+        let now = clock.now_on_caller().mono;
         Self {
             schedule: Schedule::new(config.upload_interval, now),
             next_seal: now + config.report_interval,

@@ -11,7 +11,7 @@ use epwatch_proto::{
     ReasonCode, SessionOptions,
     placement::{CPU_EP, QNN_EP},
 };
-use ort::{environment::Environment, session::builder::SessionBuilder};
+use ort::{environment::Environment, ep::ExecutionProvider, session::builder::SessionBuilder};
 
 /// The plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,31 @@ impl std::fmt::Debug for HtpBuilder {
             .field("options", &self.options)
             .field("reasons", &self.reasons)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why a session of this environment cannot get the QNN EP: it is neither built in, nor is there a
+/// device of a registered plugin. `None` if it can. For hosts that make their builders themselves, and
+/// hand it to [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): ORT takes such
+/// a request without a word.
+pub fn missing(environment: &Environment) -> Option<ReasonCode> {
+    let is_built_in = BuiltIn::is_available().unwrap_or(false);
+    let has_device = environment
+        .devices()
+        .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP));
+    // A registered plugin without a device looks like none; `Plugin` knows the difference.
+    (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
+}
+
+/// The EP by name only: `ort` has a type for it in builds with its feature `qnn` alone, and asks ORT
+/// by type.
+struct BuiltIn;
+
+impl ExecutionProvider for BuiltIn {
+    const NAME: &'static str = QNN_EP;
+
+    fn register(&self, _: &mut SessionBuilder) -> ort::Result<()> {
+        Err(ort::Error::new("only asked for, never registered"))
     }
 }
 

@@ -3,10 +3,16 @@
 //! A run costs the host a pair of clock reads and a record. Outputs and errors are ORT's own,
 //! unchanged. Whatever goes wrong with observing, the host gets its session.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
 
 use epwatch_proto::{
     ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure, StartPhase,
+    placement::MAX_REASONS,
 };
 use ort::{
     ErrorCode,
@@ -148,22 +154,18 @@ impl SessionRequest {
                 return Err(error);
             }
         };
-        let placement = match placement::read(&session) {
-            Ok(assignment) => summarise(SummaryInput {
-                assignment: &assignment,
-                requested_eps: &self.requested_eps,
-                manifest: self.manifest.as_ref(),
-                known_reasons: &self.reasons,
-            }),
-            Err(reason) => {
-                let mut placement = Placement::unavailable(self.requested_eps.clone(), reason);
-                placement.reasons.extend(self.reasons);
-                placement
-                    .reasons
-                    .truncate(epwatch_proto::placement::MAX_REASONS);
-                placement
-            }
-        };
+        // Whatever is wrong with looking, the host has its session.
+        let looked = catch_unwind(AssertUnwindSafe(|| {
+            look(
+                &session,
+                &self.requested_eps,
+                self.manifest.as_ref(),
+                &self.reasons,
+            )
+        }));
+        let placement = looked.unwrap_or_else(|_panic| {
+            Placement::unavailable(self.requested_eps.clone(), ReasonCode::Unknown)
+        });
         let mut info = SessionInfo::new(self.model, placement.clone());
         info.requested_eps = self.requested_eps;
         info.options = self.options;
@@ -175,6 +177,29 @@ impl SessionRequest {
             recorder: self.shared.open(info),
             clock: self.shared.clock,
         })
+    }
+}
+
+/// Where a session's nodes are, as far as this ORT tells.
+fn look(
+    session: &Session,
+    requested_eps: &[String],
+    manifest: Option<&ModelManifest>,
+    known_reasons: &[ReasonCode],
+) -> Placement {
+    match placement::read(session) {
+        Ok(assignment) => summarise(SummaryInput {
+            assignment: &assignment,
+            requested_eps,
+            manifest,
+            known_reasons,
+        }),
+        Err(reason) => {
+            let mut placement = Placement::unavailable(requested_eps.to_vec(), reason);
+            placement.reasons.extend(known_reasons);
+            placement.reasons.truncate(MAX_REASONS);
+            placement
+        }
     }
 }
 

@@ -46,6 +46,15 @@ impl Clock {
         at.saturating_duration_since(self.origin)
     }
 
+    /// For a caller's thread: without the uptime, which is read from a file.
+    pub(crate) fn now_on_caller(&self) -> Now {
+        Now {
+            mono: self.mono(Instant::now()),
+            wall_unix_ms: wall_unix_ms(),
+            uptime_ms: None,
+        }
+    }
+
     pub(crate) fn now(&self) -> Now {
         Now {
             mono: self.mono(Instant::now()),

@@ -12,7 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{Placement, SdkHealth, SessionOptions, StreamId, v1};
+use epwatch_proto::{
+    Placement, ReasonCode, SdkHealth, SessionOptions, StartFailure, StartPhase, StreamId, v1,
+};
 use ort::session::builder::SessionBuilder;
 use prost::Message;
 
@@ -21,7 +23,7 @@ use crate::{
     config::{ModelInfo, SdkConfig},
     core::{ConditionsSetter, Core, SessionInfo},
     engine::{self, Engine},
-    random_stream,
+    placement, random_stream,
     recorder::SessionRecorder,
     session::SessionRequest,
     simulated::SimulatedSession,
@@ -114,7 +116,7 @@ impl Watch {
     /// If the system gives no thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let core = Core::new(config.core.clone(), random_stream(), clock.now());
+        let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
         let conditions = core.conditions();
         let core = Arc::new(Mutex::new(core));
         let engine = Engine::new(config.clone(), clock, Arc::clone(&core));
@@ -173,6 +175,30 @@ impl Watch {
         info.options = options;
         let recorder = self.shared.open(info);
         SimulatedSession::new(recorder, self.shared.clock)
+    }
+
+    /// Counts a session that could not be made for a reason outside ORT's session creation, for
+    /// example a plugin that could not be registered. Failures of
+    /// [`SessionRequest`]'s own are counted without this.
+    pub fn start_failed(
+        &self,
+        model: ModelInfo,
+        requested_eps: &[&str],
+        phase: StartPhase,
+        reason: ReasonCode,
+        error: &str,
+    ) {
+        let requested: Vec<_> = requested_eps.iter().map(|ep| (*ep).to_owned()).collect();
+        let failure = StartFailure {
+            model: model.into(),
+            requested_eps: placement::requested(&requested),
+            phase,
+            reason,
+            ort_status_code: 0,
+            text: placement::scrubbed(error),
+            count: 1,
+        };
+        engine::lock(&self.shared.core).start_failed(failure);
     }
 
     /// Seals what was recorded and sends everything that waits, whatever the schedule says. For
@@ -292,7 +318,7 @@ impl Watch {
 impl Shared {
     /// Begins a session now.
     pub(crate) fn open(&self, info: SessionInfo) -> Arc<SessionRecorder> {
-        engine::lock(&self.core).open_session(info, self.clock.now())
+        engine::lock(&self.core).open_session(info, self.clock.now_on_caller())
     }
 
     /// ORT's version, once a session builder shows that it is loaded.
@@ -301,7 +327,7 @@ impl Shared {
         if is_known {
             return;
         }
-        if let Some(version) = crate::placement::ort_version() {
+        if let Some(version) = placement::ort_version() {
             let mut core = engine::lock(&self.core);
             let mut runtime = core.runtime().clone();
             runtime.ort_version = version;

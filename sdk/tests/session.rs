@@ -11,7 +11,7 @@ mod support;
 use std::{fs, time::Duration};
 
 use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
-use epwatch_sdk::{DeviceFacts, ModelInfo, SdkConfig, SessionRequest, Watch};
+use epwatch_sdk::{DeviceFacts, ModelInfo, SdkConfig, SessionRequest, Watch, qnn};
 use ort::{
     inputs,
     session::{RunOptions, Session, builder::SessionBuilder},
@@ -141,7 +141,7 @@ fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
     let session = rig
         .request(builder())
         .requesting([QNN_EP])
-        .with_reasons([ReasonCode::EpNotAvailable])
+        .with_reasons(qnn::missing(environment()))
         .commit_from_memory(&model)
         .unwrap();
     assert_eq!(session.placement().requested_eps, [QNN_EP]);

@@ -9,7 +9,11 @@
 
 mod support;
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use epwatch_proto::{
@@ -318,4 +322,82 @@ fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
         matches!(watch.flush(PATIENCE), Err(FlushError::Stopped))
     });
     assert!(watch.stop(PATIENCE));
+}
+
+const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
+
+/// Role of the child: an app that is used until somebody kills it.
+fn run_until_killed(dir: &Path) {
+    // Nobody listens there: everything stays in the spool.
+    let config = config(dir, "http://127.0.0.1:1").with_report_interval(Duration::from_millis(2));
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let session = session(&watch, "1");
+    for sealed in 1_u64.. {
+        run(&session, 10);
+        until("a seal", || watch.health().runs_recorded >= sealed * 10);
+        println!("sealed {} {}", watch.stream(), watch.health().runs_recorded);
+    }
+}
+
+/// Kills an app as soon as it has told how much is sealed; gives that back.
+fn kill_an_app(dir: &Path, n_seals: usize) -> (String, u64) {
+    use std::io::{BufRead, BufReader};
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_killed_app_loses_at_most_what_was_not_sealed",
+            "--nocapture",
+        ])
+        .env(CHILD_DIR, dir)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if let Some((_, rest)) = line.split_once("sealed ") {
+            let (stream, runs) = rest.split_once(' ').unwrap();
+            told.push((stream.to_owned(), runs.parse().unwrap()));
+            if told.len() == n_seals {
+                child.kill().unwrap();
+            }
+        }
+    }
+    child.wait().unwrap();
+    told.pop().unwrap()
+}
+
+#[test]
+fn a_killed_app_loses_at_most_what_was_not_sealed() {
+    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+        return run_until_killed(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let killed: Vec<_> = (2..12).map(|n| kill_an_app(dir.path(), n)).collect();
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    // Each app named those before it, over and over: nothing was ever acked.
+    let named = reports.iter().flat_map(|r| &r.ended_streams);
+    let ended: BTreeMap<_, _> = named.map(|e| (e.stream.to_string(), *e)).collect();
+    assert_eq!(ended.len(), killed.len());
+    for (stream, sealed) in killed {
+        let of_stream: Vec<_> = reports
+            .iter()
+            .filter(|r| r.key.stream.to_string() == stream)
+            .collect();
+        let sequences: BTreeSet<_> = of_stream.iter().map(|r| r.key.sequence.get()).collect();
+        assert_eq!(sequences.len(), of_stream.len(), "each report once");
+        let last = sequences.len() as u64;
+        assert_eq!(sequences, (1..=last).collect());
+        let ended = ended[&stream];
+        let told = ended.last_sequence.unwrap();
+        // The number is taken before the bytes are on disk.
+        assert!(told == last || told == last + 1, "{told} {last}");
+        let runs: u64 = of_stream.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
+        // What the child saw as sealed was being written when it was told: one report of ten.
+        assert!(runs + 10 >= sealed, "{runs} of {sealed}");
+        assert_eq!(ended.unsealed_runs, None);
+    }
 }

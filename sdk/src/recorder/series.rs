@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epwatch_proto::{
     ExceedCounts, Phase, SessionAge,
-    histogram::{HIGHEST_US, recording_histogram},
+    histogram::{HIGHEST_US, LOWEST_US, SIGNIFICANT_DIGITS},
     latency::MAX_FIRST_RUNS,
 };
 use hdrhistogram::Histogram;
@@ -51,11 +51,12 @@ pub(crate) struct Sample {
     pub(crate) thread: u32,
 }
 
-/// About 21 kB, nearly all of it the histogram.
+/// About 10 kB, nearly all of it the histogram. Counts of 32 bits do: an interval with four
+/// thousand million runs in one bucket saturates it.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) key: SeriesKey,
-    pub(crate) histogram: Histogram<u64>,
+    pub(crate) histogram: Histogram<u32>,
     pub(crate) moments: Moments,
     pub(crate) clipped: u64,
     pub(crate) first_runs_us: [u64; MAX_FIRST_RUNS],
@@ -82,7 +83,8 @@ impl Series {
     pub(crate) fn new(key: SeriesKey, baseline_p95_us: Option<f64>) -> Self {
         Self {
             key,
-            histogram: recording_histogram(),
+            histogram: Histogram::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS)
+                .expect("the scheme's settings are valid"),
             moments: Moments::default(),
             clipped: 0,
             first_runs_us: [0; MAX_FIRST_RUNS],
