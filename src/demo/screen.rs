@@ -44,7 +44,7 @@ SELECT
     argMax(c.npu_share, window_end) AS npu_share,
     toString(argMax(c.verdict, window_end)) AS verdict
 FROM cohort_windows_v1 AS c
-WHERE environment = ? AND window_end > now() - INTERVAL 10 SECOND
+WHERE environment = ? AND firmware = '' AND window_end > now() - INTERVAL 10 SECOND
 GROUP BY chipset, model_version
 ORDER BY chipset, model_version";
 

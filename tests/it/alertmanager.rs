@@ -1,12 +1,19 @@
 //! A real Alertmanager of Debian's, on a free loopback port.
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
 
-use epwatch_engines::Engine;
+use epwatch_detector::notify::{self, AlertmanagerConfig};
+use epwatch_engines::{Engine, Installed};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::until;
+use crate::{
+    fleet::{APP, MODEL, WatchedFleet},
+    support::until,
+};
 
 const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
 
@@ -20,7 +27,9 @@ pub(crate) struct Alertmanager {
 
 impl Alertmanager {
     pub(crate) async fn start() -> Self {
-        let binary = epwatch_engines::for_tests(Engine::Alertmanager).alertmanager_binary();
+        // The detector's own client does the same; it may be installed already.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let engine = epwatch_engines::for_tests(Engine::Alertmanager);
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, CONFIG).unwrap();
@@ -30,14 +39,14 @@ impl Alertmanager {
             .local_addr()
             .unwrap()
             .port();
-        let child = Command::new(binary)
+        let child = with_its_own_share(&engine)
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.path={}", dir.path().display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--cluster.listen-address=")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         let manager = Self {
@@ -62,9 +71,58 @@ impl Alertmanager {
     }
 }
 
+/// Debian's build reads its templates from `/usr/share`, where the unpacked package is not installed:
+/// a mount namespace of its own shows it there, and to nobody else. Without root the kernel must
+/// allow user namespaces.
+fn with_its_own_share(engine: &Installed) -> Command {
+    const SCRIPT: &str = r#"mount --bind "$0" /usr/share && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", SCRIPT])
+        .arg(engine.dir().join("usr/share"))
+        .arg(engine.alertmanager_binary());
+    command
+}
+
 impl Drop for Alertmanager {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The whole way of a page: devices, collector, engine, detector, and the Alertmanager that holds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_arrives_at_a_real_alertmanager() {
+    if epwatch_engines::skipped_by_user(Engine::Alertmanager) {
+        return;
+    }
+    let receiver = Alertmanager::start().await;
+    let notifier = notify::Alertmanager::new(AlertmanagerConfig::new(&receiver.url)).unwrap();
+    let fleet = WatchedFleet::start(vec![Arc::new(notifier)]).await;
+    until("a page is with Alertmanager", || async {
+        receiver
+            .alerts()
+            .await
+            .iter()
+            .any(|alert| alert["labels"]["severity"] == "page")
+    })
+    .await;
+    let alerts = receiver.alerts().await;
+    let page = alerts
+        .iter()
+        .find(|alert| alert["labels"]["severity"] == "page")
+        .unwrap();
+    let labels = &page["labels"];
+    assert_eq!(labels["app"], APP, "{page:#}");
+    assert_eq!(labels["model"], MODEL, "{page:#}");
+    assert_eq!(labels["model_version"], "2", "{page:#}");
+    assert_eq!(labels["verdict"], "partial_fallback", "{page:#}");
+    assert!(labels.to_string().contains("SM8635"), "{page:#}");
+    assert!(!labels.to_string().contains("SM8650"), "{page:#}");
+    let text = page["annotations"].to_string();
+    for word in ["LayerNormalization", "CV", "between devices"] {
+        assert!(text.contains(word), "no {word} in {page:#}");
+    }
+    fleet.stop().await;
 }

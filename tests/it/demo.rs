@@ -10,8 +10,15 @@ use crate::support::EPWATCH;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn demo(args: &[&str]) -> Value {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let output = Command::new(EPWATCH).arg("demo").arg("--json").args(args).output().unwrap();
+    let _alone = ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let output = Command::new(EPWATCH)
+        .arg("demo")
+        .arg("--json")
+        .args(args)
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stderr}", output.status);
     let document = serde_json::from_slice(&output.stdout);
@@ -19,7 +26,11 @@ fn demo(args: &[&str]) -> Value {
     let ledger = &document["ledger"];
     let n = |name: &str| ledger[name].as_i64().unwrap();
     assert_eq!(n("missing"), 0, "{ledger}\n{stderr}");
-    assert_eq!(n("recorded"), n("stored") + n("dropped") + n("refused"), "{ledger}");
+    assert_eq!(
+        n("recorded"),
+        n("stored") + n("dropped") + n("refused"),
+        "{ledger}"
+    );
     assert!(n("stored") > 1_000, "{ledger}");
     document
 }
@@ -27,14 +38,20 @@ fn demo(args: &[&str]) -> Value {
 /// What SM8635 does to version 2: the float head runs on the CPU.
 fn check_one_page(document: &Value) {
     let incidents = document["incidents"].as_array().unwrap();
-    let pages: Vec<_> = incidents.iter().filter(|i| i["severity"] == "page").collect();
+    let pages: Vec<_> = incidents
+        .iter()
+        .filter(|i| i["severity"] == "page")
+        .collect();
     assert_eq!(pages.len(), 1, "{incidents:#?}");
     let page = pages[0];
     assert_eq!(page["chipsets"], serde_json::json!(["SM8635"]), "{page:#}");
     assert_eq!(page["version"], "2", "{page:#}");
     assert_eq!(page["verdict"], "partial_fallback", "{page:#}");
     let ops = page["cpu_ops"].as_array().unwrap();
-    assert!(ops.contains(&"Gemm".into()) && ops.contains(&"LayerNormalization".into()), "{page:#}");
+    assert!(
+        ops.contains(&"Gemm".into()) && ops.contains(&"LayerNormalization".into()),
+        "{page:#}"
+    );
     for number in ["latency_ratio", "cv", "cv_within", "cv_between", "dip"] {
         assert!(page[number].is_f64(), "{number}: {page:#}");
     }
@@ -42,7 +59,10 @@ fn check_one_page(document: &Value) {
     assert!((0.25..0.28).contains(&share), "{page:#}");
     for incident in incidents {
         let chipsets = incident["chipsets"].to_string();
-        assert!(!chipsets.contains("SM8650") && incident["version"] == "2", "{incident:#}");
+        assert!(
+            !chipsets.contains("SM8650") && incident["version"] == "2",
+            "{incident:#}"
+        );
     }
     assert!(document["first_page_seconds"].is_f64());
 }
@@ -58,7 +78,12 @@ fn a_silent_fallback_is_found_and_paged_with_its_cause() {
         let falls_back = session["chipset"] == "SM8635" && session["version"] == "2";
         let ops = session["cpu_ops"].as_array().unwrap();
         assert_eq!(ops.contains(&"Gemm".into()), falls_back, "{session:#}");
-        assert!(session["eps"]["QNNExecutionProvider"]["nodes"].as_u64().unwrap() > 0);
+        assert!(
+            session["eps"]["QNNExecutionProvider"]["nodes"]
+                .as_u64()
+                .unwrap()
+                > 0
+        );
     }
 }
 

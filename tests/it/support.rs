@@ -9,7 +9,6 @@ use std::{
 
 use clickhouse::Client;
 use epwatch_collector::{
-    Collector,
     config::CollectorConfig,
     schema::{self, Retention},
     units::Period,
@@ -17,7 +16,6 @@ use epwatch_collector::{
 use epwatch_engines::Engine;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 /// The built command.
 pub(crate) const EPWATCH: &str = env!("CARGO_BIN_EXE_epwatch");
@@ -69,11 +67,6 @@ impl Store {
         self.engine.client(schema::DATABASE)
     }
 
-    /// What another process gives as `--clickhouse`.
-    pub(crate) fn address(&self) -> String {
-        format!("unix:{}", self.engine.socket().display())
-    }
-
     /// A collector's config: free ports, buckets of a second, a log of its own.
     pub(crate) fn collector_config(&self, name: &str) -> CollectorConfig {
         let mut config = CollectorConfig::default();
@@ -90,20 +83,10 @@ impl Store {
         self.dir.path().join(name)
     }
 
-    pub(crate) async fn collector(&self, name: &str) -> Collector {
-        Collector::start(
-            self.collector_config(name),
-            self.client(),
-            CancellationToken::new(),
-        )
-        .await
-        .unwrap()
-    }
-
     /// Runs a query that gives one number.
     pub(crate) async fn count(&self, sql: &str) -> u64 {
         self.client()
-            .query(&format!("SELECT toUInt64(({sql}))"))
+            .query(&format!("SELECT toUInt64(assumeNotNull(({sql})))"))
             .fetch_one()
             .await
             .unwrap()

@@ -210,10 +210,14 @@ fn alertmanager((os, _): Platform<'_>) -> Option<Plan> {
         source: Source::Apt {
             package: "prometheus-alertmanager",
         },
-        pins: vec![Pin {
-            path: "usr/bin/prometheus-alertmanager",
-            sha256: None,
-        }],
+        // Debian's build reads its templates from /usr/share at the start.
+        pins: [
+            "usr/bin/prometheus-alertmanager",
+            "usr/share/prometheus/alertmanager/default.tmpl",
+            "usr/share/prometheus/alertmanager/email.tmpl",
+        ]
+        .map(|path| Pin { path, sha256: None })
+        .to_vec(),
         download_bytes: 11_000_000,
     })
 }

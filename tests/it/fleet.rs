@@ -1,0 +1,94 @@
+//! A simulated fleet whose second version falls back on SM8635, against one collector, judged by the
+//! detector: the rows and the incident that other modules look at.
+
+use std::{sync::Arc, time::Duration};
+
+use epwatch_collector::{Collector, config::AppKeyConfig};
+use epwatch_detector::{Detector, DetectorConfig, clock::SystemClock, notify::Notifier};
+use epwatch_fleet::{
+    Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, RecordedModel, Rollout, Scenario,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::Store;
+
+pub(crate) const APP: &str = "it.camera";
+pub(crate) const MODEL: &str = "classifier";
+const APP_KEY: &str = "it-app-key";
+/// SHA-256 of the key.
+const APP_KEY_SHA256: &str = "cd2b76828f271f39d262f9ad53fc76ab5db4d47c93fa618b3e4b3f70cc3723b1";
+
+/// A running fleet with everything behind it.
+#[derive(Debug)]
+pub(crate) struct WatchedFleet {
+    pub(crate) store: Store,
+    pub(crate) live: Live,
+    pub(crate) detector: Detector,
+    collector: Collector,
+    stop: CancellationToken,
+}
+
+impl WatchedFleet {
+    pub(crate) async fn start(notifiers: Vec<Arc<dyn Notifier>>) -> Self {
+        let store = Store::start().await;
+        let stop = CancellationToken::new();
+        let mut config = store.collector_config("wal");
+        config.keys = vec![AppKeyConfig {
+            sha256: APP_KEY_SHA256.to_owned(),
+            app: APP.to_owned(),
+            environment: "production".to_owned(),
+        }];
+        let collector = Collector::start(config, store.client(), stop.clone())
+            .await
+            .unwrap();
+        let detector = Detector::start(
+            DetectorConfig::for_demo(),
+            store.client(),
+            notifiers,
+            Arc::new(SystemClock),
+            stop.clone(),
+        )
+        .unwrap();
+        let placements =
+            Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)]);
+        let now = jiff::Timestamp::now().as_millisecond();
+        let fleet = Fleet::new(scenario(), placements, now).unwrap();
+        let endpoint = format!("http://{}", collector.listen());
+        let options = LiveOptions::new(&endpoint, APP_KEY);
+        let live = Live::start(fleet, &options, stop.clone()).unwrap();
+        Self {
+            store,
+            live,
+            detector,
+            collector,
+            stop,
+        }
+    }
+
+    /// Stops in the order of the path, so that nothing waits for what is gone.
+    pub(crate) async fn stop(self) {
+        drop(self.live);
+        self.collector.stop().await;
+        self.stop.cancel();
+        self.detector.stopped().await;
+        self.store.engine.stop().await;
+    }
+}
+
+fn scenario() -> Scenario {
+    let share = |chipset| ChipsetShare {
+        chipset,
+        share: 1.0,
+    };
+    let mut scenario = Scenario::new(APP, MODEL, "1", 120);
+    scenario.chipsets = vec![share(Chipset::Sm8650), share(Chipset::Sm8635)];
+    scenario.runs_per_second = 12.0;
+    scenario.report_interval = Duration::from_millis(1000);
+    scenario.rollouts = vec![Rollout {
+        version: "2".to_owned(),
+        starts: Duration::from_secs(6),
+        takes: Duration::from_secs(3),
+        share: 0.7,
+    }];
+    scenario
+}
