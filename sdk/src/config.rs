@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
 
-use crate::{device::DeviceFacts, policy};
+use crate::{device::DeviceFacts, endpoint::check_endpoint, policy};
 
 /// What is wrong with a configuration, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -346,33 +346,6 @@ impl SdkConfigBuilder {
             None => Ok(config),
         }
     }
-}
-
-/// `https` to anywhere, `http` to this host or where it was allowed.
-fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<(), ConfigError> {
-    let wrong = || ConfigError::Endpoint(clipped(endpoint, 64));
-    let (scheme, rest) = endpoint.split_once("://").ok_or_else(wrong)?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.is_empty() || authority.contains(['@', ' ']) {
-        return Err(wrong());
-    }
-    match scheme {
-        "https" => Ok(()),
-        "http" if plaintext_allowed || is_loopback(authority) => Ok(()),
-        "http" => Err(ConfigError::Plaintext(clipped(endpoint, 64))),
-        _ => Err(wrong()),
-    }
-}
-
-fn is_loopback(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    let is_loopback_address = host
-        .parse::<std::net::IpAddr>()
-        .is_ok_and(|address| address.is_loopback());
-    host == "localhost" || is_loopback_address
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod conditions;
 mod config;
 mod core;
 mod device;
+mod endpoint;
 mod engine;
 mod files;
 mod identity;

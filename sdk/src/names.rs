@@ -9,10 +9,14 @@ pub(crate) struct NameId(pub(crate) u8);
 impl NameId {
     /// Every text beyond the bound.
     pub(crate) const OTHER: Self = Self(u8::MAX);
+    /// The shape of most models, known without looking: it saves a run the lock.
+    const STATIC: Self = Self(u8::MAX - 1);
 }
 
 /// Text of [`NameId::OTHER`].
 pub(crate) const OTHER: &str = "other";
+/// The key of a model that admits one shape only.
+pub(crate) const STATIC: &str = "static";
 
 /// Texts seen so far, at most a fixed number of them.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// At most `max` texts (below 255) of at most `max_bytes` each, longer ones clipped.
+    /// At most `max` texts (below 254) of at most `max_bytes` each, longer ones clipped.
     pub(crate) fn new(max: usize, max_bytes: usize) -> Self {
         Self {
             texts: RwLock::new(Vec::with_capacity(max)),
@@ -38,6 +42,9 @@ impl Names {
     pub(crate) fn try_id(&self, text: &str) -> Option<NameId> {
         if text.is_empty() {
             return Some(NameId(0));
+        }
+        if text == STATIC {
+            return Some(NameId::STATIC);
         }
         {
             let texts = self.texts.try_read().ok()?;
@@ -64,6 +71,7 @@ impl Names {
         match id {
             NameId(0) => String::new(),
             NameId::OTHER => OTHER.to_owned(),
+            NameId::STATIC => STATIC.to_owned(),
             NameId(n) => {
                 let texts = self.texts.read();
                 let texts = texts.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -103,5 +111,6 @@ mod tests {
         assert_eq!(id("third"), NameId::OTHER);
         assert_eq!(names.text(id("third")), "other");
         assert_eq!(names.text(id("a")), "a");
+        assert_eq!(names.text(id("static")), "static");
     }
 }

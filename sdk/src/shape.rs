@@ -5,10 +5,10 @@ use std::fmt::{self, Write};
 use ort::session::{Session, SessionInputs};
 use ort::value::{Outlet, Value};
 
+use crate::names::STATIC;
+
 /// Longest key: what a stratum holds.
 const MAX_BYTES: usize = 128;
-/// The key where the model admits one shape only.
-const STATIC: &str = "static";
 
 /// Whether every input is a tensor of fixed shape.
 pub(crate) fn has_one_shape(inputs: &[Outlet]) -> bool {

@@ -232,6 +232,25 @@ fn nobody_there_is_an_error_and_the_report_stays() {
     );
 }
 
+/// The crypto provider and the roots are there, and what is not secured is not used.
+#[test]
+fn a_connection_that_cannot_be_secured_is_counted_as_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let secured = collector.endpoint().replace("http://", "https://");
+    let watch = start(dir.path(), &secured);
+    run(&session(&watch, "1"), 1);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(
+        failures,
+        [(UploadFailureKind::Tls, 1)].into(),
+        "{}",
+        watch.explain()
+    );
+    assert!(collector.calls().is_empty());
+}
+
 #[test]
 fn reports_go_by_themselves_when_it_is_time() {
     let dir = tempfile::tempdir().unwrap();

@@ -99,12 +99,13 @@ impl GrpcTransport {
 
 /// The one mapping from a status to how a failure is counted.
 fn error_of(status: &Status) -> UploadError {
-    let text = chain(status);
+    // A status's own text repeats its causes in their debug form.
+    let text = format!("{:?}: {}", status.code(), status.message());
     let kind = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
-        Code::Unavailable if is_tls(&text) => UploadFailureKind::Tls,
+        Code::Unavailable if is_tls(status) => UploadFailureKind::Tls,
         // A transport's own failure has a cause, a server's answer has none.
         Code::Unavailable if std::error::Error::source(status).is_some() => {
             UploadFailureKind::Unreachable
@@ -120,9 +121,18 @@ fn error_of(status: &Status) -> UploadError {
     }
 }
 
-fn is_tls(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    text.contains("certificate") || text.contains("tls") || text.contains("handshake")
+/// rustls hands its errors on as I/O errors of this kind: a certificate that is not trusted, a server
+/// that speaks something else.
+fn is_tls(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
