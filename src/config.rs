@@ -123,7 +123,7 @@ fn insert(table: &mut Table, key: &[String], value: Value) -> Result<(), String>
 mod tests {
     use super::*;
 
-    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[derive(Debug, Default, PartialEq, serde::Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct Config {
         collector: Collector,
@@ -134,14 +134,6 @@ mod tests {
     struct Collector {
         listen: String,
         n: u32,
-    }
-
-    impl Default for Config {
-        fn default() -> Self {
-            Self {
-                collector: Collector::default(),
-            }
-        }
     }
 
     impl Default for Collector {

@@ -145,9 +145,11 @@ impl Store {
 
 /// Makes a runtime available, with progress on stderr.
 pub(crate) async fn engine(engine: Engine) -> anyhow::Result<Installed> {
-    let installed = tokio::task::spawn_blocking(move || {
-        epwatch_engines::ensure(engine, &mut epwatch_engines::console())
+    tokio::task::spawn_blocking(move || {
+        Ok(epwatch_engines::ensure(
+            engine,
+            &mut epwatch_engines::console(),
+        )?)
     })
-    .await??;
-    Ok(installed)
+    .await?
 }

@@ -1,5 +1,7 @@
 //! End to end: the whole path, one module a behaviour.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod alertmanager;
 mod dashboards;
 mod demo;

@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    net::SocketAddr,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -69,9 +70,12 @@ impl Store {
 
     /// A collector's config: free ports, buckets of a second, a log of its own.
     pub(crate) fn collector_config(&self, name: &str) -> CollectorConfig {
-        let mut config = CollectorConfig::default();
-        config.listen = "127.0.0.1:0".parse().unwrap();
-        config.http_listen = "127.0.0.1:0".parse().unwrap();
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = CollectorConfig {
+            listen: any_port,
+            http_listen: any_port,
+            ..CollectorConfig::default()
+        };
         config.wal.dir = self.wal_dir(name);
         config.batch.period = Period(Duration::from_millis(100));
         config.rollup.bucket = Period(Duration::from_secs(1));
