@@ -28,8 +28,8 @@ pub(crate) fn next_step(
                 format!(" Until that is fixed, keep version {previous} on {chipset}.")
             });
             format!(
-                "Ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` \
-                 shows it with the model file.{roll_back}"
+                "Ask why the NPU of {chipset} refuses {ops}: ONNX Runtime's session log at VERBOSE \
+                 gives the reason of each node.{roll_back}"
             )
         }
         VerdictClass::NpuStartFailure => {

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::Context;
 use epwatch_fleet::Chipset;
-use epwatch_proto::{ModelManifest, SideCar, v1};
+use epwatch_proto::{EpBackend, EpLinkage, ModelManifest, Runtime, SideCar, v1};
 use epwatch_sdk::{
     DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
     qnn::{HtpOptions, Plugin},
@@ -80,9 +80,11 @@ pub(crate) struct Args {
     /// libonnxruntime.
     #[arg(long)]
     ort: PathBuf,
-    /// The QNN plugin.
+    /// The QNN plugin, and its version.
     #[arg(long)]
     qnn_provider: PathBuf,
+    #[arg(long)]
+    qnn_version: String,
     /// libQnnHtp.
     #[arg(long)]
     qnn_backend: PathBuf,
@@ -115,6 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = SdkConfig::builder(super::APP, &args.endpoint, app_key, &args.dir)
         .with_environment(ENVIRONMENT)
         .with_device(DeviceFacts::simulated(&args.chipset))
+        .with_runtime(runtime(&args.qnn_version))
         .with_report_interval(REPORT_INTERVAL)
         .with_upload_interval(REPORT_INTERVAL)
         .build()?;
@@ -142,6 +145,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     watch.flush(FLUSH_TIMEOUT)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the SDK cannot read by itself; ONNX Runtime's version it can.
+fn runtime(qnn_version: &str) -> Runtime {
+    Runtime {
+        ort_version: String::new(),
+        ep_package: "onnxruntime-qnn".to_owned(),
+        ep_version: qnn_version.to_owned(),
+        ep_linkage: EpLinkage::Plugin,
+        backend: EpBackend::Htp,
+        qnn_sdk_version: String::new(),
+        backend_build_id: String::new(),
+    }
 }
 
 /// Becomes true when the demo closes our standard input, or ends itself.

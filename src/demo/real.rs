@@ -80,6 +80,7 @@ impl RealDevices {
                 .arg(&ort)
                 .arg("--qnn-provider")
                 .arg(qnn.qnn_provider_library())
+                .args(["--qnn-version", qnn.version()])
                 .arg("--qnn-backend")
                 .arg(qnn.qnn_htp_library());
             for (version, path) in &paths {
