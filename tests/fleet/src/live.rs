@@ -26,7 +26,7 @@ use crate::upload::{Connections, LiveError};
 /// Where a fleet reports to and how hard it may push.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// The collector, for example `http://127.0.0.1:4317`.
+    /// The collector, for example `http://127.0.0.1:4717`.
     pub endpoint: String,
     /// The app key.
     pub app_key: String,

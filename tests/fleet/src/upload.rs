@@ -18,7 +18,7 @@ const CALL_DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The endpoint is no URL.
-    #[error("failed to use the endpoint {endpoint}: expected a URL like http://127.0.0.1:4317")]
+    #[error("failed to use the endpoint {endpoint}: expected a URL like http://127.0.0.1:4717")]
     Endpoint {
         /// As given.
         endpoint: String,
