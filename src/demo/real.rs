@@ -88,6 +88,8 @@ impl RealDevices {
                     .arg("--model")
                     .arg(format!("{version}={}", path.display()));
             }
+            // Ctrl-C in the terminal is the demo's to take; the device uploads what it holds then.
+            command.process_group(0);
             // Its end of the pipe closes when we end, however we end: then it ends too.
             let mut child = command
                 .stdin(Stdio::piped())
