@@ -25,6 +25,7 @@ use epwatch_collector::{
     units::{ByteSize, Period},
 };
 use epwatch_detector::DetectorConfig;
+use epwatch_engines::Engine;
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
 };
@@ -32,7 +33,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, server_config::ServerConfig, signals, stack::Stack};
+use crate::{output, server_config::ServerConfig, signals, stack::Stack, store::engine};
 use models::Story;
 use pager::{Page, Pager};
 use real::RealDevices;
@@ -108,6 +109,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    fetch_runtimes(&args).await?;
+    // A first run's downloads are not part of the show.
     let started = Instant::now();
     let dir = tempfile::Builder::new().prefix("epwatch-demo-").tempdir()?;
     let (pager, pages) = Pager::new();
@@ -138,6 +141,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::line(&summary)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fetches what is missing. Without ONNX Runtime or QNN the demo goes on, and says why later.
+async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
+    engine(Engine::Chdb).await?;
+    if !args.no_runtimes {
+        for wanted in [Engine::OnnxRuntime, Engine::OnnxRuntimeQnn] {
+            let _said_when_devices_start = engine(wanted).await;
+        }
+    }
+    Ok(())
 }
 
 /// Devices report, the screen tells, and at the end everything is drained and summed up.
