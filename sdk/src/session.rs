@@ -11,8 +11,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure, StartPhase,
-    placement::MAX_REASONS,
+    GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure,
+    StartPhase, placement::MAX_REASONS,
 };
 use ort::{
     ErrorCode,
@@ -184,7 +184,11 @@ impl SessionRequest {
         let placement = looked.unwrap_or_else(|_panic| {
             Placement::unavailable(self.requested_eps.clone(), ReasonCode::Unknown)
         });
-        let mut info = SessionInfo::new(self.model, placement.clone());
+        let mut model = self.model;
+        if placement.graph_kind == GraphKind::EpContext {
+            model.model.ep_compatibility = placement::ep_compatibility(&session);
+        }
+        let mut info = SessionInfo::new(model, placement.clone());
         info.requested_eps = self.requested_eps;
         info.options = self.options;
         info.creation = Some(creation);

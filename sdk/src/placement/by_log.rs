@@ -73,7 +73,9 @@ impl SessionLog {
                 .cpu_nodes
                 .iter()
                 .any(|n| n.reason == ReasonCode::Unknown);
-        if reasons.is_empty() || (is_unexplained && self.reasons.is_empty()) {
+        // What was not explained before and is not now stays so.
+        let was_unknown = placement.reasons.contains(&ReasonCode::Unknown);
+        if (reasons.is_empty() && was_unknown) || (is_unexplained && self.reasons.is_empty()) {
             reasons.push(ReasonCode::Unknown);
         }
         reasons.truncate(MAX_REASONS);

@@ -2,6 +2,7 @@
 //! summed up as an [`epwatch_proto::Placement`].
 
 mod by_log;
+mod compiled;
 mod failure;
 mod listen;
 pub mod log;
@@ -15,6 +16,7 @@ mod summary;
 pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
 pub use self::summary::{SummaryInput, summarise};
 
+pub(crate) use self::compiled::ep_compatibility;
 pub(crate) use self::failure::{scrubbed, start_failure_reason};
 pub(crate) use self::listen::listen;
 pub(crate) use self::summary::requested;

@@ -24,3 +24,6 @@ pub(crate) use self::{
 pub const MAX_LOG_NODES: usize = 100_000;
 /// Most sessions kept of one log.
 pub const MAX_LOG_SESSIONS: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 use epwatch_proto::ReasonCode;
 
 /// Words of QNN's validator about one node, in lower case; first match counts.
-const REFUSALS: [(&str, ReasonCode); 15] = [
+const REFUSALS: [(&str, ReasonCode); 16] = [
     (
         "configured to not take q nodes",
         ReasonCode::EdgeQuantization,
@@ -26,6 +26,7 @@ const REFUSALS: [(&str, ReasonCode); 15] = [
     ("failed to add node", ReasonCode::OpConfigRejected),
     ("backendvalidateopconfig", ReasonCode::OpConfigRejected),
     ("not support", ReasonCode::OpConfigRejected),
+    ("n't support", ReasonCode::OpConfigRejected),
     ("unsupported", ReasonCode::OpConfigRejected),
     ("only support", ReasonCode::OpConfigRejected),
     ("must be", ReasonCode::OpConfigRejected),
