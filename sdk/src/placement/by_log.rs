@@ -73,9 +73,10 @@ impl SessionLog {
                 .cpu_nodes
                 .iter()
                 .any(|n| n.reason == ReasonCode::Unknown);
-        // What was not explained before and is not now stays so.
+        // A failure of the whole explains every node.
+        let is_whole = !self.reasons.is_empty() || reasons.iter().any(|r| r.is_setup_failure());
         let was_unknown = placement.reasons.contains(&ReasonCode::Unknown);
-        if (reasons.is_empty() && was_unknown) || (is_unexplained && self.reasons.is_empty()) {
+        if (reasons.is_empty() && was_unknown) || (is_unexplained && !is_whole) {
             reasons.push(ReasonCode::Unknown);
         }
         reasons.truncate(MAX_REASONS);

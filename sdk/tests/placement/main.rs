@@ -14,6 +14,7 @@ mod epcontext;
 mod failures;
 mod log;
 mod models;
+#[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
 mod versions;
 
 use std::{collections::BTreeMap, fs, time::Duration};

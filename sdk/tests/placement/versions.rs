@@ -1,15 +1,16 @@
 //! ONNX Runtime 1.22 to 1.31 under one build of the SDK, a process each.
 //!
 //! With the feature `qnn` every builder of `ort` has an automatic EP policy, in which 1.22.1 aborts
-//! the process; naming the CPU device leaves it no choice to make.
+//! the process, having no devices to choose from. Any EP that is asked for turns the policy off, so the
+//! one that PyPI's builds have is, Azure's: it takes nothing of an ordinary model.
 
 use epwatch_engines::{Engine, for_tests};
-use epwatch_proto::{
-    PlacementSource, ReasonCode,
-    placement::{CPU_EP, QNN_EP},
+use epwatch_proto::{PlacementSource, ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{ModelInfo, placement, qnn};
+use ort::{
+    AsPointer,
+    session::{Session, builder::SessionBuilder},
 };
-use epwatch_sdk::{ModelInfo, placement};
-use ort::session::Session;
 use serde_json::{Value, json};
 
 use crate::{
@@ -28,21 +29,34 @@ fn engine(version: &str) -> Engine {
     }
 }
 
+fn add_azure_ep(builder: &mut SessionBuilder) {
+    let add = ort::api().SessionOptionsAppendExecutionProvider;
+    // SAFETY: the builder's options are alive, the name ends in NUL, and there are no options.
+    let status = unsafe {
+        add(
+            builder.ptr_mut(),
+            c"AZURE".as_ptr(),
+            std::ptr::null(),
+            std::ptr::null(),
+            0,
+        )
+    };
+    // SAFETY: it is ORT's own status, handed over.
+    unsafe { ort::Error::result_from_status(status) }.unwrap();
+}
+
 fn tell(version: &str) {
     let library = for_tests(engine(version)).ort_library();
     let environment = ort::init_from(library).unwrap().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
     let make = |hears_log: bool| {
-        let cpu = environment
-            .devices()
-            .filter(|d| d.ep().is_ok_and(|ep| ep == CPU_EP));
-        let builder = Session::builder(&environment).unwrap();
-        let builder = builder.with_devices(cpu.take(1), None).unwrap();
+        let mut builder = Session::builder(&environment).unwrap();
+        add_azure_ep(&mut builder);
         let request = watch
             .session(ModelInfo::new("m", "1").unwrap(), builder)
             .requesting([QNN_EP])
-            .with_reasons([ReasonCode::EpNotAvailable]);
+            .with_reasons(qnn::missing(&environment));
         let request = match hears_log {
             true => request.with_log_capture(),
             false => request,
