@@ -294,6 +294,9 @@ impl LogReader {
     // ORT's list.
 
     fn placement_line(&mut self, text: &str) {
+        if text == "Node placements" {
+            self.now.n_lists = self.now.n_lists.saturating_add(1);
+        }
         let all = text.strip_prefix("All nodes placed on [");
         let some = text.strip_prefix("Node(s) placed on [");
         let Some(rest) = all.or(some) else {

@@ -20,6 +20,8 @@ use super::{
 pub struct SessionLog {
     /// ORT's own list, in its order. Nodes of one partition are one fused node here.
     pub placed: Vec<PlacedEp>,
+    /// How many such lists there are: the bodies of If and Loop have their own.
+    pub n_lists: u32,
     /// Nodes that QNN's validator saw in its last pass, in its order.
     pub validated: Vec<ValidatedNode>,
     /// QNN's own sums of its last pass, where its version says them.
@@ -117,7 +119,8 @@ impl SessionLog {
     /// Which of several partitions holds a node is not in a log: all of an EP's nodes are in its
     /// first one. Domains are not, either.
     pub fn assignment(&self) -> Option<Assignment> {
-        if self.is_truncated || self.placed.is_empty() {
+        let is_plain = self.n_lists <= 1 && !self.validator_saw_partitions();
+        if self.is_truncated || self.placed.is_empty() || !is_plain {
             return None;
         }
         let on_qnn = self.placed.iter().find(|p| p.ep == QNN_EP);
@@ -218,6 +221,14 @@ impl SessionLog {
         !self.validated.is_empty()
             && !is_precompiled
             && n_graph.is_none_or(|n| n == self.validated.len())
+    }
+
+    /// Where a function's body is put in after partitioning, the validator is asked again about a
+    /// graph in which partitions are nodes already.
+    fn validator_saw_partitions(&self) -> bool {
+        let fused = self.placed.iter().filter(|p| p.ep == QNN_EP);
+        let fused: HashSet<_> = fused.flat_map(|p| &p.nodes).map(|n| &n.op_type).collect();
+        self.validated.iter().any(|n| fused.contains(&n.op_type))
     }
 
     fn contradicts(&self, n_taken: usize) -> bool {

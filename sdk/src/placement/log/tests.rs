@@ -146,6 +146,16 @@ fn a_log_cut_short_is_no_placement() {
     assert_eq!(placement(&one(&text)).source, PlacementSource::Unavailable);
 }
 
+/// Both seen with onnxruntime 1.31.1: a Loop, and the function op Mish.
+#[test]
+fn bodies_and_graphs_partitioned_twice_are_no_placement() {
+    let text = fixture("built_in_1_17.txt");
+    let body = "Node placements\n All nodes placed on [CPUExecutionProvider]. Number of nodes: 3";
+    assert_eq!(one(&format!("{text}\n{body}")).assignment(), None);
+    let again = "Node supported: [0] index: [3] name: [p] Operator type: [QNN_1_1] as part";
+    assert_eq!(one(&format!("{text}\n{again}")).assignment(), None);
+}
+
 #[test]
 fn a_fused_list_alone_counts_no_npu_nodes() {
     let text = "Node placements\n Node(s) placed on [QNNExecutionProvider]. Number of nodes: 1\n   \
