@@ -96,7 +96,7 @@ impl ReasonCode {
         match self {
             Self::Unknown => (
                 "The reason is not known.",
-                "Create the session with verbose logging once and look for \"Validation FAILED\".",
+                "Create the session with log capture once: the validator's sentences are in the verbose log.",
             ),
             Self::EpNotRequested => (
                 "The session did not ask for the QNN EP.",
@@ -192,7 +192,7 @@ impl ReasonCode {
             ),
             Self::AssignmentApiUnavailable => (
                 "This ONNX Runtime is older than 1.24 and does not tell where nodes run.",
-                "Update ONNX Runtime to 1.24 or later.",
+                "Update ONNX Runtime to 1.24 or later, or create the session with log capture.",
             ),
             Self::AssignmentNotRecorded => (
                 "The session was created without session.record_ep_graph_assignment_info=1.",

@@ -13,6 +13,8 @@ use epwatch_proto::{
 };
 use ort::{environment::Environment, ep::ExecutionProvider, session::builder::SessionBuilder};
 
+use crate::placement;
+
 /// The plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -78,11 +80,21 @@ impl std::fmt::Debug for HtpBuilder {
 /// a request without a word.
 pub fn missing(environment: &Environment) -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
-    let has_device = environment
-        .devices()
-        .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP));
+    let has_device = has_device(environment);
     // A registered plugin without a device looks like none; `Plugin` knows the difference.
     (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
+}
+
+/// ORT 1.22 lists devices on Windows alone; elsewhere its list is a null pointer, which `ort` makes a
+/// slice of.
+fn has_device(environment: &Environment) -> bool {
+    let lists_devices = placement::ort_version()
+        .and_then(|v| v.split('.').nth(1)?.parse::<u32>().ok())
+        .is_some_and(|minor| minor >= 23);
+    lists_devices
+        && environment
+            .devices()
+            .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP))
 }
 
 /// The EP by name only: `ort` has a type for it in builds with its feature `qnn` alone, and asks ORT
@@ -123,9 +135,7 @@ impl Plugin {
 
     /// Whether the plugin offers a device here.
     pub fn has_device(&self) -> bool {
-        self.environment
-            .devices()
-            .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP))
+        has_device(&self.environment)
     }
 
     /// A builder whose session asks for the HTP. Where the plugin offers no device it will be on

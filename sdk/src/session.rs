@@ -11,8 +11,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure, StartPhase,
-    placement::MAX_REASONS,
+    GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure,
+    StartPhase, placement::MAX_REASONS,
 };
 use ort::{
     ErrorCode,
@@ -24,7 +24,11 @@ use crate::{
     config::ModelInfo,
     core::SessionInfo,
     engine,
-    placement::{self, SummaryInput, summarise},
+    placement::{
+        self, SummaryInput,
+        log::{SessionLog, soc_of},
+        summarise,
+    },
     recorder::SessionRecorder,
     shape::{ShapeKey, has_one_shape},
     time::Clock,
@@ -49,6 +53,7 @@ pub struct SessionRequest {
     options: SessionOptions,
     manifest: Option<ModelManifest>,
     reasons: Vec<ReasonCode>,
+    hears_log: bool,
 }
 
 /// `ort`'s builder has no Debug.
@@ -70,6 +75,7 @@ impl SessionRequest {
             options: SessionOptions::default(),
             manifest: None,
             reasons: Vec::new(),
+            hears_log: false,
         }
     }
 
@@ -100,6 +106,15 @@ impl SessionRequest {
         self
     }
 
+    /// Hears ONNX Runtime's verbose log of a session made apart, just before this one, and dropped
+    /// again: then each CPU node has the validator's reason, and ORT older than 1.24 has a placement
+    /// at all. Making the session takes twice as long; runs cost what they did, and the host's
+    /// logger hears what it did.
+    pub fn with_log_capture(mut self) -> Self {
+        self.hears_log = true;
+        self
+    }
+
     /// Makes the session from a model file. Its hash is taken later, on the SDK's thread.
     ///
     /// # Errors
@@ -126,7 +141,7 @@ impl SessionRequest {
 
     fn commit(
         self,
-        make: impl FnOnce(&mut SessionBuilder) -> ort::Result<Session>,
+        make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
         let mut builder = self
             .builder
@@ -135,6 +150,7 @@ impl SessionRequest {
             // Not observed is better than not made.
             .unwrap_or_else(ort::Error::recover);
         self.shared.learn_ort_version();
+        let heard = self.hears_log.then(|| placement::listen(&builder, &make));
         let began = Instant::now();
         let made = make(&mut builder);
         let creation = began.elapsed();
@@ -145,7 +161,7 @@ impl SessionRequest {
                     model: self.model.into(),
                     requested_eps: self.requested_eps,
                     phase: StartPhase::SessionCreation,
-                    reason: placement::start_failure_reason(error.message()),
+                    reason: start_failure_reason(error.message(), heard.as_ref()),
                     ort_status_code: status_code(error.code()),
                     text: placement::scrubbed(error.message()),
                     count: 1,
@@ -161,12 +177,18 @@ impl SessionRequest {
                 &self.requested_eps,
                 self.manifest.as_ref(),
                 &self.reasons,
+                heard.as_ref(),
+                &self.options,
             )
         }));
         let placement = looked.unwrap_or_else(|_panic| {
             Placement::unavailable(self.requested_eps.clone(), ReasonCode::Unknown)
         });
-        let mut info = SessionInfo::new(self.model, placement.clone());
+        let mut model = self.model;
+        if placement.graph_kind == GraphKind::EpContext {
+            model.model.ep_compatibility = placement::ep_compatibility(&session);
+        }
+        let mut info = SessionInfo::new(model, placement.clone());
         info.requested_eps = self.requested_eps;
         info.options = self.options;
         info.creation = Some(creation);
@@ -180,26 +202,46 @@ impl SessionRequest {
     }
 }
 
-/// Where a session's nodes are, as far as this ORT tells.
+/// Where a session's nodes are, as far as this ORT tells: its assignment API, else a log that was
+/// heard, else nothing. Never a guess.
 fn look(
     session: &Session,
     requested_eps: &[String],
     manifest: Option<&ModelManifest>,
     known_reasons: &[ReasonCode],
+    heard: Option<&SessionLog>,
+    options: &SessionOptions,
 ) -> Placement {
-    match placement::read(session) {
-        Ok(assignment) => summarise(SummaryInput {
-            assignment: &assignment,
-            requested_eps,
-            manifest,
-            known_reasons,
-        }),
-        Err(reason) => {
+    match (placement::read(session), heard) {
+        (Ok(assignment), heard) => {
+            let mut placement = summarise(SummaryInput {
+                assignment: &assignment,
+                requested_eps,
+                manifest,
+                known_reasons,
+            });
+            if let Some(heard) = heard {
+                let soc = soc_of(&options.soc_model).or_else(|| heard.soc());
+                heard.explain(&mut placement, soc);
+            }
+            placement
+        }
+        (Err(_), Some(heard)) => heard.placement(requested_eps, manifest, known_reasons),
+        (Err(reason), None) => {
             let mut placement = Placement::unavailable(requested_eps.to_vec(), reason);
             placement.reasons.extend(known_reasons);
             placement.reasons.truncate(MAX_REASONS);
             placement
         }
+    }
+}
+
+/// ORT's error says more than the log, where it says anything.
+fn start_failure_reason(message: &str, heard: Option<&SessionLog>) -> ReasonCode {
+    let by_log = || heard.and_then(|log| log.reasons.first().copied());
+    match placement::start_failure_reason(message) {
+        ReasonCode::Unknown => by_log().unwrap_or(ReasonCode::Unknown),
+        reason => reason,
     }
 }
 

@@ -1,33 +1,18 @@
 //! What ORT's error text says of a session that could not be made.
 //!
-//! A table of signatures seen with onnxruntime 1.31.1 and onnxruntime-qnn 2.7.0; a text that is
-//! not in it is `unknown`, never a guess.
+//! The table of signatures is the log reader's; a text that is not in it is `unknown`, never a
+//! guess.
 
 use epwatch_proto::{ReasonCode, clipped};
+
+use super::log::setup_reason;
 
 /// Longest text of a start failure, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// First match counts.
-const SIGNATURES: [(&str, ReasonCode); 8] = [
-    (
-        "was inserted using the nhwc format",
-        ReasonCode::LayoutNotSelected,
-    ),
-    ("invalid ort_version_supported", ReasonCode::EpTooOldForOrt),
-    ("qnn_common_error_mem_alloc", ReasonCode::PrepareFailed),
-    ("error code: 1002", ReasonCode::PrepareFailed),
-    ("failed to finalize qnn graph", ReasonCode::PrepareFailed),
-    ("qnn setupbackend failed", ReasonCode::BackendSetupFailed),
-    ("ep context", ReasonCode::EpcontextWithoutEp),
-    ("epcontext", ReasonCode::EpcontextWithoutEp),
-];
-
 /// Why a session could not be made, by ORT's words.
 pub(crate) fn start_failure_reason(message: &str) -> ReasonCode {
-    let message = message.to_lowercase();
-    let known = SIGNATURES.iter().find(|(text, _)| message.contains(text));
-    known.map_or(ReasonCode::Unknown, |(_, reason)| *reason)
+    setup_reason(message).unwrap_or(ReasonCode::Unknown)
 }
 
 /// First line of an error without what could name a user or a device: paths become `<path>`, digits

@@ -1,7 +1,11 @@
 //! Where a session's nodes really run: read from ONNX Runtime once, when the session is made, and
 //! summed up as an [`epwatch_proto::Placement`].
 
+mod by_log;
+mod compiled;
 mod failure;
+mod listen;
+pub mod log;
 #[expect(
     unsafe_code,
     reason = "ORT's assignment API is C, and `ort` has no safe wrapper for it"
@@ -12,5 +16,7 @@ mod summary;
 pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
 pub use self::summary::{SummaryInput, summarise};
 
+pub(crate) use self::compiled::ep_compatibility;
 pub(crate) use self::failure::{scrubbed, start_failure_reason};
+pub(crate) use self::listen::listen;
 pub(crate) use self::summary::requested;

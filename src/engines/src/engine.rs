@@ -15,6 +15,12 @@ pub enum Engine {
     /// ONNX Runtime.
     #[serde(rename = "onnxruntime")]
     OnnxRuntime,
+    /// ONNX Runtime 1.22.1, from before the assignment API: hosts have old ones, so tests do.
+    #[serde(rename = "onnxruntime-1.22")]
+    OnnxRuntime1_22,
+    /// ONNX Runtime 1.24.4, the first minor version with the assignment API; for tests.
+    #[serde(rename = "onnxruntime-1.24")]
+    OnnxRuntime1_24,
     /// Qualcomm's execution provider and its HTP emulator. Under Qualcomm's licence.
     #[serde(rename = "onnxruntime-qnn")]
     OnnxRuntimeQnn,
@@ -24,9 +30,11 @@ pub enum Engine {
 
 impl Engine {
     /// All of them, in the order they are listed.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::Chdb,
         Self::OnnxRuntime,
+        Self::OnnxRuntime1_22,
+        Self::OnnxRuntime1_24,
         Self::OnnxRuntimeQnn,
         Self::Alertmanager,
     ];
@@ -39,6 +47,8 @@ impl Engine {
         match self {
             Self::Chdb => "libchdb",
             Self::OnnxRuntime => "onnxruntime",
+            Self::OnnxRuntime1_22 => "onnxruntime-1.22",
+            Self::OnnxRuntime1_24 => "onnxruntime-1.24",
             Self::OnnxRuntimeQnn => "onnxruntime-qnn",
             Self::Alertmanager => "alertmanager",
         }
@@ -74,7 +84,7 @@ pub enum Availability {
 /// The text names no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "failed to find engine {0:?}: expected libchdb, onnxruntime, onnxruntime-qnn or alertmanager"
+    "failed to find engine {0:?}: expected libchdb, onnxruntime, onnxruntime-1.22, onnxruntime-1.24, onnxruntime-qnn or alertmanager"
 )]
 pub struct UnknownEngine(String);
 

@@ -46,7 +46,11 @@ impl Installed {
 
     /// `libonnxruntime`, the library that `ort` loads.
     pub fn ort_library(&self) -> PathBuf {
-        self.file(Engine::OnnxRuntime, "libonnxruntime.")
+        let engine = match self.engine {
+            Engine::OnnxRuntime1_22 | Engine::OnnxRuntime1_24 => self.engine,
+            _ => Engine::OnnxRuntime,
+        };
+        self.file(engine, "libonnxruntime.")
     }
 
     /// The plugin that ONNX Runtime registers as `QNNExecutionProvider`.

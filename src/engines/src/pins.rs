@@ -59,6 +59,8 @@ pub(crate) fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, Strin
     let plan = match engine {
         Engine::Chdb => chdb(platform),
         Engine::OnnxRuntime => onnxruntime(platform),
+        Engine::OnnxRuntime1_22 => older_onnxruntime(platform, &ORT_1_22),
+        Engine::OnnxRuntime1_24 => older_onnxruntime(platform, &ORT_1_24),
         Engine::OnnxRuntimeQnn => onnxruntime_qnn(platform),
         Engine::Alertmanager => alertmanager(platform),
     };
@@ -70,6 +72,9 @@ fn reason(engine: Engine, (os, arch): Platform<'_>) -> String {
         Engine::Chdb => "libchdb is published for Linux (glibc) and macOS, x86-64 and arm64",
         Engine::OnnxRuntime => {
             "onnxruntime 1.31.1 is published for Linux x86-64 and arm64 and macOS 14 on arm64"
+        }
+        Engine::OnnxRuntime1_22 | Engine::OnnxRuntime1_24 => {
+            "older versions of onnxruntime are fetched for tests on Linux x86-64 only"
         }
         Engine::OnnxRuntimeQnn => {
             "Qualcomm publishes the HTP emulator of onnxruntime-qnn for Linux x86-64 only"
@@ -142,6 +147,41 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
             sha256: Some(sha256),
         }],
         download_bytes: 24_000_000,
+    })
+}
+
+/// A version that only tests use.
+struct OlderOrt {
+    version: &'static str,
+    path: &'static str,
+    sha256: &'static str,
+}
+
+const ORT_1_22: OlderOrt = OlderOrt {
+    version: "1.22.1",
+    path: "onnxruntime/capi/libonnxruntime.so.1.22.1",
+    sha256: "ad9665887025474170d3e71cd28021e7e811c5bf201bc365f953e34a2c4989cc",
+};
+const ORT_1_24: OlderOrt = OlderOrt {
+    version: "1.24.4",
+    path: "onnxruntime/capi/libonnxruntime.so.1.24.4",
+    sha256: "2d518e11c7767f9fdc4413bdbeb45acf30db504ff76a82fc19d9238a3f9f6c24",
+};
+
+fn older_onnxruntime(platform: Platform<'_>, older: &OlderOrt) -> Option<Plan> {
+    (platform == ("linux", "x86_64")).then(|| Plan {
+        name: format!("onnxruntime-{}", older.version),
+        version: older.version,
+        source: Source::Pip {
+            package: "onnxruntime",
+            platforms: MANYLINUX_X86_64,
+            keep: &["onnxruntime/capi"],
+        },
+        pins: vec![Pin {
+            path: older.path,
+            sha256: Some(older.sha256),
+        }],
+        download_bytes: 17_000_000,
     })
 }
 

@@ -37,6 +37,24 @@ fn onnxruntime_has_its_pinned_hash_and_loads() {
     assert_loads(&ort.ort_library());
 }
 
+/// Hosts have old ones: the SDK's tests run on them.
+#[test]
+fn older_onnxruntimes_have_their_pinned_hash_and_load() {
+    for (engine, version) in [
+        (Engine::OnnxRuntime1_22, "1.22.1"),
+        (Engine::OnnxRuntime1_24, "1.24.4"),
+    ] {
+        if let Availability::Unavailable { reason } = engine.availability() {
+            assert!(reason.contains("Linux x86-64"), "{reason}");
+            continue;
+        }
+        let ort = for_tests(engine);
+        assert_eq!(ort.version(), version);
+        verify(engine).unwrap();
+        assert_loads(&ort.ort_library());
+    }
+}
+
 /// The backend loads only with the C++ runtime that the wheel keeps in a folder beside it.
 #[test]
 fn qnn_plugin_and_htp_backend_load_where_they_exist() {

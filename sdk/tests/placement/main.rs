@@ -7,7 +7,15 @@
     reason = "a test's helpers fail the test"
 )]
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod epcontext;
+mod failures;
+mod log;
+mod models;
+#[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
+mod versions;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -37,7 +45,12 @@ const SOCS: [(&str, u32); 5] = [
 ];
 
 fn watch(dir: &std::path::Path) -> Watch {
-    let config = SdkConfig::builder("test", "http://127.0.0.1:1", "key", dir);
+    watch_to("http://127.0.0.1:1", dir)
+}
+
+fn watch_to(endpoint: &str, dir: &std::path::Path) -> Watch {
+    let config = SdkConfig::builder("test", endpoint, "key", dir)
+        .with_report_interval(Duration::from_secs(3_600));
     Watch::start(config.build().unwrap()).unwrap()
 }
 

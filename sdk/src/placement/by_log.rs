@@ -1,0 +1,128 @@
+//! What a session's log adds to a placement, or a placement from the log alone.
+
+use std::collections::BTreeMap;
+
+use epwatch_proto::{
+    EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode,
+    chipset::Soc,
+    placement::{CPU_EP, MAX_REASONS, is_npu_ep},
+};
+
+use super::{
+    SummaryInput,
+    log::{Refusals, SessionLog},
+    requested, summarise,
+};
+
+impl SessionLog {
+    /// Where the session's nodes are by its log alone; `unavailable`, with the reasons that the log
+    /// gives, where it does not say it all.
+    pub fn placement(
+        &self,
+        requested_eps: &[String],
+        manifest: Option<&ModelManifest>,
+        known_reasons: &[ReasonCode],
+    ) -> Placement {
+        let mut placement = if let Some(assignment) = self.assignment() {
+            let input = SummaryInput {
+                assignment: &assignment,
+                requested_eps,
+                manifest,
+                known_reasons,
+            };
+            Placement {
+                source: PlacementSource::Log,
+                ..summarise(input)
+            }
+        } else if let Some(n_nodes) = self.cpu_only_count() {
+            counted_on_cpu(n_nodes, requested_eps, known_reasons)
+        } else {
+            let reason = ReasonCode::AssignmentApiUnavailable;
+            let mut placement = Placement::unavailable(requested(requested_eps), reason);
+            placement.reasons.extend(known_reasons);
+            placement
+        };
+        self.explain(&mut placement, self.soc());
+        placement
+    }
+
+    /// Adds the reasons that the log gives: to each CPU node the validator's sentence and its code,
+    /// to the placement what went wrong as a whole. `soc` is the chipset it ran on, if it is known:
+    /// only then is a missing FP16 a reason.
+    pub fn explain(&self, placement: &mut Placement, soc: Option<&Soc>) {
+        let mut refusals = self.refusals();
+        for at in 0..placement.cpu_nodes.len() {
+            explain_node(&mut refusals, placement, at, soc);
+        }
+        let mut reasons: Vec<ReasonCode> = Vec::new();
+        let mut add = |reason: ReasonCode| {
+            if reason != ReasonCode::Unknown && !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        };
+        self.reasons.iter().copied().for_each(&mut add);
+        placement.reasons.iter().copied().for_each(&mut add);
+        for node in &placement.cpu_nodes {
+            // With nothing on the NPU, an edge is where it is for the other nodes' reasons.
+            if node.benign || node.reason != ReasonCode::EdgeQuantization {
+                add(node.reason);
+            }
+        }
+        let is_unexplained = placement.requests_npu()
+            && placement
+                .cpu_nodes
+                .iter()
+                .any(|n| n.reason == ReasonCode::Unknown);
+        // A failure of the whole explains every node.
+        let is_whole = !self.reasons.is_empty() || reasons.iter().any(|r| r.is_setup_failure());
+        let was_unknown = placement.reasons.contains(&ReasonCode::Unknown);
+        if (reasons.is_empty() && was_unknown) || (is_unexplained && !is_whole) {
+            reasons.push(ReasonCode::Unknown);
+        }
+        reasons.truncate(MAX_REASONS);
+        placement.reasons = reasons;
+    }
+}
+
+fn explain_node(
+    refusals: &mut Refusals<'_>,
+    placement: &mut Placement,
+    at: usize,
+    soc: Option<&Soc>,
+) {
+    let node = &mut placement.cpu_nodes[at];
+    if let Some(refusal) = refusals.next(&node.name, &node.op_type) {
+        node.reason = refusal.reason(soc);
+        node.reason_text.clone_from(&refusal.text);
+    }
+}
+
+/// ORT lists no names where all nodes are on one EP.
+fn counted_on_cpu(
+    n_nodes: u32,
+    requested_eps: &[String],
+    known_reasons: &[ReasonCode],
+) -> Placement {
+    let requested_eps = requested(requested_eps);
+    let asks_for_npu = requested_eps.iter().any(|ep| is_npu_ep(ep));
+    let mut reasons = known_reasons.to_vec();
+    if !asks_for_npu {
+        reasons.push(ReasonCode::EpNotRequested);
+    }
+    let share = EpShare {
+        ep: CPU_EP.to_owned(),
+        n_nodes,
+        n_partitions: None,
+        op_types: BTreeMap::new(),
+        macs_share: None,
+    };
+    Placement {
+        eps: vec![share],
+        n_nodes,
+        cpu_nodes_truncated: n_nodes > 0,
+        graph_kind: GraphKind::Jit,
+        source: PlacementSource::Log,
+        reasons,
+        ..Placement::unavailable(requested_eps, ReasonCode::Unknown)
+    }
+}

@@ -1,0 +1,424 @@
+//! Reads a log line by line.
+
+use epwatch_proto::{
+    ReasonCode, clipped,
+    placement::{MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_REASONS},
+};
+
+use super::{
+    MAX_LOG_NODES, MAX_LOG_SESSIONS,
+    line::{Line, taken_apart},
+    reason::setup_reason,
+    session::{Capability, PlacedEp, PlacedNode, Refusal, SessionLog, ValidatedNode},
+};
+
+/// Longest node name kept; what is longer than a placement's is still told apart.
+const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
+/// Longest line looked at, in bytes: a node's name and reason fit several times over.
+const MAX_LINE_BYTES: usize = 16 * 1024;
+
+/// Reads a whole log: one entry for each session that it tells anything of, in order, at most
+/// [`MAX_LOG_SESSIONS`](super::MAX_LOG_SESSIONS).
+///
+/// ```
+/// # use epwatch_sdk::placement::log::read_log;
+/// let sessions = read_log([
+///     "[V:onnxruntime:, session_state.cc:1578 VerifyEachNodeIsAssignedToAnEp] Node placements",
+///     "[V:onnxruntime:, session_state.cc:1581 VerifyEachNodeIsAssignedToAnEp]  All nodes placed on \
+///      [CPUExecutionProvider]. Number of nodes: 8",
+/// ]);
+/// assert_eq!(sessions[0].cpu_only_count(), Some(8));
+/// ```
+pub fn read_log<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> Vec<SessionLog> {
+    let mut reader = LogReader::default();
+    for line in lines {
+        reader.line(line.as_ref());
+    }
+    reader.finish()
+}
+
+/// Reads line by line, so that a log need not be in memory.
+#[derive(Debug, Default)]
+pub struct LogReader {
+    finished: Vec<SessionLog>,
+    now: SessionLog,
+    is_initialised: bool,
+    /// A pass of the validator ended, or its words were only those of an older form's end.
+    pass_ended: bool,
+    n_nodes: usize,
+    unit: Option<Unit>,
+    list: Option<List>,
+    config: Option<OpConfig>,
+    /// The back end's op check refused a node; its unit's verdict follows.
+    rejected: Option<bool>,
+    /// The built-in EP's sentence about a node; the node's verdict follows.
+    sentence: Option<(String, String)>,
+}
+
+/// A group of nodes that the validator gives one verdict for.
+#[derive(Debug)]
+struct Unit {
+    first: usize,
+    is_taken: bool,
+    by_backend: bool,
+    has_float_input: bool,
+}
+
+/// Items of ORT's list that are still to come.
+#[derive(Debug)]
+struct List {
+    left: u32,
+}
+
+/// The dump of an op before the back end checks it.
+#[derive(Debug)]
+struct OpConfig {
+    is_inputs: bool,
+    has_float_input: bool,
+}
+
+impl LogReader {
+    /// Takes one line in any of the forms that [`read_log`] takes.
+    pub fn line(&mut self, line: &str) {
+        let line = up_to(line, MAX_LINE_BYTES);
+        self.taken_apart(taken_apart(line));
+    }
+
+    /// Takes one message as a logging function gets it: its code location and its text, which may
+    /// have several lines.
+    pub fn message(&mut self, location: &str, message: &str) {
+        for (at, text) in message.lines().enumerate() {
+            let header = if at == 0 { location } else { "" };
+            let text = up_to(text, MAX_LINE_BYTES).trim_end();
+            self.taken_apart(Line { header, text });
+        }
+    }
+
+    /// What was read.
+    pub fn finish(mut self) -> Vec<SessionLog> {
+        self.end_session();
+        self.finished
+    }
+
+    fn taken_apart(&mut self, line: Line<'_>) {
+        let text = line.text.trim_start();
+        if text.is_empty() {
+            return;
+        }
+        let continues = self.unit_line(text) || self.list_item(line) || self.config_line(text);
+        if continues {
+            return;
+        }
+        self.session_line(text);
+        self.validator_line(text);
+        self.placement_line(text);
+        self.setup_line(text);
+    }
+
+    // Sessions.
+
+    fn session_line(&mut self, text: &str) {
+        if text.starts_with("Session Options {") {
+            self.end_session();
+        } else if text.starts_with("Initializing session.") {
+            if self.is_initialised {
+                self.end_session();
+            }
+            self.is_initialised = true;
+        } else if let Some(soc_model) = text.strip_prefix("User specified soc_model: ") {
+            self.now.soc_model = clipped(soc_model.trim(), MAX_EP_NAME_BYTES);
+        }
+    }
+
+    fn end_session(&mut self) {
+        let session = std::mem::take(&mut self.now);
+        let finished = std::mem::take(&mut self.finished);
+        *self = Self {
+            finished,
+            ..Self::default()
+        };
+        if !session.is_empty() && self.finished.len() < MAX_LOG_SESSIONS {
+            self.finished.push(session);
+        }
+    }
+
+    // QNN's validator.
+
+    fn validator_line(&mut self, text: &str) {
+        if text.starts_with("GetCapability pass ") {
+            self.new_pass();
+        } else if let Some(rest) = text.strip_prefix("Validation ") {
+            self.verdict(rest);
+        } else if let Some(rest) = text.strip_prefix("Node supported: [") {
+            self.built_in_verdict(rest);
+        } else if let Some(rest) = text.strip_prefix("Number of partitions supported by QNN EP: ") {
+            self.now.capability = capability(rest);
+            self.pass_ended = true;
+        } else if text.starts_with("Qnn_OpConfig node name: ") {
+            self.config = Some(OpConfig {
+                is_inputs: false,
+                has_float_input: false,
+            });
+        } else if text.starts_with("QNN.backendValidateOpConfig() failed for node `") {
+            let has_float_input = self.config.take().is_some_and(|c| c.has_float_input);
+            self.rejected = Some(has_float_input);
+        } else if let Some((head, sentence)) = text.split_once("` is not supported: ") {
+            let name = head.split_once(" node `").map_or("", |(_, name)| name);
+            self.sentence = Some((name.to_owned(), clipped(sentence, MAX_NODE_NAME_BYTES)));
+        } else if text.starts_with("Operators of type `") || text.starts_with("Non-QDQ ") {
+            let name = text.split_once(" node `").map(|(_, n)| n);
+            let name = name.and_then(|n| n.split('`').next()).unwrap_or_default();
+            let name = name.trim_end_matches(" will not be assigned to QNN EP.");
+            self.sentence = Some((name.to_owned(), clipped(text, MAX_NODE_NAME_BYTES)));
+        }
+    }
+
+    fn new_pass(&mut self) {
+        self.n_nodes -= self.now.validated.len().min(self.n_nodes);
+        self.now.validated.clear();
+        self.now.capability = None;
+        self.pass_ended = false;
+        self.rejected = None;
+        self.sentence = None;
+    }
+
+    /// `FAILED for 1 nodes in OrtNodeUnit (TopK) :`, `PASSED for 5 nodes in NodeUnit (Conv) :`
+    fn verdict(&mut self, rest: &str) {
+        let is_taken = rest.starts_with("PASSED for ");
+        if !is_taken && !rest.starts_with("FAILED for ") {
+            return;
+        }
+        if self.pass_ended {
+            self.new_pass();
+        }
+        let rejected = self.rejected.take();
+        self.config = None;
+        self.sentence = None;
+        self.unit = Some(Unit {
+            first: self.now.validated.len(),
+            is_taken,
+            by_backend: rejected.is_some(),
+            has_float_input: rejected.unwrap_or(false),
+        });
+    }
+
+    /// `Operator type: TopK Node name: topk Node index: 32`, `REASON : Failed to add node.`
+    fn unit_line(&mut self, text: &str) -> bool {
+        let Some(unit) = &self.unit else {
+            return false;
+        };
+        if let Some(rest) = text.strip_prefix("Operator type: ") {
+            let Some((op_type, rest)) = rest.split_once(" Node name: ") else {
+                return false;
+            };
+            let name = rest
+                .rsplit_once(" Node index: ")
+                .map_or(rest, |(name, _)| name);
+            let refusal = (!unit.is_taken).then(|| Refusal {
+                text: String::new(),
+                by_backend: unit.by_backend,
+                has_float_input: unit.has_float_input,
+            });
+            self.validated(op_type, name, refusal);
+            return true;
+        }
+        if let Some(reason) = text.strip_prefix("REASON :") {
+            let reason = clipped(reason.trim_start(), MAX_NODE_NAME_BYTES);
+            let first = unit.first;
+            for node in self.now.validated.iter_mut().skip(first) {
+                if let Some(refusal) = &mut node.refusal {
+                    refusal.text.clone_from(&reason);
+                }
+            }
+            self.unit = None;
+            return true;
+        }
+        false
+    }
+
+    /// `[0] index: [1] name: [n] Operator type: [Conv] as part of the NodeUnit ...`: the form of the
+    /// EP that was built into ORT up to about 1.19.
+    fn built_in_verdict(&mut self, rest: &str) {
+        let Some((taken, rest)) = rest.split_once("] index: [") else {
+            return;
+        };
+        let Some((name, rest)) = rest
+            .split_once("] name: [")
+            .and_then(|(_, rest)| rest.split_once("] Operator type: ["))
+        else {
+            return;
+        };
+        let op_type = rest.split(']').next().unwrap_or_default();
+        if self.pass_ended {
+            self.new_pass();
+        }
+        let rejected = self.rejected.take();
+        let text = match self.sentence.take() {
+            Some((of, sentence)) if of == name => sentence,
+            _ => String::new(),
+        };
+        let refusal = (taken.trim() == "0").then(|| Refusal {
+            text,
+            by_backend: rejected.is_some(),
+            has_float_input: rejected.unwrap_or(false),
+        });
+        self.validated(op_type, name, refusal);
+    }
+
+    fn validated(&mut self, op_type: &str, name: &str, refusal: Option<Refusal>) {
+        if self.has_room() {
+            self.now.validated.push(ValidatedNode {
+                op_type: clipped(op_type, MAX_EP_NAME_BYTES),
+                name: up_to(name, MAX_NAME_BYTES).to_owned(),
+                refusal,
+            });
+        }
+    }
+
+    fn config_line(&mut self, text: &str) -> bool {
+        let Some(config) = &mut self.config else {
+            return false;
+        };
+        match text {
+            "node_inputs:" => config.is_inputs = true,
+            "node_outputs:" | "node_params:" => config.is_inputs = false,
+            _ if config.is_inputs && text.starts_with("name=") => {
+                // Weights and constants say nothing: a quantised op has none of float either.
+                config.has_float_input |= text.contains(" dataType=QNN_DATATYPE_FLOAT_");
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    // ORT's list.
+
+    fn placement_line(&mut self, text: &str) {
+        if text == "Node placements" {
+            self.now.n_lists = self.now.n_lists.saturating_add(1);
+        }
+        let all = text.strip_prefix("All nodes placed on [");
+        let some = text.strip_prefix("Node(s) placed on [");
+        let Some(rest) = all.or(some) else {
+            return;
+        };
+        let Some((ep, n_nodes)) = rest.split_once("]. Number of nodes: ") else {
+            return;
+        };
+        let Ok(n_nodes) = n_nodes.trim().parse::<u32>() else {
+            return;
+        };
+        self.unit = None;
+        self.config = None;
+        // The item lines that follow belong to this EP: it comes last.
+        match self.now.placed.iter().position(|p| p.ep == ep) {
+            Some(at) => {
+                // The bodies of If and Loop have lists of their own.
+                let mut known = self.now.placed.remove(at);
+                known.n_nodes = known.n_nodes.saturating_add(n_nodes);
+                self.now.placed.push(known);
+            }
+            None if self.now.placed.len() < MAX_EPS => self.now.placed.push(PlacedEp {
+                ep: clipped(ep, MAX_EP_NAME_BYTES),
+                n_nodes,
+                nodes: Vec::new(),
+            }),
+            None => {
+                self.now.is_truncated = true;
+                return;
+            }
+        }
+        self.list = some.map(|_| List { left: n_nodes });
+    }
+
+    /// `  TopK (topk)` under `Node(s) placed on [...]`.
+    fn list_item(&mut self, line: Line<'_>) -> bool {
+        let Some(list) = &mut self.list else {
+            return false;
+        };
+        let is_ours = line.header.contains("VerifyEachNodeIsAssignedToAnEp");
+        let is_indented = line.text.starts_with("  ");
+        if !is_indented || !(is_ours || line.header.is_empty()) {
+            // Other threads write between the lines; another head ends the list.
+            return false;
+        }
+        list.left = list.left.saturating_sub(1);
+        if list.left == 0 {
+            self.list = None;
+        }
+        let text = line.text.trim();
+        let (op_type, name) = match text.split_once(" (") {
+            Some((op_type, name)) => (op_type, name.strip_suffix(')').unwrap_or(name)),
+            None => (text, ""),
+        };
+        if self.has_room() {
+            let node = PlacedNode {
+                op_type: clipped(op_type, MAX_EP_NAME_BYTES),
+                name: up_to(name, MAX_NAME_BYTES).to_owned(),
+            };
+            if let Some(placed) = self.now.placed.last_mut() {
+                placed.nodes.push(node);
+            }
+        }
+        true
+    }
+
+    // The back end and the graph as a whole.
+
+    fn setup_line(&mut self, text: &str) {
+        let Some(reason) = setup_reason(text) else {
+            return;
+        };
+        // Both are said of one failure: the first is the cause.
+        let is_consequence = reason == ReasonCode::BackendSetupFailed && self.has_setup_failure();
+        if is_consequence
+            || self.now.reasons.contains(&reason)
+            || self.now.reasons.len() >= MAX_REASONS
+        {
+            return;
+        }
+        if self.now.reason_text.is_empty() {
+            self.now.reason_text = clipped(text, 512);
+        }
+        self.now.reasons.push(reason);
+    }
+
+    fn has_setup_failure(&self) -> bool {
+        self.now.reasons.iter().any(|r| r.is_setup_failure())
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.n_nodes < MAX_LOG_NODES;
+        match has_room {
+            true => self.n_nodes += 1,
+            false => self.now.is_truncated = true,
+        }
+        has_room
+    }
+}
+
+/// `1, number of nodes in the graph: 3, number of nodes supported by QNN: 1`, or `0`
+fn capability(rest: &str) -> Option<Capability> {
+    let mut numbers = rest.split(", ").map(|part| {
+        let digits = part.rsplit(' ').next().unwrap_or_default();
+        digits.trim().parse::<u32>().ok()
+    });
+    let n_partitions = numbers.next()??;
+    let nodes = match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(all), Some(taken)) => Some((all, taken)),
+        _ => None,
+    };
+    Some(Capability {
+        n_partitions,
+        nodes,
+    })
+}
+
+/// The text up to a number of bytes, cut between characters.
+fn up_to(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}

@@ -1,0 +1,103 @@
+//! A precompiled model: made by the real EP, loaded with it, and without it.
+
+use std::{path::Path, time::Duration};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{GraphKind, ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{
+    ModelInfo, ObservedSession,
+    qnn::{HtpOptions, Plugin},
+};
+
+use crate::{
+    support::{child, collector::Collector, environment, fixture},
+    watch_to,
+};
+
+const CHILD: &str = "EPWATCH_TEST_EPCONTEXT";
+const MARKER: &str = "epcontext: ";
+
+fn tell() {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let dir = tempfile::tempdir().unwrap();
+    let compiled = dir.path().join("compiled.onnx");
+    let collector = Collector::start("key");
+    let watch = watch_to(&collector.endpoint(), &dir.path().join("epwatch"));
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    let htp = HtpOptions {
+        backend_path: plugin.qnn_htp_library(),
+        soc_model: Some("57".to_owned()),
+        performance_mode: None,
+    };
+    let make = |model: &Path, options: &[(&str, &str)]| -> ort::Result<ObservedSession> {
+        let asked = qnn.session_builder(&htp).unwrap();
+        let mut builder = asked.builder;
+        for (key, value) in options {
+            builder = builder.with_config_entry(key, value).unwrap();
+        }
+        watch
+            .session(ModelInfo::new("m", "1").unwrap(), builder)
+            .requesting(asked.requested_eps)
+            .with_log_capture()
+            .commit_from_file(model)
+    };
+
+    // Hearing the log must not write the file before the host does.
+    let path = compiled.to_string_lossy().into_owned();
+    let options = [
+        ("ep.context_enable", "1"),
+        ("ep.context_file_path", &path),
+        ("ep.context_embed_mode", "1"),
+    ];
+    let source = make(&fixture("models/cnn.qu8.onnx"), &options).unwrap();
+    assert_eq!(source.placement().graph_kind, GraphKind::Jit);
+    assert_eq!(source.placement().n_nodes, 37);
+    assert!(compiled.is_file());
+
+    let session = make(&compiled, &[]).unwrap();
+    let placement = session.placement();
+    assert_eq!(placement.graph_kind, GraphKind::EpContext);
+    assert_eq!(placement.ep(QNN_EP).unwrap().n_nodes, 1);
+    assert_eq!(placement.npu_node_share(), None);
+    // What compares is the CPU's part: the same as of the source model.
+    let cpu = |s: &ObservedSession| -> Vec<_> {
+        let nodes = s.placement().cpu_nodes.iter();
+        nodes
+            .map(|n| (n.name.clone(), n.op_type.clone(), n.benign))
+            .collect()
+    };
+    assert_eq!(cpu(&session), cpu(&source));
+    assert!(!placement.is_comparable(source.placement()));
+    let again = make(&compiled, &[]).unwrap();
+    assert_eq!(again.placement().normalised, placement.normalised);
+
+    let builder = qnn.cpu_session_builder().unwrap();
+    let error = watch
+        .session(ModelInfo::new("m", "1").unwrap(), builder)
+        .requesting([QNN_EP])
+        .commit_from_file(&compiled)
+        .map(|_| ())
+        .unwrap_err();
+    assert!(error.message().contains("EPContext"), "{error}");
+    watch.flush(Duration::from_secs(30)).unwrap();
+    let reports = collector.reports();
+    let model = &reports[0].session(session.uid()).unwrap().model;
+    assert!(model.ep_compatibility.starts_with("v2:"), "{model:?}");
+    let failures = reports.iter().flat_map(|r| &r.start_failures);
+    let reasons: Vec<_> = failures.map(|f| f.reason).collect();
+    assert_eq!(reasons, [ReasonCode::EpcontextWithoutEp]);
+    println!("{MARKER}ok");
+}
+
+#[test]
+fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
+    if std::env::var_os(CHILD).is_some() {
+        return tell();
+    }
+    let lines = child(
+        "epcontext::a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes",
+        &[(CHILD, "1")],
+        MARKER,
+    );
+    assert_eq!(lines, ["ok"]);
+}

@@ -1,0 +1,180 @@
+//! Sessions that do not get the NPU, each for a reason of its own, and the code for it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{
+    ModelInfo, Watch,
+    qnn::{HtpOptions, Plugin},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    support::{child, collector::Collector, environment, fixture},
+    watch_to,
+};
+
+const CASE: &str = "EPWATCH_TEST_FAILURE";
+const MARKER: &str = "failure: ";
+
+/// A way to lose the NPU.
+struct Case {
+    name: &'static str,
+    model: &'static str,
+    /// A library beside the HTP's, or a path that is not there.
+    backend: &'static str,
+    soc_model: &'static str,
+}
+
+const fn case(
+    name: &'static str,
+    model: &'static str,
+    backend: &'static str,
+    soc_model: &'static str,
+) -> Case {
+    Case {
+        name,
+        model,
+        backend,
+        soc_model,
+    }
+}
+
+const HTP: &str = "libQnnHtp.so";
+const CASES: [Case; 9] = [
+    case("no library", "cnn.qu8", "libQnnNowhere.so", "57"),
+    case("no backend", "cnn.qu8", "libQnnSystem.so", "57"),
+    case("no gpu", "cnn.qu8", "libQnnGpu.so", "57"),
+    case("unknown number", "cnn.qu8", HTP, "9999"),
+    case("unknown name", "cnn.qu8", HTP, "nonsense"),
+    case("dynamic batch", "a_cnn_dynbatch.fp32", HTP, "57"),
+    case("no fp16", "d_mlp.fp32", HTP, "68"),
+    case("no fp16 with conv", "c_cnn_hardmax.fp32", HTP, "68"),
+    case("prepare", "instance_norm.fp32", HTP, "30"),
+];
+
+fn path_of(plugin: &epwatch_engines::Installed, file: &str) -> PathBuf {
+    let htp = plugin.qnn_htp_library();
+    htp.parent().unwrap_or(Path::new("")).join(file)
+}
+
+fn outcome(watch: &Watch, qnn: &Plugin, htp: &HtpOptions, model: &str, hears_log: bool) -> Value {
+    let asked = qnn.session_builder(htp).unwrap();
+    let request = watch
+        .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
+        .requesting(asked.requested_eps)
+        .with_options(asked.options);
+    let request = match hears_log {
+        true => request.with_log_capture(),
+        false => request,
+    };
+    match request.commit_from_file(fixture(&format!("models/{model}.onnx"))) {
+        Ok(session) => {
+            let placement = session.placement();
+            json!({
+                "on_npu": placement.ep(QNN_EP).map_or(0, |e| e.n_nodes),
+                "reasons": placement.reasons,
+            })
+        }
+        Err(error) => json!({"error": error.message()}),
+    }
+}
+
+fn tell(name: &str) {
+    let case = CASES.iter().find(|c| c.name == name).unwrap();
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let watch = watch_to(&collector.endpoint(), dir.path());
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    let htp = HtpOptions {
+        backend_path: path_of(&plugin, case.backend),
+        soc_model: Some(case.soc_model.to_owned()),
+        performance_mode: None,
+    };
+    let deaf = outcome(&watch, &qnn, &htp, case.model, false);
+    let heard = outcome(&watch, &qnn, &htp, case.model, true);
+    watch.flush(Duration::from_secs(30)).unwrap();
+    let reports = collector.reports();
+    let failures = reports.iter().flat_map(|r| &r.start_failures);
+    let failures: Vec<_> = failures.map(|f| (f.reason, f.count)).collect();
+    println!(
+        "{MARKER}{}",
+        json!({"deaf": deaf, "heard": heard, "failures": failures})
+    );
+}
+
+fn child_of(name: &str) -> Value {
+    let lines = child(
+        "failures::each_way_to_lose_the_npu_has_its_reason",
+        &[(CASE, name)],
+        MARKER,
+    );
+    serde_json::from_str(&lines[0]).unwrap()
+}
+
+/// A session that is made, without the NPU or with it.
+#[track_caller]
+fn made(name: &str, on_npu: u64, deaf: &[ReasonCode], heard: &[ReasonCode]) {
+    let got = child_of(name);
+    for (key, reasons) in [("deaf", deaf), ("heard", heard)] {
+        assert_eq!(
+            got[key],
+            json!({"on_npu": on_npu, "reasons": reasons}),
+            "{name}, {key}"
+        );
+    }
+}
+
+/// A session that is not: ORT's error is the host's, the code is in the start failure.
+#[track_caller]
+fn not_made(name: &str, words: &str, reason: ReasonCode) {
+    let got = child_of(name);
+    for key in ["deaf", "heard"] {
+        let error = got[key]["error"].as_str().unwrap();
+        assert!(error.contains(words), "{name}, {key}: {error}");
+    }
+    let failures = got["failures"].as_array().unwrap();
+    assert!(
+        !failures.is_empty() && failures.iter().all(|f| f[0] == json!(reason)),
+        "{name}: {got}"
+    );
+}
+
+#[test]
+fn each_way_to_lose_the_npu_has_its_reason() {
+    if let Ok(name) = std::env::var(CASE) {
+        return tell(&name);
+    }
+    let unknown = [ReasonCode::Unknown];
+    made(
+        "no library",
+        0,
+        &unknown,
+        &[ReasonCode::BackendLibraryMissing],
+    );
+    made("no backend", 0, &unknown, &[ReasonCode::BackendSetupFailed]);
+    made("no gpu", 0, &unknown, &[ReasonCode::BackendSetupFailed]);
+    made(
+        "unknown number",
+        0,
+        &unknown,
+        &[ReasonCode::SocModelUnknown],
+    );
+    // It runs, on the default chipset: only the log says so.
+    let edges = ReasonCode::EdgeQuantization;
+    made(
+        "unknown name",
+        35,
+        &[edges],
+        &[ReasonCode::SocModelUnknown, edges],
+    );
+    made("dynamic batch", 0, &unknown, &[ReasonCode::DynamicShape]);
+    made("no fp16", 0, &unknown, &[ReasonCode::Fp16NotSupported]);
+    not_made("no fp16 with conv", "NHWC", ReasonCode::LayoutNotSelected);
+    not_made("prepare", "1002", ReasonCode::PrepareFailed);
+}

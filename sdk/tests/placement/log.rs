@@ -1,0 +1,111 @@
+//! The log reader against the assignment API: the same session tells both.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::PlacementSource;
+use epwatch_sdk::{
+    placement::{
+        self, Assignment,
+        log::{LogReader, SessionLog},
+    },
+    qnn::{HtpOptions, Plugin},
+};
+use ort::{logging::LogLevel, session::Session};
+
+use crate::support::{child, environment, fixture};
+
+const SOC_MODEL: &str = "EPWATCH_TEST_LOG_SOC_MODEL";
+const MARKER: &str = "same: ";
+
+/// (EP, name, op type) of every node, sorted, and partitions of the EPs that have any.
+type Told = (Vec<[String; 3]>, BTreeMap<String, usize>);
+
+fn told(assignment: &Assignment) -> Told {
+    let mut partitions = BTreeMap::new();
+    let mut nodes = Vec::new();
+    for subgraph in &assignment.subgraphs {
+        *partitions.entry(subgraph.ep.clone()).or_insert(0) += 1;
+        for n in &subgraph.nodes {
+            nodes.push([subgraph.ep.clone(), n.name.clone(), n.op_type.clone()]);
+        }
+    }
+    nodes.sort();
+    (nodes, partitions)
+}
+
+fn heard(qnn: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, SessionLog) {
+    let reader = Arc::new(Mutex::new(LogReader::default()));
+    let hear = Arc::clone(&reader);
+    let mut builder = qnn
+        .session_builder(htp)
+        .unwrap()
+        .builder
+        .with_logger(Arc::new(
+            move |_, _: &str, _: &str, location: &str, message: &str| {
+                hear.lock().unwrap().message(location, message);
+            },
+        ))
+        .unwrap()
+        .with_log_level(LogLevel::Verbose)
+        .unwrap()
+        .with_config_entry("session.record_ep_graph_assignment_info", "1")
+        .unwrap();
+    let session = builder.commit_from_file(fixture(&format!("models/{model}.onnx")));
+    let sessions = std::mem::take(&mut *reader.lock().unwrap()).finish();
+    assert!(sessions.len() <= 1, "{model}");
+    (session, sessions.into_iter().next().unwrap_or_default())
+}
+
+fn compare(soc_model: &str) {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    let htp = HtpOptions {
+        backend_path: plugin.qnn_htp_library(),
+        soc_model: Some(soc_model.to_owned()),
+        performance_mode: None,
+    };
+    for model in [
+        "a_cnn.qu8",
+        "a_cnn_dynbatch.fp32",
+        "c_cnn_hardmax.fp32",
+        "d_mlp.fp32",
+        "e_mixed.q8head32",
+        "e_mixed.qu8",
+        "e_topk.qu8",
+        "mixed_v1.int8",
+        "mixed_v2.head32",
+        "cnn.qu8",
+    ] {
+        let (session, log) = heard(&qnn, &htp, model);
+        let Ok(session) = session else {
+            assert_eq!(log.assignment(), None, "{model}");
+            continue;
+        };
+        let by_api = told(&placement::read(&session).unwrap());
+        let by_log = told(&log.assignment().unwrap());
+        assert_eq!(by_log, by_api, "{model} on {soc_model}");
+        let placement = log.placement(&[], None, &[]);
+        assert_eq!(placement.source, PlacementSource::Log);
+        assert_eq!(log.soc().unwrap().qnn_id.to_string(), soc_model);
+        println!("{MARKER}{model}");
+    }
+}
+
+#[test]
+fn a_log_tells_what_the_assignment_api_tells_of_the_same_session() {
+    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+        return compare(&soc_model);
+    }
+    for (soc_model, n_models) in [("57", 10), ("68", 9)] {
+        let same = child(
+            "log::a_log_tells_what_the_assignment_api_tells_of_the_same_session",
+            &[(SOC_MODEL, soc_model)],
+            MARKER,
+        );
+        assert_eq!(same.len(), n_models, "{same:?}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Every model with known placement, on a chipset with FP16 and one without, against what ONNX
+//! Runtime told Python; with the reasons that its log gives.
+
+use std::fs;
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::placement::QNN_EP;
+use epwatch_sdk::{
+    ModelInfo, placement,
+    qnn::{HtpOptions, Plugin},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    support::{child, environment, fixture},
+    watch,
+};
+
+const SOC_MODEL: &str = "EPWATCH_TEST_MODELS_SOC_MODEL";
+const MARKER: &str = "model: ";
+const MODELS: [&str; 7] = [
+    "a_cnn.qu8",
+    "a_cnn_dynbatch.fp32",
+    "c_cnn_hardmax.fp32",
+    "d_mlp.fp32",
+    "e_mixed.q8head32",
+    "e_mixed.qu8",
+    "e_topk.qu8",
+];
+
+fn tell(soc_model: &str) {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let dir = tempfile::tempdir().unwrap();
+    let watch = watch(dir.path());
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    for model in MODELS {
+        let make = |hears_log: bool| {
+            let htp = HtpOptions {
+                backend_path: plugin.qnn_htp_library(),
+                soc_model: Some(soc_model.to_owned()),
+                performance_mode: None,
+            };
+            let asked = qnn.session_builder(&htp).unwrap();
+            let request = watch
+                .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
+                .requesting(asked.requested_eps)
+                .with_options(asked.options);
+            let request = match hears_log {
+                true => request.with_log_capture(),
+                false => request,
+            };
+            request.commit_from_file(fixture(&format!("models/{model}.onnx")))
+        };
+        let (plain, heard) = (make(false), make(true));
+        let document = match (plain, heard) {
+            (Ok(plain), Ok(heard)) => {
+                let nodes = |s| placement::read(s).unwrap();
+                // Hearing changes nothing but reasons.
+                assert_eq!(nodes(plain.session()), nodes(heard.session()));
+                assert_eq!(plain.placement().exact, heard.placement().exact);
+                assert_eq!(plain.placement().eps, heard.placement().eps);
+                let assignment = nodes(heard.session());
+                let nodes = assignment.subgraphs.iter().flat_map(|s| {
+                    s.nodes.iter().map(|n| {
+                        json!({"name": n.name, "op_type": n.op_type, "domain": n.domain, "ep": s.ep})
+                    })
+                });
+                json!({"model": model, "placement": heard.placement(), "nodes": nodes.collect::<Vec<_>>()})
+            }
+            (Err(plain), Err(heard)) => {
+                assert_eq!(plain.message(), heard.message());
+                json!({"model": model, "error": heard.message(), "nodes": []})
+            }
+            (plain, heard) => panic!("{model}: {plain:?} {heard:?}"),
+        };
+        println!("{MARKER}{document}");
+    }
+}
+
+fn on(chipset: &str, soc_model: u32) -> Vec<Value> {
+    let lines = child(
+        "models::every_model_is_where_python_says_and_says_why",
+        &[(SOC_MODEL, &soc_model.to_string())],
+        MARKER,
+    );
+    let documents: Vec<Value> = lines
+        .iter()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(documents.len(), MODELS.len());
+    for document in &documents {
+        let model = document["model"].as_str().unwrap();
+        let oracle = fixture(&format!("placements/{model}.{chipset}.json"));
+        let oracle: Value = serde_json::from_slice(&fs::read(oracle).unwrap()).unwrap();
+        assert_eq!(document["nodes"], oracle["nodes"], "{model} on {chipset}");
+        assert_eq!(
+            document["error"].is_null(),
+            oracle["error"].is_null(),
+            "{model} on {chipset}"
+        );
+    }
+    documents
+}
+
+/// (nodes on QNN, partitions there, all nodes), reasons, and the CPU nodes as `op type: reason`.
+#[track_caller]
+fn check(
+    documents: &[Value],
+    model: &str,
+    counts: (u64, u64, u64),
+    reasons: &[&str],
+    cpu_nodes: &[&str],
+) {
+    let document = documents.iter().find(|d| d["model"] == model).unwrap();
+    let placement = &document["placement"];
+    let npu = &placement["eps"][QNN_EP];
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let got = (
+        number(&npu["nodes"]),
+        number(&npu["partitions"]),
+        number(&placement["n_nodes"]),
+    );
+    assert_eq!(got, counts, "{model}");
+    assert_eq!(placement["reasons"], json!(reasons), "{model}");
+    let cpu = placement["cpu_nodes"].as_array().unwrap().iter();
+    let mut cpu: Vec<_> = cpu
+        .map(|n| {
+            format!(
+                "{}: {}",
+                n["op_type"].as_str().unwrap(),
+                n["reason"].as_str().unwrap()
+            )
+        })
+        .collect();
+    cpu.dedup();
+    assert_eq!(cpu, cpu_nodes, "{model}");
+}
+
+#[test]
+fn every_model_is_where_python_says_and_says_why() {
+    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+        return tell(&soc_model);
+    }
+    let with_fp16 = on("SM8650", 57);
+    let without = on("SM8635", 68);
+
+    let edges = [
+        "QuantizeLinear: edge_quantization",
+        "DequantizeLinear: edge_quantization",
+    ];
+    let edge = ["edge_quantization"];
+    for documents in [&with_fp16, &without] {
+        check(documents, "a_cnn.qu8", (35, 1, 37), &edge, &edges);
+        check(documents, "e_mixed.qu8", (42, 1, 44), &edge, &edges);
+        let everything = [
+            "Conv",
+            "Relu",
+            "Conv",
+            "Relu",
+            "Conv",
+            "Relu",
+            "GlobalAveragePool",
+            "Flatten",
+            "Gemm",
+            "Softmax",
+        ];
+        let everything: Vec<_> = everything.map(|op| format!("{op}: dynamic_shape")).into();
+        let everything: Vec<_> = everything.iter().map(String::as_str).collect();
+        check(
+            documents,
+            "a_cnn_dynbatch.fp32",
+            (0, 0, 10),
+            &["dynamic_shape"],
+            &everything,
+        );
+    }
+
+    check(
+        &with_fp16,
+        "e_mixed.q8head32",
+        (30, 1, 31),
+        &edge,
+        &edges[..1],
+    );
+    check(&with_fp16, "e_topk.qu8", (52, 1, 54), &edge, &edges);
+    check(&with_fp16, "d_mlp.fp32", (6, 1, 6), &[], &[]);
+    check(
+        &with_fp16,
+        "c_cnn_hardmax.fp32",
+        (9, 4, 12),
+        &["op_not_supported"],
+        &["Hardmax: op_not_supported"],
+    );
+
+    let fp16 = "fp16_not_supported";
+    let head =
+        ["Gemm", "LayerNormalization", "Relu", "Gemm", "Softmax"].map(|op| format!("{op}: {fp16}"));
+    let head = [edges[0]]
+        .into_iter()
+        .chain(head.iter().map(String::as_str));
+    check(
+        &without,
+        "e_mixed.q8head32",
+        (25, 1, 31),
+        &["edge_quantization", fp16],
+        &head.collect::<Vec<_>>(),
+    );
+    check(
+        &without,
+        "e_topk.qu8",
+        (51, 2, 54),
+        &["edge_quantization", fp16],
+        &[edges[0], "TopK: fp16_not_supported", edges[1]],
+    );
+    let mlp = ["Gemm", "Relu", "Gemm", "Relu", "Gemm", "Softmax"].map(|op| format!("{op}: {fp16}"));
+    let mlp: Vec<_> = mlp.iter().map(String::as_str).collect();
+    check(&without, "d_mlp.fp32", (0, 0, 6), &[fp16], &mlp);
+}
