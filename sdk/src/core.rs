@@ -39,6 +39,7 @@ use crate::{
     baseline::{BaselineBook, LearntOn, Lesson, is_clean},
     conditions::{Conditions, CurrentConditions, PackedConditions},
     config::CoreConfig,
+    directives::{DirectiveKeys, Directives},
     names::Names,
     policy, random_session_uid,
     recorder::{Drained, SessionRecorder},
@@ -127,14 +128,18 @@ pub struct Core {
     keeps_lessons: bool,
     modes: Arc<Names>,
     conditions: Arc<CurrentConditions>,
+    pub(crate) directives: Directives,
 }
 
 impl Core {
     /// A device whose first interval begins now.
     pub fn new(config: CoreConfig, stream: StreamId, now: Now) -> Self {
+        let device = config.device.into();
+        let keys = DirectiveKeys::new(config.directive_keys);
         Self {
+            directives: Directives::new(keys, &config.app, &device),
             app: config.app,
-            device: config.device.into(),
+            device,
             runtime: config.runtime,
             sdk: config.sdk,
             boot_id: clipped(&config.boot_id, 64),
@@ -169,6 +174,8 @@ impl Core {
     pub fn set_device(&mut self, device: crate::DeviceFacts, boot_id: &str) {
         self.device = device.into();
         self.boot_id = clipped(boot_id, 64);
+        self.directives
+            .set_reporter(&self.app, &self.device, &self.boot_id);
         self.refresh_baselines();
     }
 
@@ -234,6 +241,7 @@ impl Core {
             is_reported: false,
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
+        recorder.sample(self.directives.one_in(&observed.session.model, now));
         self.sessions.push(observed);
         recorder
     }
@@ -281,6 +289,8 @@ impl Core {
             return Vec::new();
         };
         let parts = self.drain(now);
+        self.refresh_sampling(now);
+        self.directives.count_into(&mut self.health);
         let has_new_ended = self.ended.iter().any(|e| e.named_since.is_none());
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
@@ -388,6 +398,12 @@ impl Core {
         }
     }
 
+    /// How often reports are to be sealed by directive; `None`: as configured.
+    pub(crate) fn report_interval(&mut self, now: Now) -> Option<Duration> {
+        let models: Vec<_> = self.sessions.iter().map(|o| &o.session.model).collect();
+        self.directives.report_interval(&models, now)
+    }
+
     /// Takes every session's series, learns from them, and forgets sessions that are closed.
     fn drain(&mut self, now: Now) -> Vec<Part> {
         let mut parts = Vec::new();
@@ -410,7 +426,9 @@ impl Core {
     fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
         let recorded: u64 = drained.series.iter().map(|s| s.moments.n).sum();
         let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
-        self.health.runs_observed += recorded + drained.contended;
+        let in_series = drained.series.iter().map(|s| s.passed_over);
+        let passed_over = in_series.sum::<u64>() + drained.passed_over;
+        self.health.runs_observed += recorded + passed_over + drained.contended;
         self.health.overflowed_keys += drained.overflowed_keys;
         let lost = [
             (DropReason::Contended, drained.contended),
@@ -476,6 +494,14 @@ impl Core {
         let on = self.learnt_on(session);
         let requested = &session.placement.requested_eps;
         self.book.of_session(&session.model.id, requested, &on)
+    }
+
+    /// What holds for the interval that begins.
+    fn refresh_sampling(&mut self, now: Now) {
+        for observed in &self.sessions {
+            let one_in = self.directives.one_in(&observed.session.model, now);
+            observed.recorder.sample(one_in);
+        }
     }
 
     fn refresh_baselines(&self) {

@@ -17,14 +17,13 @@ use crate::{
     config::SdkConfig,
     core::{Core, SealedReport},
     device::{self, DeviceFacts},
+    directives::{self, DirectiveFile, Opened},
     files::{self, FileLock},
-    identity, random_u64,
+    folder, identity, random_u64,
     spool::{Loss, Spool},
-    time::Clock,
+    time::{Clock, Now},
     upload::{Schedule, Settled, UploadBatch, UploadError, settle},
 };
-
-const BASELINES_FILE: &str = "baselines.json";
 
 /// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
 pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
@@ -41,14 +40,23 @@ pub(crate) struct Engine {
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
+    directives: DirectiveFile,
+    opened: Arc<Opened>,
 }
 
 impl Engine {
-    pub(crate) fn new(config: SdkConfig, clock: Clock, core: Arc<Mutex<Core>>) -> Self {
+    pub(crate) fn new(
+        config: SdkConfig,
+        clock: Clock,
+        core: Arc<Mutex<Core>>,
+        opened: Arc<Opened>,
+    ) -> Self {
         let now = clock.now_on_caller().mono;
         Self {
             schedule: Schedule::new(config.upload_interval, now),
             next_seal: now + config.report_interval,
+            directives: DirectiveFile::new(config.dir.clone()),
+            opened,
             config,
             clock,
             core,
@@ -68,6 +76,7 @@ impl Engine {
             tracing::warn!(error, "the SDK's folder cannot be used");
             self.last_error = Some(error);
         }
+        self.opened.set();
     }
 
     fn try_open(&mut self) -> Result<(), String> {
@@ -77,6 +86,7 @@ impl Engine {
             false => DeviceFacts::read_linux(),
         };
         lock(&self.core).set_device(facts, &self.boot_id);
+        self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
         let secret = identity::load_or_create(&dir).map_err(|e| text_of(&e))?;
@@ -97,7 +107,7 @@ impl Engine {
     }
 
     fn baselines_path(&self) -> PathBuf {
-        self.config.dir.join(BASELINES_FILE)
+        self.config.dir.join(folder::BASELINES)
     }
 
     fn read_book(&self) -> BaselineBook {
@@ -124,7 +134,8 @@ impl Engine {
     pub(crate) fn seal(&mut self) {
         self.open();
         let now = self.clock.now();
-        self.next_seal = now.mono + self.config.report_interval;
+        self.pass_directives(now);
+        self.next_seal = now.mono + self.report_interval(now);
         let Some(spool) = &mut self.spool else {
             return;
         };
@@ -142,6 +153,29 @@ impl Engine {
         }
     }
 
+    /// Lets directives begin and end.
+    fn pass_directives(&mut self, now: Now) {
+        if let Err(error) = self.directives.pass(&self.core, now) {
+            self.last_error = Some(format!("failed to keep directives: {error}"));
+        }
+    }
+
+    fn report_interval(&self, now: Now) -> Duration {
+        let asked = lock(&self.core).report_interval(now);
+        asked.unwrap_or(self.config.report_interval)
+    }
+
+    /// Takes in the directives of an answer; one that is to report more often does so at once.
+    fn receive_directives(&mut self, received: directives::Received, now: Now) {
+        if let Err(error) = self.directives.receive(&self.core, received, now) {
+            self.last_error = Some(format!("failed to keep directives: {error}"));
+        }
+        let asked = lock(&self.core).report_interval(now);
+        if let Some(interval) = asked {
+            self.next_seal = self.next_seal.min(now.mono + interval);
+        }
+    }
+
     fn count(&self, losses: &[Loss]) {
         let mut core = lock(&self.core);
         for loss in losses {
@@ -151,7 +185,7 @@ impl Engine {
 
     /// Adds lessons to the file that all processes of the app share.
     fn teach(&mut self, lessons: &[crate::baseline::Lesson]) {
-        let Ok(_lock) = FileLock::wait(&self.config.dir.join("lock")) else {
+        let Ok(_lock) = FileLock::wait(&self.config.dir.join(folder::LOCK)) else {
             return;
         };
         let mut book = self.read_book();
@@ -185,7 +219,8 @@ impl Engine {
             boot_id: epwatch_proto::clipped(&self.boot_id, 64),
         };
         let sdk = self.config.core.sdk.clone();
-        Some(UploadBatch::new(reports, clock, sdk))
+        let held = lock(&self.core).directives.held_ids();
+        Some(UploadBatch::new(reports, clock, sdk, held))
     }
 
     /// What an answer, or its absence, means.
@@ -198,7 +233,9 @@ impl Engine {
         result: Result<v1::UploadResponse, UploadError>,
     ) -> Result<(), UploadError> {
         let now = self.clock.now();
-        let settled = result.and_then(|response| {
+        let mut received = directives::Received::default();
+        let settled = result.and_then(|mut response| {
+            received = directives::take_from(&mut response);
             settle(batch, response).map_err(|error| {
                 UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
             })
@@ -219,6 +256,8 @@ impl Engine {
         let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
         self.schedule
             .answered(now.mono, advice, made_progress, random_u64());
+        self.last_error = None;
+        self.receive_directives(received, now);
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
@@ -240,7 +279,6 @@ impl Engine {
         let named: Vec<_> = core.streams_to_name().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
-        self.last_error = None;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::Path,
 };
 
@@ -68,6 +68,26 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
         builder.mode(0o700);
     }
     builder.create(path)
+}
+
+/// Reads a file of at most `max_bytes`; `None` if there is none.
+///
+/// A longer one is an error, not an allocation: a folder may hold anything.
+pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    let n = file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    match n as u64 > max_bytes {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("expected at most {max_bytes} bytes"),
+        )),
+        false => Ok(Some(bytes)),
+    }
 }
 
 /// Replaces a file: readers see the old content or the new one, also after a power cut.

@@ -23,6 +23,7 @@ use ort::{
 use crate::{
     config::ModelInfo,
     core::SessionInfo,
+    directives::{InEffect, SessionPlan},
     engine,
     placement::{self, SummaryInput, summarise},
     recorder::SessionRecorder,
@@ -49,6 +50,8 @@ pub struct SessionRequest {
     options: SessionOptions,
     manifest: Option<ModelManifest>,
     reasons: Vec<ReasonCode>,
+    plan: SessionPlan,
+    variant: Option<String>,
 }
 
 /// `ort`'s builder has no Debug.
@@ -70,6 +73,8 @@ impl SessionRequest {
             options: SessionOptions::default(),
             manifest: None,
             reasons: Vec::new(),
+            plan: SessionPlan::default(),
+            variant: None,
         }
     }
 
@@ -97,6 +102,21 @@ impl SessionRequest {
     /// [`ReasonCode::NoEpDevice`].
     pub fn with_reasons(mut self, reasons: impl IntoIterator<Item = ReasonCode>) -> Self {
         self.reasons.extend(reasons);
+        self
+    }
+
+    /// The plan that the builder was made by: what was asked for stays what the app wanted
+    /// ([`Self::requesting`]), what was asked for in effect is without the NPU if the plan says
+    /// so, and the session names the directive. Such a session teaches no baseline.
+    pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
+        self.plan = plan.clone();
+        self
+    }
+
+    /// The variant of the model that is loaded. Is it the one that the plan prefers, the directive
+    /// was followed.
+    pub fn with_variant(mut self, variant: impl Into<String>) -> Self {
+        self.variant = Some(variant.into());
         self
     }
 
@@ -135,6 +155,11 @@ impl SessionRequest {
             // Not observed is better than not made.
             .unwrap_or_else(ort::Error::recover);
         self.shared.learn_ort_version();
+        let in_effect = InEffect::of(&self.plan, &self.requested_eps, self.variant.as_deref());
+        let mut reasons = self.reasons;
+        if in_effect.is_npu_off() && !reasons.contains(&ReasonCode::NpuOffByDirective) {
+            reasons.push(ReasonCode::NpuOffByDirective);
+        }
         let began = Instant::now();
         let made = make(&mut builder);
         let creation = began.elapsed();
@@ -143,7 +168,7 @@ impl SessionRequest {
             Err(error) => {
                 let failure = StartFailure {
                     model: self.model.into(),
-                    requested_eps: self.requested_eps,
+                    requested_eps: in_effect.requested_eps,
                     phase: StartPhase::SessionCreation,
                     reason: placement::start_failure_reason(error.message()),
                     ort_status_code: status_code(error.code()),
@@ -158,23 +183,25 @@ impl SessionRequest {
         let looked = catch_unwind(AssertUnwindSafe(|| {
             look(
                 &session,
-                &self.requested_eps,
+                &in_effect.requested_eps,
                 self.manifest.as_ref(),
-                &self.reasons,
+                &reasons,
             )
         }));
-        let placement = looked.unwrap_or_else(|_panic| {
-            Placement::unavailable(self.requested_eps.clone(), ReasonCode::Unknown)
+        let mut placement = looked.unwrap_or_else(|_panic| {
+            Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
         });
+        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
         let mut info = SessionInfo::new(self.model, placement.clone());
         info.requested_eps = self.requested_eps;
         info.options = self.options;
         info.creation = Some(creation);
+        info.directive_id = in_effect.directive_id();
         Ok(ObservedSession {
             has_one_shape: has_one_shape(session.inputs()),
             session,
             placement,
-            recorder: self.shared.open(info),
+            recorder: self.shared.open(info, &in_effect),
             clock: self.shared.clock,
         })
     }

@@ -7,6 +7,7 @@
 //! for empty ones with the same keys, so it holds a lock for nanoseconds and later runs need no
 //! allocation either.
 
+mod sampling;
 mod series;
 mod snapshot;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::{
     names::{NameId, Names},
     policy,
 };
+use sampling::Sampling;
 use series::{Sample, Series, SeriesKey};
 
 pub(crate) use snapshot::{Drained, SeriesSnapshot};
@@ -63,6 +65,7 @@ pub struct SessionRecorder {
     contended: AtomicU64,
     errors: [AtomicU64; N_STATUS_CODES],
     is_closed: AtomicBool,
+    sampling: Sampling,
 }
 
 impl SessionRecorder {
@@ -84,6 +87,7 @@ impl SessionRecorder {
             contended: AtomicU64::new(0),
             errors: Default::default(),
             is_closed: AtomicBool::new(false),
+            sampling: Sampling::all(),
         }
     }
 
@@ -146,6 +150,7 @@ impl SessionRecorder {
         conditions: PackedConditions,
     ) {
         let thread = thread_number();
+        let is_sampled = self.sampling.takes(run);
         let kept = self.shapes.try_id(shape_key).and_then(|shape| {
             let key = SeriesKey {
                 phase: phase_of(run),
@@ -159,11 +164,19 @@ impl SessionRecorder {
                 thread,
             };
             let mut live = self.free_shard(thread)?;
-            self.series(&mut live, key)?.record(&sample);
+            let series = self.series(&mut live, key)?;
+            match is_sampled {
+                true => series.record(&sample),
+                false => series.passed_over += 1,
+            }
             Some(())
         });
-        if kept.is_none() {
-            self.contended.fetch_add(1, Relaxed);
+        match (kept, is_sampled) {
+            (Some(()), _) => {}
+            (None, true) => {
+                self.contended.fetch_add(1, Relaxed);
+            }
+            (None, false) => self.sampling.pass_over(),
         }
     }
 
@@ -197,6 +210,11 @@ impl SessionRecorder {
         live.series.last_mut()
     }
 
+    /// Records one run in this many from now on, the first runs aside.
+    pub(crate) fn sample(&self, one_in: u32) {
+        self.sampling.set(one_in);
+    }
+
     /// What this device was used to, from the next series on.
     pub(crate) fn set_baselines(&self, baselines: Arc<ShapeBaselines>) {
         *lock(&self.baselines) = baselines;
@@ -221,7 +239,12 @@ impl SessionRecorder {
             };
             drained.overflowed_keys += overflowed;
             // A stratum that a whole interval did not see gives its memory back.
-            spare.retain(|series| series.moments.n > 0);
+            spare.retain(|series| {
+                if series.moments.n == 0 {
+                    drained.passed_over += series.passed_over;
+                }
+                series.moments.n > 0
+            });
             for series in &mut spare {
                 match merged.entry(series.key) {
                     std::collections::btree_map::Entry::Vacant(place) => {
@@ -238,7 +261,13 @@ impl SessionRecorder {
             *lock(&shard.spare) = spare;
         }
         drained.contended = self.contended.swap(0, Relaxed);
+        drained.passed_over += self.sampling.take_passed_over();
         drained.series = merged.into_values().collect();
+        for series in &mut drained.series {
+            if series.stratum.phase == Phase::Warm {
+                series.sampled_one_in = self.sampling.one_in();
+            }
+        }
         drained
     }
 

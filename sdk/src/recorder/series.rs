@@ -59,6 +59,8 @@ pub(crate) struct Series {
     pub(crate) histogram: Histogram<u32>,
     pub(crate) moments: Moments,
     pub(crate) clipped: u64,
+    /// Runs that sampling left out.
+    pub(crate) passed_over: u64,
     pub(crate) first_runs_us: [u64; MAX_FIRST_RUNS],
     pub(crate) n_first_runs: u8,
     pub(crate) exceed: ExceedCounts,
@@ -87,6 +89,7 @@ impl Series {
                 .expect("the scheme's settings are valid"),
             moments: Moments::default(),
             clipped: 0,
+            passed_over: 0,
             first_runs_us: [0; MAX_FIRST_RUNS],
             n_first_runs: 0,
             exceed: ExceedCounts::default(),
@@ -100,6 +103,7 @@ impl Series {
         self.histogram.reset();
         self.moments = Moments::default();
         self.clipped = 0;
+        self.passed_over = 0;
         self.n_first_runs = 0;
         self.exceed = ExceedCounts::default();
         self.baseline_p95_us = baseline_p95_us;

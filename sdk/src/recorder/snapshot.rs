@@ -15,6 +15,8 @@ pub(crate) struct Drained {
     pub(crate) errors: Vec<(i32, u64)>,
     /// Runs whose sample was dropped because every shard was held.
     pub(crate) contended: u64,
+    /// Runs that sampling left out and that are in no series.
+    pub(crate) passed_over: u64,
     /// Runs that went into the overflow stratum.
     pub(crate) overflowed_keys: u64,
     pub(crate) is_closed: bool,
@@ -28,6 +30,8 @@ pub(crate) struct SeriesSnapshot {
     pub(crate) moments: Moments,
     pub(crate) clipped: u64,
     pub(crate) dropped_runs: u64,
+    pub(crate) passed_over: u64,
+    pub(crate) sampled_one_in: u32,
     first_runs_us: Vec<u64>,
     /// Switches and longest streak, while one thread recorded.
     order: Option<(u64, u64)>,
@@ -45,6 +49,8 @@ impl SeriesSnapshot {
             moments: series.moments,
             clipped: series.clipped,
             dropped_runs: 0,
+            passed_over: series.passed_over,
+            sampled_one_in: 1,
             first_runs_us: first_runs(series).to_vec(),
             order: (!order.is_mixed).then_some((order.switches, order.longest_slow_streak)),
             exceed: is_counted.then_some(series.exceed),
@@ -59,6 +65,7 @@ impl SeriesSnapshot {
             .merge(&SparseHistogram::from_hdr(&series.histogram));
         self.moments.merge(&series.moments);
         self.clipped += series.clipped;
+        self.passed_over += series.passed_over;
         self.first_runs_us.extend(first_runs(series));
         // Another shard is another thread.
         self.order = None;
@@ -74,6 +81,8 @@ impl SeriesSnapshot {
     }
 
     pub(crate) fn into_series(self, session_uid: SessionUid) -> LatencySeries {
+        // Of some of the runs, switches and streaks would be other ones.
+        let order = self.order.filter(|_| self.passed_over == 0);
         LatencySeries {
             session_uid,
             stratum: self.stratum,
@@ -84,12 +93,12 @@ impl SeriesSnapshot {
             m2_us2: self.moments.m2.max(0.0),
             min_us: self.moments.min,
             max_us: self.moments.max,
-            runs_seen: self.moments.n + self.dropped_runs,
-            sampled_one_in: 1,
+            runs_seen: self.moments.n + self.passed_over + self.dropped_runs,
+            sampled_one_in: self.sampled_one_in,
             dropped_runs: self.dropped_runs,
             first_runs_us: self.first_runs_us,
-            slow_fast_switches: self.order.map(|(switches, _)| switches),
-            longest_slow_streak: self.order.map(|(_, streak)| streak),
+            slow_fast_switches: order.map(|(switches, _)| switches),
+            longest_slow_streak: order.map(|(_, streak)| streak),
             exceed: self.exceed,
             baselines: self.baselines,
         }
