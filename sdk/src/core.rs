@@ -31,8 +31,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use epwatch_proto::{
     App, Device, DropReason, EndedStream, InstallationId, Model, Placement, ReportKey, Runtime,
-    Sdk, SdkHealth, Session, SessionOptions, SessionUid, StartFailure, StreamId, UploadFailureKind,
-    clipped, report::MAX_ENDED_STREAMS,
+    Sdk, SdkHealth, SelfTest, Session, SessionOptions, SessionUid, StartFailure, StreamId,
+    UploadFailureKind, clipped, report::MAX_ENDED_STREAMS,
 };
 
 use crate::{
@@ -44,6 +44,7 @@ use crate::{
     policy, random_session_uid,
     recorder::{Drained, SessionRecorder},
     report::{Frame, Part, pack},
+    self_test::TestsOfProcess,
     time::Now,
 };
 
@@ -97,6 +98,7 @@ struct Observed {
     recorder: Arc<SessionRecorder>,
     session: Session,
     is_reported: bool,
+    self_tests: Vec<SelfTest>,
 }
 
 /// An earlier stream, and the first report of ours that named it.
@@ -129,6 +131,7 @@ pub struct Core {
     modes: Arc<Names>,
     conditions: Arc<CurrentConditions>,
     pub(crate) directives: Directives,
+    pub(crate) self_tests: TestsOfProcess,
 }
 
 impl Core {
@@ -138,6 +141,7 @@ impl Core {
         let keys = DirectiveKeys::new(config.directive_keys);
         Self {
             directives: Directives::new(keys, &config.app, &device),
+            self_tests: TestsOfProcess::default(),
             app: config.app,
             device,
             runtime: config.runtime,
@@ -239,6 +243,7 @@ impl Core {
             recorder: Arc::clone(&recorder),
             session,
             is_reported: false,
+            self_tests: Vec::new(),
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
         recorder.sample(self.directives.one_in(&observed.session.model, now));
@@ -252,6 +257,30 @@ impl Core {
         if let Some(observed) = observed {
             observed.session.model.sha256.get_or_insert(hash);
         }
+    }
+
+    /// Keeps the result of a self-test for the next report. `false` if its session is not
+    /// observed, or has as many results already as an interval may hold.
+    pub fn self_tested(&mut self, test: SelfTest) -> bool {
+        let mut sessions = self.sessions.iter_mut();
+        let observed = sessions.find(|o| o.session.uid == test.session_uid);
+        match observed {
+            Some(observed) if observed.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION => {
+                observed.self_tests.push(test);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether whose reports these are is known.
+    pub(crate) fn has_installation(&self) -> bool {
+        self.installation.is_some()
+    }
+
+    /// The device as it is reported.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Sessions that are observed now.
@@ -412,7 +441,8 @@ impl Core {
             let drained = observed.recorder.drain();
             let is_closed = drained.is_closed;
             self.learn(&observed.session, &drained, now);
-            let part = self.part(&observed.session, drained);
+            let mut part = self.part(&observed.session, drained);
+            part.self_tests = std::mem::take(&mut observed.self_tests);
             if !part.is_empty() || !observed.is_reported {
                 observed.is_reported = true;
                 parts.push(part);
@@ -444,6 +474,7 @@ impl Core {
         Part {
             session: session.clone(),
             errors: drained.errors,
+            self_tests: Vec::new(),
             series: drained
                 .series
                 .into_iter()

@@ -19,7 +19,7 @@ use crate::{
     device::{self, DeviceFacts},
     directives::{self, DirectiveFile, Opened},
     files::{self, FileLock},
-    folder, identity, random_u64,
+    folder, identity, random_u64, self_test,
     spool::{Loss, Spool},
     time::{Clock, Now},
     upload::{Schedule, Settled, UploadBatch, UploadError, settle},
@@ -140,16 +140,22 @@ impl Engine {
             return;
         };
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
-        let (sealed, lessons) = {
+        let (sealed, lessons, tests) = {
             let mut core = lock(&self.core);
             core.set_spool(bytes, oldest);
-            (core.seal(now), core.take_lessons())
+            let sealed = core.seal(now);
+            (sealed, core.take_lessons(), core.self_tests.take_unsaved())
         };
         let mut losses = keep(spool, &sealed, &mut self.last_error);
         losses.extend(spool.enforce(now.wall_unix_ms));
         self.count(&losses);
         if !lessons.is_empty() {
             self.teach(&lessons);
+        }
+        if !tests.is_empty()
+            && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
+        {
+            self.last_error = Some(format!("failed to keep self-tests: {error}"));
         }
     }
 

@@ -18,6 +18,7 @@ pub mod placement;
 pub mod policy;
 #[cfg(feature = "qnn")]
 pub mod qnn;
+pub mod self_test;
 
 mod baseline;
 mod conditions;

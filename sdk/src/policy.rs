@@ -79,5 +79,15 @@ pub const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// last few bytes.
 pub const MAX_SEALED_BYTES: usize = 224 << 10;
 
+/// Self-test results of one session in one interval. Apps have a golden input or two.
+pub const MAX_SELF_TESTS_PER_SESSION: usize = 8;
+
+/// Self-tests repeated by one process after run errors. A DSP that restarts more often has been
+/// seen by then, and each repetition costs a session and two runs.
+pub const MAX_SELF_TEST_REPEATS: u32 = 8;
+
+/// How long a self-test waits for the SDK's folder to be read at the start of a process.
+pub const SELF_TEST_WAIT: Duration = Duration::from_secs(5);
+
 /// Start failures kept for one report; more of the same are counted in them.
 pub const MAX_START_FAILURES: usize = 32;

@@ -52,6 +52,7 @@ pub struct SessionRequest {
     reasons: Vec<ReasonCode>,
     plan: SessionPlan,
     variant: Option<String>,
+    phase: StartPhase,
 }
 
 /// `ort`'s builder has no Debug.
@@ -75,6 +76,7 @@ impl SessionRequest {
             reasons: Vec::new(),
             plan: SessionPlan::default(),
             variant: None,
+            phase: StartPhase::SessionCreation,
         }
     }
 
@@ -117,6 +119,14 @@ impl SessionRequest {
     /// was followed.
     pub fn with_variant(mut self, variant: impl Into<String>) -> Self {
         self.variant = Some(variant.into());
+        self
+    }
+
+    /// The session takes the place of one whose run failed, for example because the DSP restarted.
+    /// Should it not be made, that is told apart; once made, its
+    /// [self-test](crate::Watch::self_test) is repeated.
+    pub fn after_run_error(mut self) -> Self {
+        self.phase = StartPhase::RecreationAfterRunError;
         self
     }
 
@@ -169,7 +179,7 @@ impl SessionRequest {
                 let failure = StartFailure {
                     model: self.model.into(),
                     requested_eps: in_effect.requested_eps,
-                    phase: StartPhase::SessionCreation,
+                    phase: self.phase,
                     reason: placement::start_failure_reason(error.message()),
                     ort_status_code: status_code(error.code()),
                     text: placement::scrubbed(error.message()),
@@ -202,6 +212,7 @@ impl SessionRequest {
             session,
             placement,
             recorder: self.shared.open(info, &in_effect),
+            repeats_self_test: self.phase == StartPhase::RecreationAfterRunError,
             clock: self.shared.clock,
         })
     }
@@ -238,6 +249,7 @@ pub struct ObservedSession {
     recorder: Arc<SessionRecorder>,
     clock: Clock,
     has_one_shape: bool,
+    repeats_self_test: bool,
 }
 
 impl ObservedSession {
@@ -295,6 +307,15 @@ impl ObservedSession {
     /// Its id in reports.
     pub fn uid(&self) -> SessionUid {
         self.recorder.uid()
+    }
+
+    /// Whether its self-test is to run even if it was done before.
+    pub(crate) fn repeats_self_test(&self) -> bool {
+        self.repeats_self_test
+    }
+
+    pub(crate) fn self_test_repeated(&mut self) {
+        self.repeats_self_test = false;
     }
 
     /// The session itself: inputs, outputs, metadata.

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io,
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -96,7 +97,7 @@ pub enum FlushError {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Watch {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -107,7 +108,9 @@ pub(crate) struct Shared {
     conditions: ConditionsSetter,
     commands: SyncSender<Command>,
     panics: Arc<AtomicU64>,
-    opened: Arc<Opened>,
+    pub(crate) opened: Arc<Opened>,
+    /// The SDK's folder.
+    pub(crate) dir: PathBuf,
 }
 
 impl Watch {
@@ -122,6 +125,7 @@ impl Watch {
         let conditions = core.conditions();
         let core = Arc::new(Mutex::new(core));
         let opened = Arc::new(Opened::default());
+        let dir = config.dir.clone();
         let engine = Engine::new(
             config.clone(),
             clock,
@@ -154,6 +158,7 @@ impl Watch {
             commands,
             panics,
             opened,
+            dir,
         };
         Ok(Self {
             shared: Arc::new(shared),
