@@ -16,8 +16,5 @@ pub(crate) const DIRECTIVES: &str = "directives";
 pub(crate) const SELF_TESTS: &str = "self-tests.json";
 
 /// What was learnt or received and is forgotten with the installation.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the list that a wipe goes through")
-)]
+#[expect(dead_code, reason = "the list that a wipe goes through")]
 pub(crate) const MEMORIES: [&str; 3] = [BASELINES, DIRECTIVES, SELF_TESTS];

@@ -161,8 +161,10 @@ impl Watch {
         }));
         let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
         let mut core = engine::lock(&self.shared.core);
-        core.self_tested(test.clone());
-        core.self_tests.finish(key);
+        // One result too many for an interval is tried again later, not counted as done.
+        if core.self_tested(test.clone()) {
+            core.self_tests.finish(key);
+        }
         SelfTestOutcome::Ran(test)
     }
 
