@@ -562,5 +562,7 @@ impl ConditionsSetter {
     }
 }
 
+mod directives;
+
 #[cfg(test)]
 mod tests;

@@ -171,15 +171,12 @@ impl Engine {
         asked.unwrap_or(self.config.report_interval)
     }
 
-    /// Takes in the directives of an answer; one that is to report more often does so at once.
+    /// Takes in the directives of an answer; to report more often again begins at once.
     fn receive_directives(&mut self, received: directives::Received, now: Now) {
         if let Err(error) = self.directives.receive(&self.core, received, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
         }
-        let asked = lock(&self.core).report_interval(now);
-        if let Some(interval) = asked {
-            self.next_seal = self.next_seal.min(now.mono + interval);
-        }
+        self.next_seal = self.next_seal.min(now.mono + self.report_interval(now));
     }
 
     fn count(&self, losses: &[Loss]) {

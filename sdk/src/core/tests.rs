@@ -212,3 +212,34 @@ proptest! {
         prop_assert_eq!(reports.last().unwrap().health.runs_recorded, runs);
     }
 }
+
+#[test]
+fn results_of_self_tests_are_in_reports_that_describe_their_session() {
+    let mut core = core();
+    let test = |uid: SessionUid, n: usize| SelfTest {
+        session_uid: uid,
+        input_id: format!("golden {n}"),
+        tolerance: Some(0.1),
+        npu_output_hash: Some([1; 16]),
+        cpu_output_hash: Some([2; 16]),
+        max_abs: Some(0.01),
+        cosine: Some(0.999),
+        top1_equal: Some(true),
+        error_code: 0,
+    };
+    let recorders: Vec<_> = (0..20).map(|_| open(&mut core, "1", at(1))).collect();
+    for recorder in &recorders {
+        for n in 0..policy::MAX_SELF_TESTS_PER_SESSION {
+            assert!(core.self_tested(test(recorder.uid(), n)));
+        }
+        assert!(!core.self_tested(test(recorder.uid(), 99)));
+    }
+    assert!(!core.self_tested(test(random_session_uid(), 0)));
+    let reports = parse(&core.seal(at(60)));
+    let n: usize = reports.iter().map(|r| r.self_tests.len()).sum();
+    assert_eq!(n, 20 * policy::MAX_SELF_TESTS_PER_SESSION);
+    // They are told once.
+    assert!(core.seal(at(120)).is_empty());
+    core.self_tested(test(recorders[0].uid(), 0));
+    assert_eq!(parse(&core.seal(at(180)))[0].self_tests.len(), 1);
+}

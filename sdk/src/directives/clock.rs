@@ -6,7 +6,8 @@
 //! again, but time never goes back behind what the server said plus what has run since. So a clock
 //! set back makes nothing hold longer than the device is up; a clock set ahead can end a directive
 //! early, and only until the next answer: nothing is forgotten on the word of the wall clock.
-//! Without any answer yet, when there is no directive either, the wall clock is all there is.
+//! The server's time is as trustworthy as the connection that it came over: TLS, not a signature,
+//! keeps a stranger from setting it back. Without any answer yet, when there is no directive either, the wall clock is all there is.
 
 use std::time::Duration;
 

@@ -150,7 +150,7 @@ impl SessionRecorder {
         conditions: PackedConditions,
     ) {
         let thread = thread_number();
-        let is_sampled = self.sampling.takes(run);
+        let is_sampled = run < policy::COLD_RUNS || self.sampling.takes();
         let kept = self.shapes.try_id(shape_key).and_then(|shape| {
             let key = SeriesKey {
                 phase: phase_of(run),

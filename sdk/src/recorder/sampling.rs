@@ -1,18 +1,20 @@
 //! Which runs of a session are recorded when an operator asked for one in so many.
 //!
-//! Chosen by a hash of the run's number, not every n-th one: an app whose every second run is a
-//! slow one would otherwise show only those, or none. The first runs of a session are always
-//! recorded: there are only a few, and each is told apart. What is passed over is still counted.
+//! Drawn by a hash of a counter, not every n-th one: an app whose every second run is a slow one
+//! would otherwise show only those, or none. The first runs of a session are always recorded:
+//! there are only a few, and each is told apart. What is passed over is still counted. While all
+//! runs are recorded this costs one load.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::{policy, random_u64};
+use crate::random_u64;
 
 /// The share of runs that is recorded now.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     one_in: AtomicU32,
-    seed: u64,
+    /// Grows by one with each draw, from a random start.
+    draws: AtomicU64,
     /// Runs left out that did not even find their series free.
     passed_over: AtomicU64,
 }
@@ -21,7 +23,7 @@ impl Sampling {
     pub(crate) fn all() -> Self {
         Self {
             one_in: AtomicU32::new(1),
-            seed: random_u64(),
+            draws: AtomicU64::new(random_u64()),
             passed_over: AtomicU64::new(0),
         }
     }
@@ -42,14 +44,17 @@ impl Sampling {
         self.passed_over.swap(0, Relaxed)
     }
 
-    /// Whether this run is recorded: one atomic load and a few multiplications.
-    pub(crate) fn takes(&self, run: u64) -> bool {
+    /// Whether this run, which is none of the first, is recorded.
+    #[inline]
+    pub(crate) fn takes(&self) -> bool {
         let one_in = self.one_in();
-        if one_in <= 1 || run < policy::COLD_RUNS {
-            return true;
-        }
+        one_in <= 1 || self.draw(one_in)
+    }
+
+    #[cold]
+    fn draw(&self, one_in: u32) -> bool {
         // The upper half of a 64-bit mix, scaled to 0..one_in.
-        let draw = mixed(run ^ self.seed) >> 32;
+        let draw = mixed(self.draws.fetch_add(1, Relaxed)) >> 32;
         (draw * u64::from(one_in)) >> 32 == 0
     }
 }
@@ -67,23 +72,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn about_one_in_so_many_is_taken_and_all_first_runs() {
+    fn about_one_in_so_many_is_taken_whatever_the_rhythm() {
         for one_in in [1, 2, 10, 1000] {
             let sampling = Sampling {
-                one_in: AtomicU32::new(one_in),
-                seed: 42,
-                passed_over: AtomicU64::new(0),
+                draws: AtomicU64::new(42),
+                ..Sampling::all()
             };
-            assert!((0..policy::COLD_RUNS).all(|run| sampling.takes(run)));
+            sampling.set(one_in);
             let n = 1_000_000_u64;
-            let taken = (1000..1000 + n).filter(|run| sampling.takes(*run)).count();
+            let taken: Vec<u64> = (0..n).filter(|_| sampling.takes()).collect();
+            let even = taken.iter().filter(|run| *run % 2 == 0).count();
             let expected = n as f64 / f64::from(one_in);
-            // Five standard deviations; the seed is fixed.
+            // Five standard deviations; the start is fixed.
             let slack = 5.0 * expected.sqrt();
-            assert!(
-                (taken as f64 - expected).abs() <= slack,
-                "{one_in}: {taken}"
-            );
+            let check = |got: usize, expected: f64| {
+                let off = (got as f64 - expected).abs();
+                assert!(off <= slack, "one in {one_in}: {got}, not {expected}");
+            };
+            check(taken.len(), expected);
+            check(even, expected / 2.0);
         }
     }
 }
