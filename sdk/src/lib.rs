@@ -5,6 +5,8 @@
 //! a [`Watch`] and makes its sessions through it:
 //!
 //! - [`ObservedSession`] wraps an `ort` session: a [`placement`] once, a latency sample a run;
+//! - [`SessionPlan`] is what the operator's directives want of the next session;
+//! - [`self_test`] compares NPU and CPU on a reference input;
 //! - [`Core`] is all that decides (recording, baselines, sealing) with time passed in: [`Watch`]
 //!   drives one on the real clock, with a spool on disk and an uploader on a thread of its own;
 //!   simulations drive many;

@@ -211,6 +211,24 @@ fn a_broken_file_costs_the_directives_and_nothing_else() {
 }
 
 #[test]
+fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    fs::create_dir(dir.path().join("directives")).unwrap();
+    let off = signed("off", "m", DirectiveAction::NpuOff);
+    collector.answer([Answer::Ok(answer(vec![off]))]);
+    let watch = watch(dir.path(), &collector.endpoint());
+    run_something(&watch);
+    let error = watch.flush(PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("failed to keep directives"), "{error}");
+    // The report was acked all the same.
+    assert_eq!(collector.reports().len(), 1);
+    assert!(watch.next_upload().is_none());
+    assert!(!watch.plan(&model("m")).use_npu());
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
 fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start("key");
@@ -227,6 +245,13 @@ fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
     // The other looks at the next seal.
     other.flush(PATIENCE).unwrap();
     assert!(!other.plan(&model("m")).use_npu());
+    // And a wipe of the folder takes it from both.
+    fs::remove_file(dir.path().join("directives")).unwrap();
+    for watch in [&one, &other] {
+        watch.flush(PATIENCE).unwrap();
+        assert!(watch.plan(&model("m")).use_npu());
+    }
+    assert!(!dir.path().join("directives").exists());
     assert!(one.stop(PATIENCE) && other.stop(PATIENCE));
 }
 

@@ -176,9 +176,11 @@ impl Watch {
     ) -> Result<TestKey, SelfTestSkip> {
         self.shared.opened.wait(policy::SELF_TEST_WAIT);
         let is_repeat = session.repeats_self_test();
+        // Taken without the lock: an input may be large.
+        let checksum = golden.checksum();
         let key = {
             let mut core = engine::lock(&self.shared.core);
-            let key = key_of(&core, session.uid(), golden)?;
+            let key = key_of(&core, session.uid(), &checksum)?;
             core.self_tests.ask(key, is_repeat)?;
             key
         };
@@ -229,7 +231,7 @@ fn change_memory<T>(
     Ok(changed)
 }
 
-fn key_of(core: &Core, uid: SessionUid, golden: &GoldenInput) -> Result<TestKey, SelfTestSkip> {
+fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {
     if !core.has_installation() {
         return Err(SelfTestSkip::NotReady);
     }
@@ -238,7 +240,7 @@ fn key_of(core: &Core, uid: SessionUid, golden: &GoldenInput) -> Result<TestKey,
     if !is_on_npu(session) {
         return Err(SelfTestSkip::NotOnNpu);
     }
-    Ok(key(session, core.device(), core.runtime(), golden))
+    Ok(key(session, core.device(), core.runtime(), input))
 }
 
 /// Asked for, and, where that is known, there.
@@ -251,7 +253,7 @@ fn is_on_npu(session: &Session) -> bool {
     placement.requests_npu() && (has_nodes || placement.source == PlacementSource::Unavailable)
 }
 
-fn key(session: &Session, device: &Device, runtime: &Runtime, golden: &GoldenInput) -> TestKey {
+fn key(session: &Session, device: &Device, runtime: &Runtime, input: &[u8]) -> TestKey {
     let mut sha = Sha256::new();
     for text in [
         &session.model.id,
@@ -269,7 +271,7 @@ fn key(session: &Session, device: &Device, runtime: &Runtime, golden: &GoldenInp
         sha.update(text);
     }
     sha.update(device.chipset.to_string());
-    sha.update(golden.checksum());
+    sha.update(input);
     let digest: [u8; 32] = sha.finalize().into();
     let (cut, _) = digest.split_first_chunk().expect("16 of 32 bytes");
     *cut
