@@ -119,10 +119,9 @@ fn check_distances(rig: &Rig, model: &str, golden: &GoldenInput, test: &SelfTest
     assert!((0.9..=1.0).contains(&cosine), "{model}: {cosine}");
 }
 
-/// The child: one simulated device.
-fn one_device(soc_model: &str) {
+fn rig(soc_model: &str) -> Rig {
     let plugin = for_tests(Engine::OnnxRuntimeQnn);
-    let rig = Rig {
+    Rig {
         qnn: Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap(),
         htp: HtpOptions {
             backend_path: plugin.qnn_htp_library(),
@@ -130,7 +129,12 @@ fn one_device(soc_model: &str) {
             performance_mode: None,
         },
         collector: Collector::start("key"),
-    };
+    }
+}
+
+/// The child: one simulated device.
+fn one_device(soc_model: &str) {
+    let rig = rig(soc_model);
     let dir = tempfile::tempdir().unwrap();
     let watch = rig.watch(dir.path());
     let golden = image();
@@ -267,4 +271,38 @@ fn what_is_reported_is_what_npu_and_cpu_really_compute() {
         );
         assert_eq!(told.len(), 3, "{told:?}");
     }
+}
+
+const DEADLY: &str = "EPWATCH_TEST_SELF_TEST_DEADLY_DIR";
+
+/// The child: the process ends in the middle of the test, as one does whose driver crashes.
+fn die_in_the_test(dir: &Path) {
+    let rig = rig("57");
+    let watch = rig.watch(dir);
+    let mut session = rig.session(&watch, "cnn.qu8", false);
+    println!("{MARKER}begun");
+    let outcome = watch.self_test(&mut session, &image(), || -> ort::Result<Session> {
+        std::process::exit(0)
+    });
+    println!("{MARKER}{outcome:?}");
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be() {
+    if let Some(dir) = std::env::var_os(DEADLY) {
+        return die_in_the_test(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        support::child(
+            "a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be",
+            &[(DEADLY, dir.path().to_str().unwrap())],
+            MARKER,
+        )
+    };
+    for _ in 0..3 {
+        assert_eq!(start(), ["begun"]);
+    }
+    assert_eq!(start(), ["begun", "Skipped(GivenUp)"]);
 }

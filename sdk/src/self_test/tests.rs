@@ -194,6 +194,80 @@ fn what_cannot_be_a_golden_input_names_the_field_and_the_way_out() {
     check(missing, "none.epwtest");
 }
 
+/// The process's one ORT environment.
+fn session(model: &str) -> OrtSession {
+    static ENVIRONMENT: std::sync::OnceLock<ort::environment::Environment> =
+        std::sync::OnceLock::new();
+    let environment = ENVIRONMENT.get_or_init(|| {
+        let runtime = epwatch_engines::for_tests(epwatch_engines::Engine::OnnxRuntime);
+        let made = ort::init_from(runtime.ort_library()).unwrap().build();
+        made.unwrap()
+    });
+    let mut builder = OrtSession::builder(environment).unwrap();
+    builder.commit_from_memory(&fixture(model)).unwrap()
+}
+
+fn compared(npu: &str, golden: &GoldenInput, cpu: &str) -> SelfTest {
+    let uid = crate::random_session_uid();
+    let cpu = || Ok::<_, ort::Error>(session(cpu));
+    run::compared(uid, &mut session(npu), golden, cpu)
+}
+
+#[test]
+fn every_element_type_goes_through_onnx_runtime_and_comes_back() {
+    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    let test = compared("every_type.onnx", &golden, "every_type.onnx");
+    let same: Vec<Output> = golden
+        .inputs()
+        .map(|(name, tensor)| Output {
+            name: format!("same_{name}"),
+            element_type: tensor.element_type(),
+            dims: tensor
+                .dims()
+                .iter()
+                .map(|d| (*d).try_into().unwrap())
+                .collect(),
+            data: tensor.data().to_vec(),
+        })
+        .collect();
+    assert_eq!(test.error_code, 0);
+    assert_eq!(test.npu_output_hash, Some(hash(&same)));
+    assert_eq!(test.cpu_output_hash, test.npu_output_hash);
+    // A NaN is among them.
+    assert_eq!((test.max_abs, test.top1_equal), (Some(0.0), Some(true)));
+    assert!(test.cosine.unwrap() > 1.0 - 1e-12);
+}
+
+#[test]
+fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
+    let two = GoldenTensor::new(&[2], &[1.0_f32, 2.0]).unwrap();
+    let golden = GoldenInput::new("two")
+        .unwrap()
+        .with_input("x", two)
+        .unwrap();
+    let test = compared("text.onnx", &golden, "text.onnx");
+    assert_eq!(test.error_code, code::UNSUPPORTED_OUTPUT);
+    assert_eq!((test.npu_output_hash, test.cpu_output_hash), (None, None));
+
+    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    let uid = crate::random_session_uid();
+    let image = GoldenInput::parse(&fixture("image.epwtest")).unwrap();
+    let v1 = || Ok::<_, ort::Error>(session("../models/mixed_v1.int8.onnx"));
+    let v2 = run::compared(
+        uid,
+        &mut session("../models/mixed_v2.head32.onnx"),
+        &image,
+        v1,
+    );
+    assert_eq!(
+        v2.error_code, 0,
+        "as many outputs of the same name, type and shape"
+    );
+    let missing = compared("text.onnx", &golden, "text.onnx");
+    // ORT_INVALID_ARGUMENT
+    assert_eq!(missing.error_code, 2);
+}
+
 /// A file of this body, whose checksum is right: what a careful stranger sends.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut file = b"epwtest\n\x01\0".to_vec();
