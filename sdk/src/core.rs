@@ -41,7 +41,7 @@ use crate::{
     config::CoreConfig,
     names::Names,
     policy, random_session_uid,
-    recorder::{Drained, SessionRecorder},
+    recorder::{Drained, SeriesSnapshot, SessionRecorder},
     report::{Frame, Part, pack},
     time::Now,
 };
@@ -408,7 +408,7 @@ impl Core {
     }
 
     fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
-        let recorded: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+        let recorded: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
         let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
         self.health.runs_observed += recorded + drained.contended;
         self.health.overflowed_keys += drained.overflowed_keys;
@@ -420,7 +420,7 @@ impl Core {
             self.dropped(reason, 0, runs);
         }
         // Who could not get in does not know where: the busiest series is the best guess.
-        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.moments.n) {
+        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.n()) {
             busiest.dropped_runs = drained.contended;
         }
         Part {
@@ -453,7 +453,7 @@ impl Core {
                 wall_unix_ms: now.wall_unix_ms,
             });
             lesson.histogram.merge(&series.histogram);
-            lesson.moments.merge(&series.moments);
+            lesson.moments.merge(&series.moments());
         }
         for lesson in by_shape.into_values() {
             self.book.absorb(&lesson);
@@ -497,11 +497,9 @@ impl ConditionsSetter {
     pub(crate) fn set(&self, conditions: &Conditions) {
         // A mode that another thread is adding right now is unknown until the next call.
         let mode = self.modes.try_id(&conditions.performance_mode);
-        self.current.set(PackedConditions {
-            thermal: conditions.thermal,
-            power_save: conditions.power_save,
-            mode: mode.unwrap_or_default(),
-        });
+        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
+        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        self.current.set(packed);
     }
 }
 

@@ -2,6 +2,7 @@ use epwatch_proto::{Phase, PowerSave, SessionAge, Thermal};
 use proptest::prelude::*;
 
 use super::*;
+use crate::moments::Sums;
 
 pub(crate) fn on(version: &str) -> LearntOn {
     LearntOn {
@@ -15,10 +16,10 @@ pub(crate) fn on(version: &str) -> LearntOn {
 /// `n` runs of `us` microseconds.
 pub(crate) fn lesson(version: &str, us: u64, n: u64) -> Lesson {
     let mut histogram = SparseHistogram::default();
-    let mut moments = Moments::default();
+    let mut sums = Sums::default();
     for _ in 0..n {
         histogram.record_n(us, 1);
-        moments.add(us as f64);
+        sums.add(1000 * us);
     }
     Lesson {
         key: BaselineKey {
@@ -28,7 +29,7 @@ pub(crate) fn lesson(version: &str, us: u64, n: u64) -> Lesson {
         },
         on: on(version),
         histogram,
-        moments,
+        moments: sums.in_units_of(1000.0),
         wall_unix_ms: 1,
     }
 }

@@ -96,7 +96,7 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     let drained = recorder.drain();
     assert!(drained.series.len() <= policy::MAX_SERIES_PER_SESSION);
     assert!(drained.overflowed_keys > 0);
-    let total: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+    let total: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
     assert_eq!(
         total,
         policy::COLD_RUNS + 2 * policy::MAX_PERFORMANCE_MODES as u64
@@ -104,7 +104,7 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     let other = |s: &&SeriesSnapshot| s.stratum.shape_key == "other";
     let overflow: Vec<_> = drained.series.iter().filter(other).collect();
     assert_eq!(overflow.len(), 1);
-    assert_eq!(overflow[0].moments.n, drained.overflowed_keys);
+    assert_eq!(overflow[0].n(), drained.overflowed_keys);
 }
 
 #[test]
@@ -181,17 +181,15 @@ fn runs_far_beyond_the_own_past_are_counted() {
 fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     let recorder = recorder();
     warm_up(&recorder);
-    let held: Vec<_> = recorder
-        .shards
-        .iter()
-        .map(|s| s.live.lock().unwrap())
+    let held: Vec<_> = (0..policy::SHARDS)
+        .map(|_| recorder.shards.free().unwrap())
         .collect();
     recorder.record(LATER, us(10), "static");
     drop(held);
     recorder.record(LATER, us(10), "static");
     let drained = recorder.drain();
     assert_eq!(drained.contended, 1);
-    let total: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+    let total: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
     assert_eq!(total, policy::COLD_RUNS + 1);
 }
 
@@ -213,11 +211,11 @@ fn two_threads_and_a_sealer_lose_nothing() {
         while threads.iter().any(|t| !t.is_finished()) {
             let drained = recorder.drain();
             total += drained.contended;
-            total += drained.series.iter().map(|s| s.moments.n).sum::<u64>();
+            total += drained.series.iter().map(SeriesSnapshot::n).sum::<u64>();
         }
     });
     let drained = recorder.drain();
-    total += drained.contended + drained.series.iter().map(|s| s.moments.n).sum::<u64>();
+    total += drained.contended + drained.series.iter().map(SeriesSnapshot::n).sum::<u64>();
     assert_eq!(total, 2 * RUNS);
 }
 
@@ -243,7 +241,7 @@ proptest! {
         let mut take = || {
             for series in recorder.drain().series {
                 merged.merge(&series.histogram);
-                moments.merge(&series.moments);
+                moments.merge(&series.moments());
             }
         };
         for (at, latency) in latencies.iter().enumerate() {

@@ -1,0 +1,180 @@
+//! Where series lie while they are recorded: a few shards, so that threads keep apart.
+//!
+//! A thread stays with the shard where it last found room, all begin with the first: a session
+//! that one thread at a time runs, whichever it is, fills one shard only, and threads that meet
+//! part at once. A run waits for nobody but the sealer's swap, and for that a bounded number of
+//! turns: moving on would begin the series anew elsewhere, and that allocates.
+
+use std::{
+    cell::Cell,
+    hint,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    P95s,
+    key::SeriesKey,
+    lock,
+    series::{Recorded, Series},
+    try_lock,
+};
+use crate::policy;
+
+/// Times that a shard is tried again while the sealer swaps: a few microseconds, of which the
+/// swap needs a part.
+const TURNS: u32 = 100;
+
+/// Times that all shards are tried. Two threads and a sealer hold three of four, but may all move
+/// on while we look.
+const SWEEPS: usize = 2;
+
+thread_local! {
+    /// A small number of this thread's own, 0 before it has one.
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    /// The shard where this thread last found room.
+    static HOME: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A small number of this thread's own.
+pub(super) fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    match NUMBER.get() {
+        0 => {
+            let number = NEXT.fetch_add(1, Relaxed);
+            NUMBER.set(number);
+            number
+        }
+        number => number,
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shards([Shard; policy::SHARDS]);
+
+/// On cache lines of its own: threads that keep apart must not share them by accident. 128 bytes,
+/// since processors fetch lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
+    live: Mutex<Live>,
+    /// Whether it is the sealer who holds it.
+    is_swapping: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) series: Vec<Series>,
+    /// Where the last run was, which is where the next one will be.
+    last: usize,
+}
+
+impl Live {
+    #[inline]
+    pub(super) fn position(&mut self, key: SeriesKey) -> Option<usize> {
+        if self.series.get(self.last).is_some_and(|s| s.key == key) {
+            return Some(self.last);
+        }
+        self.last = self.series.iter().position(|s| s.key == key)?;
+        Some(self.last)
+    }
+
+    pub(super) fn begin(&mut self, series: Series) -> usize {
+        self.series.push(series);
+        self.last = self.series.len() - 1;
+        self.last
+    }
+}
+
+impl Shards {
+    /// A shard that nobody holds, the thread's own first.
+    #[inline]
+    pub(super) fn free(&self) -> Option<MutexGuard<'_, Live>> {
+        let home = HOME.get() % policy::SHARDS;
+        match try_lock(&self.0[home].live) {
+            Some(live) => Some(live),
+            None => self.free_elsewhere(home),
+        }
+    }
+
+    #[cold]
+    fn free_elsewhere(&self, home: usize) -> Option<MutexGuard<'_, Live>> {
+        for step in 0..SWEEPS * policy::SHARDS {
+            let at = (home + step) % policy::SHARDS;
+            if let Some(live) = self.0[at].try_live() {
+                HOME.set(at);
+                return Some(live);
+            }
+        }
+        None
+    }
+
+    /// Gives every shard's series, one shard after another. For the sealer: it waits for a run.
+    pub(super) fn with_each(&self, mut change: impl FnMut(&mut Live)) {
+        for shard in &self.0 {
+            shard.while_swapping(&mut change);
+        }
+    }
+
+    /// Swaps what a shard's series recorded for something empty out of `spare`, and gives it back
+    /// by key. A series that recorded nothing gives its place back.
+    pub(super) fn take(
+        &self,
+        shard: usize,
+        spare: &mut Vec<Box<Recorded>>,
+        p95s: &P95s,
+    ) -> Vec<(SeriesKey, Box<Recorded>)> {
+        let shard = &self.0[shard];
+        let mut keys = Vec::with_capacity(policy::MAX_SERIES_PER_SESSION);
+        shard.while_swapping(|live| keys.extend(live.series.iter().map(|s| s.key)));
+        // Memory is had without the lock. Series are only ever added by runs, so these keys stay
+        // the first ones; a series that begins now is taken at the next seal.
+        let mut taken: Vec<_> = keys
+            .into_iter()
+            .map(|key| {
+                let mut recorded = spare.pop().unwrap_or_else(|| Box::new(Recorded::new(None)));
+                recorded.compare_with(p95s[usize::from(key.shape().0)]);
+                (key, recorded)
+            })
+            .collect();
+        let mut over = Vec::with_capacity(taken.len());
+        shard.while_swapping(|live| {
+            for (series, (_, empty)) in live.series.iter_mut().zip(&mut taken) {
+                std::mem::swap(&mut series.recorded, empty);
+            }
+            let was_used = |at: usize| taken.get(at).is_none_or(|(_, r)| r.sums.n() > 0);
+            let mut at = 0;
+            over.extend(live.series.extract_if(.., |_| {
+                at += 1;
+                !was_used(at - 1)
+            }));
+        });
+        taken.retain(|(_, recorded)| recorded.sums.n() > 0);
+        taken
+    }
+}
+
+impl Shard {
+    fn try_live(&self) -> Option<MutexGuard<'_, Live>> {
+        let mut live = try_lock(&self.live);
+        for _ in 0..TURNS {
+            if live.is_some() || !self.is_swapping.load(Relaxed) {
+                break;
+            }
+            hint::spin_loop();
+            live = try_lock(&self.live);
+        }
+        live
+    }
+
+    fn while_swapping(&self, change: impl FnOnce(&mut Live)) {
+        self.is_swapping.store(true, Relaxed);
+        {
+            let mut live = lock(&self.live);
+            change(&mut live);
+        }
+        self.is_swapping.store(false, Relaxed);
+    }
+}
