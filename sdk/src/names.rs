@@ -10,7 +10,7 @@ impl NameId {
     /// Every text beyond the bound, and the text `other` itself.
     pub(crate) const OTHER: Self = Self(u8::MAX);
     /// The shape of most models, known without looking.
-    const STATIC: Self = Self(u8::MAX - 1);
+    pub(crate) const STATIC: Self = Self(u8::MAX - 1);
 }
 
 /// Text of [`NameId::OTHER`].

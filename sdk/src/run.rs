@@ -21,7 +21,10 @@ pub(crate) fn observed<T, E>(
     let result = run();
     let latency = began.elapsed();
     match &result {
-        Ok(_) => recorder.record(clock.mono(began), latency, shape.as_str()),
+        Ok(_) => match shape {
+            ShapeKey::Static => recorder.record_static(clock.mono(began), latency),
+            ShapeKey::Of { .. } => recorder.record(clock.mono(began), latency, shape.as_str()),
+        },
         Err(error) => recorder.record_error(status_code(error)),
     }
     result

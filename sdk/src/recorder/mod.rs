@@ -21,7 +21,7 @@ mod tests;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
@@ -111,7 +111,14 @@ impl SessionRecorder {
     /// Never waits: a run that finds every shard held is dropped and counted.
     #[inline]
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
-        self.keep(began, latency, shape_key, self.conditions.get());
+        let shape = self.shape(shape_key);
+        self.keep(began, latency, shape, self.conditions.get());
+    }
+
+    /// As [`Self::record`], of a model that admits one shape only.
+    #[inline]
+    pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
+        self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
     }
 
     /// As [`Self::record`], under conditions of this run's own.
@@ -127,7 +134,7 @@ impl SessionRecorder {
             return;
         };
         let packed = PackedConditions::new(conditions.thermal, conditions.power_save, mode);
-        self.keep(began, latency, shape_key, packed);
+        self.keep(began, latency, self.shape(shape_key), packed);
     }
 
     /// Counts a run that failed with this ORT status code; it has no latency.
@@ -146,22 +153,23 @@ impl SessionRecorder {
         self.is_closed.load(Acquire)
     }
 
+    fn shape(&self, shape_key: &str) -> Option<NameId> {
+        let shape = self.shapes.try_id(shape_key)?;
+        if shape == NameId::OTHER && shape_key != crate::names::OTHER {
+            self.overflowed.add_text(shape_key);
+        }
+        Some(shape)
+    }
+
     #[inline]
     fn keep(
         &self,
         began: Duration,
         latency: Duration,
-        shape_key: &str,
+        shape: Option<NameId>,
         conditions: PackedConditions,
     ) {
-        let Some(shape) = self.shapes.try_id(shape_key) else {
-            self.contended.fetch_add(1, Relaxed);
-            return;
-        };
-        if shape == NameId::OTHER && shape_key != crate::names::OTHER {
-            self.overflowed.add_text(shape_key);
-        }
-        let Some(mut live) = self.shards.free() else {
+        let (Some(shape), Some(mut live)) = (shape, self.shards.free()) else {
             self.contended.fetch_add(1, Relaxed);
             return;
         };
@@ -323,14 +331,6 @@ fn age_of(age: Duration) -> SessionAge {
 /// Nothing here panics while it holds a lock; were it otherwise, numbers are still numbers.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 fn read<T>(rw: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

@@ -8,18 +8,16 @@
 use std::{
     cell::Cell,
     hint,
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    thread,
 };
+
+use try_lock::{Locked, TryLock};
 
 use super::{
     P95s,
     key::SeriesKey,
-    lock,
     series::{Recorded, Series},
-    try_lock,
 };
 use crate::policy;
 
@@ -59,7 +57,8 @@ pub(super) struct Shards([Shard; policy::SHARDS]);
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    live: Mutex<Live>,
+    /// Not std's mutex: half of its cost is to look for threads to wake, and here none ever waits.
+    live: TryLock<Live>,
     /// Whether it is the sealer who holds it.
     is_swapping: AtomicBool,
 }
@@ -91,16 +90,16 @@ impl Live {
 impl Shards {
     /// A shard that nobody holds, the thread's own first.
     #[inline]
-    pub(super) fn free(&self) -> Option<MutexGuard<'_, Live>> {
+    pub(super) fn free(&self) -> Option<Locked<'_, Live>> {
         let home = HOME.get() % policy::SHARDS;
-        match try_lock(&self.0[home].live) {
+        match self.0[home].live.try_lock() {
             Some(live) => Some(live),
             None => self.free_elsewhere(home),
         }
     }
 
     #[cold]
-    fn free_elsewhere(&self, home: usize) -> Option<MutexGuard<'_, Live>> {
+    fn free_elsewhere(&self, home: usize) -> Option<Locked<'_, Live>> {
         for step in 0..SWEEPS * policy::SHARDS {
             let at = (home + step) % policy::SHARDS;
             if let Some(live) = self.0[at].try_live() {
@@ -157,24 +156,29 @@ impl Shards {
 }
 
 impl Shard {
-    fn try_live(&self) -> Option<MutexGuard<'_, Live>> {
-        let mut live = try_lock(&self.live);
+    fn try_live(&self) -> Option<Locked<'_, Live>> {
+        let mut live = self.live.try_lock();
         for _ in 0..TURNS {
             if live.is_some() || !self.is_swapping.load(Relaxed) {
                 break;
             }
             hint::spin_loop();
-            live = try_lock(&self.live);
+            live = self.live.try_lock();
         }
         live
     }
 
     fn while_swapping(&self, change: impl FnOnce(&mut Live)) {
         self.is_swapping.store(true, Relaxed);
-        {
-            let mut live = lock(&self.live);
-            change(&mut live);
-        }
+        // A run holds it for nanoseconds, unless its thread was put aside meanwhile.
+        let mut live = loop {
+            match self.live.try_lock() {
+                Some(live) => break live,
+                None => thread::yield_now(),
+            }
+        };
+        change(&mut live);
+        drop(live);
         self.is_swapping.store(false, Relaxed);
     }
 }
