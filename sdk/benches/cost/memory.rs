@@ -1,12 +1,12 @@
 //! Allocations of a run, and the memory that series hold.
 
-use std::{sync::Barrier, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use epwatch_sdk::SessionRecorder;
 
 use crate::{
     Rounds,
-    time::{Rig, at, core_and_recorder},
+    time::{Rig, Together, at, core_and_recorder},
 };
 
 /// Memory that series hold once an interval was sealed: live ones, those that wait to be swapped
@@ -58,7 +58,9 @@ fn held(series: u32, threads: usize) -> i64 {
     let (mut core, first) = core_and_recorder();
     // What the device keeps of the first session is not a series' memory.
     record_cold(&first);
-    core.seal(at(50));
+    for round in 0..3 {
+        core.seal(at(50 + round));
+    }
     let mut bytes = 0;
     let mut recorder = None;
     bytes += allocation_counter::measure(|| recorder = Some(crate::time::open(&mut core, "1")))
@@ -82,13 +84,13 @@ fn record_cold(recorder: &SessionRecorder) {
 /// Records each series from all threads at once, so that they part; gives back what they hold.
 fn record_from(recorder: &SessionRecorder, series: u32, threads: usize) -> i64 {
     let shapes: Vec<_> = (0..series).map(|n| format!("x:{}", n % 8)).collect();
-    let together = Barrier::new(threads);
+    let together = Together::of(threads);
     let record = || {
         together.wait();
         let measured = allocation_counter::measure(|| {
-            for run in 0..2_000 {
+            for run in 0..20_000 {
                 for shape in &shapes {
-                    let latency = Duration::from_micros(8_000 + run);
+                    let latency = Duration::from_micros(8_000 + run % 1_000);
                     recorder.record(Duration::from_secs(1), latency, shape);
                 }
             }

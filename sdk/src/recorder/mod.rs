@@ -41,7 +41,7 @@ use crate::{
 use distinct::DistinctKeys;
 use key::SeriesKey;
 use series::{Pace, Recorded, Sample, Series};
-use shards::{Shards, thread_number};
+use shards::{Shards, Swapped, thread_number};
 
 pub(crate) use snapshot::{Drained, SeriesSnapshot};
 
@@ -57,9 +57,9 @@ pub struct SessionRecorder {
     uid: SessionUid,
     created: Duration,
     shards: Shards,
-    /// Emptied, to be swapped in at the next seal: as many as the fullest shard needs. Held for
-    /// the length of a seal, so that there is one at a time.
-    spare: Mutex<Vec<Box<Recorded>>>,
+    /// Empty, to be swapped in for one series after the other. Held for the length of a seal, so
+    /// that there is one at a time.
+    spare: Mutex<Option<Box<Recorded>>>,
     shapes: Names,
     modes: Arc<Names>,
     conditions: Arc<CurrentConditions>,
@@ -241,7 +241,8 @@ impl SessionRecorder {
 
     /// Takes what was recorded since the last time.
     pub(crate) fn drain(&self) -> Drained {
-        let mut spare = lock(&self.spare);
+        let mut kept = lock(&self.spare);
+        let mut spare = kept.take().unwrap_or_else(|| Box::new(Recorded::new(None)));
         let baselines = Arc::clone(&read(&self.baselines));
         // Read before the shards: a run that begins in between counts in the next interval.
         let mut drained = Drained {
@@ -249,20 +250,25 @@ impl SessionRecorder {
             errors: self.take_errors(),
             ..Drained::default()
         };
+        let p95s = self.p95s(&baselines);
         let mut merged: BTreeMap<SeriesKey, SeriesSnapshot> = BTreeMap::new();
-        let mut most = 0;
         for shard in 0..policy::SHARDS {
-            let taken = self.shards.take(shard, &mut spare, &self.p95s(&baselines));
-            most = most.max(taken.len());
-            for (key, mut recorded) in taken {
-                self.add(&mut merged, key, &recorded, &baselines);
-                recorded.reset();
-                spare.push(recorded);
+            let mut at = 0;
+            loop {
+                match self.shards.swap(shard, at, &mut spare, &p95s) {
+                    Swapped::End => break,
+                    // Its memory goes back here, without the lock.
+                    Swapped::Unused(series) => drop(series),
+                    Swapped::Used(key) => {
+                        self.add(&mut merged, key, &spare, &baselines);
+                        spare.reset();
+                        at += 1;
+                    }
+                }
             }
         }
-        // Memory of strata that are over goes back.
-        spare.truncate(most);
-        spare.shrink_to_fit();
+        // A session that rests needs none.
+        *kept = (!merged.is_empty()).then_some(spare);
         drained.overflowed_keys = self.overflowed.take();
         drained.contended = self.contended.swap(0, Relaxed);
         drained.series = merged.into_values().collect();

@@ -117,42 +117,41 @@ impl Shards {
         }
     }
 
-    /// Swaps what a shard's series recorded for something empty out of `spare`, and gives it back
-    /// by key. A series that recorded nothing gives its place back.
-    pub(super) fn take(
+    /// Swaps what one series of a shard recorded for something empty, which then counts against
+    /// its p95 of `p95s`. A series that recorded nothing gives its place back.
+    pub(super) fn swap(
         &self,
         shard: usize,
-        spare: &mut Vec<Box<Recorded>>,
+        at: usize,
+        empty: &mut Box<Recorded>,
         p95s: &P95s,
-    ) -> Vec<(SeriesKey, Box<Recorded>)> {
-        let shard = &self.0[shard];
-        let mut keys = Vec::with_capacity(policy::MAX_SERIES_PER_SESSION);
-        shard.while_swapping(|live| keys.extend(live.series.iter().map(|s| s.key)));
-        // Memory is had without the lock. Series are only ever added by runs, so these keys stay
-        // the first ones; a series that begins now is taken at the next seal.
-        let mut taken: Vec<_> = keys
-            .into_iter()
-            .map(|key| {
-                let mut recorded = spare.pop().unwrap_or_else(|| Box::new(Recorded::new(None)));
-                recorded.compare_with(p95s[usize::from(key.shape().0)]);
-                (key, recorded)
-            })
-            .collect();
-        let mut over = Vec::with_capacity(taken.len());
-        shard.while_swapping(|live| {
-            for (series, (_, empty)) in live.series.iter_mut().zip(&mut taken) {
-                std::mem::swap(&mut series.recorded, empty);
+    ) -> Swapped {
+        let mut swapped = Swapped::End;
+        self.0[shard].while_swapping(|live| {
+            let Some(series) = live.series.get_mut(at) else {
+                return;
+            };
+            if series.recorded.sums.n() == 0 {
+                swapped = Swapped::Unused(live.series.remove(at));
+                return;
             }
-            let was_used = |at: usize| taken.get(at).is_none_or(|(_, r)| r.sums.n() > 0);
-            let mut at = 0;
-            over.extend(live.series.extract_if(.., |_| {
-                at += 1;
-                !was_used(at - 1)
-            }));
+            empty.compare_with(p95s[usize::from(series.key.shape().0)]);
+            std::mem::swap(&mut series.recorded, empty);
+            swapped = Swapped::Used(series.key);
         });
-        taken.retain(|(_, recorded)| recorded.sums.n() > 0);
-        taken
+        swapped
     }
+}
+
+/// What was at a place of a shard.
+#[derive(Debug)]
+pub(super) enum Swapped {
+    /// Nothing: those before were all.
+    End,
+    /// A series that recorded nothing; it is out, and the next one is in its place.
+    Unused(Series),
+    /// A series that goes on, empty.
+    Used(SeriesKey),
 }
 
 impl Shard {
