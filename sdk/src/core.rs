@@ -26,7 +26,11 @@
 //! # Ok::<(), epwatch_sdk::ConfigError>(())
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use epwatch_proto::{
@@ -118,6 +122,8 @@ pub struct Core {
     next_sequence: u64,
     interval_start: Now,
     sessions: Vec<Observed>,
+    /// What sessions that are gone said last, until the next seal.
+    gone: VecDeque<Part>,
     start_failures: Vec<StartFailure>,
     ended: Vec<Ended>,
     health: SdkHealth,
@@ -143,6 +149,7 @@ impl Core {
             next_sequence: 1,
             interval_start: now,
             sessions: Vec::new(),
+            gone: VecDeque::new(),
             start_failures: Vec::new(),
             ended: Vec::new(),
             health: SdkHealth::default(),
@@ -235,7 +242,41 @@ impl Core {
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
         self.sessions.push(observed);
+        self.fold_gone_sessions();
         recorder
+    }
+
+    /// Whether so many sessions came and went that their reports should not wait for the time.
+    pub(crate) fn wants_seal(&self) -> bool {
+        self.gone.len() >= policy::GONE_SESSIONS_TO_SEAL
+    }
+
+    /// Takes what sessions that are gone recorded, so that their recorders' memory goes back long
+    /// before a seal: a host may make and drop thousands of them in an interval. A few a call,
+    /// since this is a caller's thread.
+    fn fold_gone_sessions(&mut self) {
+        let mut at = 0;
+        let mut left = policy::GONE_SESSIONS_A_CALL;
+        while left > 0 && at < self.sessions.len() {
+            if !self.sessions[at].recorder.is_closed() {
+                at += 1;
+                continue;
+            }
+            left -= 1;
+            let mut observed = self.sessions.remove(at);
+            let (part, _) = self.take_part(&mut observed);
+            self.gone.extend(part);
+        }
+        while self.gone.len() > policy::MAX_GONE_SESSIONS {
+            // Nothing was sealed for long: the oldest goes first, as in a full spool.
+            let lost = self
+                .gone
+                .pop_front()
+                .into_iter()
+                .flat_map(|part| part.series);
+            let runs = lost.map(|series| series.n).sum();
+            self.dropped(DropReason::SpoolFull, 0, runs);
+        }
     }
 
     /// Adds the hash of a session's model file, where it was not known at the start.
@@ -280,7 +321,7 @@ impl Core {
         let Some(installation) = self.installation else {
             return Vec::new();
         };
-        let parts = self.drain(now);
+        let parts = self.drain();
         let has_new_ended = self.ended.iter().any(|e| e.named_since.is_none());
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
@@ -367,12 +408,23 @@ impl Core {
 
     pub(crate) fn set_book(&mut self, book: BaselineBook) {
         self.book = book;
+        for lesson in &self.lessons {
+            self.book.absorb(lesson);
+        }
         self.keeps_lessons = true;
         self.refresh_baselines();
     }
 
     pub(crate) fn take_lessons(&mut self) -> Vec<Lesson> {
         std::mem::take(&mut self.lessons)
+    }
+
+    /// Lessons that could not be written down: for the next time, as many as are worth it.
+    pub(crate) fn return_lessons(&mut self, mut lessons: Vec<Lesson>) {
+        lessons.append(&mut self.lessons);
+        let too_many = lessons.len().saturating_sub(policy::MAX_LESSONS);
+        lessons.drain(..too_many);
+        self.lessons = lessons;
     }
 
     fn take_key(&mut self, installation: InstallationId) -> ReportKey {
@@ -389,22 +441,27 @@ impl Core {
     }
 
     /// Takes every session's series, learns from them, and forgets sessions that are closed.
-    fn drain(&mut self, now: Now) -> Vec<Part> {
-        let mut parts = Vec::new();
+    fn drain(&mut self) -> Vec<Part> {
+        let mut parts: Vec<_> = std::mem::take(&mut self.gone).into();
         let mut sessions = std::mem::take(&mut self.sessions);
         sessions.retain_mut(|observed| {
-            let drained = observed.recorder.drain();
-            let is_closed = drained.is_closed;
-            self.learn(&observed.session, &drained, now);
-            let part = self.part(&observed.session, drained);
-            if !part.is_empty() || !observed.is_reported {
-                observed.is_reported = true;
-                parts.push(part);
-            }
+            let (part, is_closed) = self.take_part(observed);
+            parts.extend(part);
             !is_closed
         });
         self.sessions = sessions;
         parts
+    }
+
+    /// What one session has to say, if anything, and whether that is its last.
+    fn take_part(&mut self, observed: &mut Observed) -> (Option<Part>, bool) {
+        let drained = observed.recorder.drain();
+        let is_closed = drained.is_closed;
+        self.learn(&observed.session, &drained);
+        let part = self.part(&observed.session, drained);
+        let has_news = !part.is_empty() || !observed.is_reported;
+        observed.is_reported = true;
+        (has_news.then_some(part), is_closed)
     }
 
     fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
@@ -434,7 +491,7 @@ impl Core {
         }
     }
 
-    fn learn(&mut self, session: &Session, drained: &Drained, now: Now) {
+    fn learn(&mut self, session: &Session, drained: &Drained) {
         if !session.directive_id.is_empty() {
             return;
         }
@@ -450,17 +507,18 @@ impl Core {
                 on: self.learnt_on(session),
                 histogram: Default::default(),
                 moments: Default::default(),
-                wall_unix_ms: now.wall_unix_ms,
             });
             lesson.histogram.merge(&series.histogram);
             lesson.moments.merge(&series.moments());
         }
         for lesson in by_shape.into_values() {
             self.book.absorb(&lesson);
-            if self.keeps_lessons {
+            // Before the installation is known the book is not there either.
+            if self.keeps_lessons || self.installation.is_none() {
                 self.lessons.push(lesson);
             }
         }
+        self.return_lessons(Vec::new());
     }
 
     fn learnt_on(&self, session: &Session) -> LearntOn {

@@ -18,7 +18,7 @@ use crate::{
     core::{Core, SealedReport},
     device::{self, DeviceFacts},
     files::{self, FileLock},
-    identity, random_u64,
+    identity, policy, random_u64,
     spool::{Loss, Spool},
     time::Clock,
     upload::{Schedule, Settled, UploadBatch, UploadError, settle},
@@ -102,7 +102,7 @@ impl Engine {
 
     fn read_book(&self) -> BaselineBook {
         let settled_runs = self.config.core.settled_runs;
-        match std::fs::read(self.baselines_path()) {
+        match files::read_at_most(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
             Ok(json) => BaselineBook::from_json(&json, settled_runs),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => BaselineBook::new(settled_runs),
             Err(_) => BaselineBook::from_json(b"", settled_runs),
@@ -138,7 +138,10 @@ impl Engine {
         losses.extend(spool.enforce(now.wall_unix_ms));
         self.count(&losses);
         if !lessons.is_empty() {
-            self.teach(&lessons);
+            if let Err(error) = self.teach(&lessons) {
+                self.last_error = Some(format!("failed to keep baselines: {error}"));
+                lock(&self.core).return_lessons(lessons);
+            }
         }
     }
 
@@ -150,17 +153,13 @@ impl Engine {
     }
 
     /// Adds lessons to the file that all processes of the app share.
-    fn teach(&mut self, lessons: &[crate::baseline::Lesson]) {
-        let Ok(_lock) = FileLock::wait(&self.config.dir.join("lock")) else {
-            return;
-        };
+    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> std::io::Result<()> {
+        let _lock = FileLock::wait(&self.config.dir.join("lock"))?;
         let mut book = self.read_book();
         for lesson in lessons {
             book.absorb(lesson);
         }
-        if let Err(error) = files::replace(&self.baselines_path(), &book.to_json()) {
-            self.last_error = Some(format!("failed to keep baselines: {error}"));
-        }
+        files::replace(&self.baselines_path(), &book.to_json())
     }
 
     /// The next request, if one is due (or `now` is asked for) and there is something to send.

@@ -318,7 +318,15 @@ impl Watch {
 impl Shared {
     /// Begins a session now.
     pub(crate) fn open(&self, info: SessionInfo) -> Arc<SessionRecorder> {
-        engine::lock(&self.core).open_session(info, self.clock.now_on_caller())
+        let (recorder, wants_seal) = {
+            let mut core = engine::lock(&self.core);
+            let recorder = core.open_session(info, self.clock.now_on_caller());
+            (recorder, core.wants_seal())
+        };
+        if wants_seal {
+            self.ask(Command::Seal);
+        }
+        recorder
     }
 
     /// ORT's version, once a session builder shows that it is loaded.
