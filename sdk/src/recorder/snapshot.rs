@@ -29,7 +29,7 @@ pub(crate) struct Drained {
 pub(crate) struct SeriesSnapshot {
     pub(crate) stratum: Stratum,
     pub(crate) histogram: SparseHistogram,
-    sums: Sums,
+    pub(super) sums: Sums,
     pub(crate) clipped: u64,
     pub(crate) dropped_runs: u64,
     first_runs: Vec<(u64, u64)>,
