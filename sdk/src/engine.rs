@@ -137,11 +137,11 @@ impl Engine {
         let mut losses = keep(spool, &sealed, &mut self.last_error);
         losses.extend(spool.enforce(now.wall_unix_ms));
         self.count(&losses);
-        if !lessons.is_empty() {
-            if let Err(error) = self.teach(&lessons) {
-                self.last_error = Some(format!("failed to keep baselines: {error}"));
-                lock(&self.core).return_lessons(lessons);
-            }
+        if !lessons.is_empty()
+            && let Err(error) = self.teach(&lessons)
+        {
+            self.last_error = Some(format!("failed to keep baselines: {error}"));
+            lock(&self.core).return_lessons(lessons);
         }
     }
 
@@ -265,7 +265,7 @@ impl Engine {
 
     /// Time until the next upload, and bytes that wait.
     pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now();
+        let now = self.clock.now_on_caller();
         let usage = self.spool.as_ref().map(|s| s.usage(now.wall_unix_ms));
         let wait = self.schedule.next_at().saturating_sub(now.mono);
         (wait, usage.map_or(0, |(bytes, _)| bytes))

@@ -6,7 +6,7 @@ use epwatch_proto::v1;
 use epwatch_sdk::Core;
 use prost::Message;
 
-use crate::time::{at, core_and_recorder, median, open};
+use crate::time::{at, core_and_recorder, open};
 
 /// Bytes at one coefficient of variation.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +33,9 @@ fn row(cv_percent: u32) -> WireRow {
     ];
     let all: Vec<_> = means_ms.iter().map(|ms| series(cv_percent, *ms)).collect();
     let of = |bytes: fn(&WireRow) -> usize| {
-        let middle = median(all.iter().map(|row| bytes(row) as f64).collect());
-        middle as usize
+        let mut of_means: Vec<_> = all.iter().map(bytes).collect();
+        of_means.sort_unstable();
+        of_means[of_means.len() / 2]
     };
     WireRow {
         cv_percent,
