@@ -169,25 +169,30 @@ impl SessionRecorder {
         shape: Option<NameId>,
         conditions: PackedConditions,
     ) {
-        let (Some(shape), Some(mut live)) = (shape, self.shards.free()) else {
-            self.contended.fetch_add(1, Relaxed);
-            return;
-        };
-        let run = self.next_run();
-        let age = age_of(began.saturating_sub(self.created));
-        let key = SeriesKey::new(phase_of(run), conditions, shape, age);
-        let at = match live.position(key) {
-            Some(at) => at,
-            None => self.begin_series(&mut live, key),
-        };
-        live.series[at].record(&Sample {
-            latency,
-            run,
-            thread: thread_number(),
+        let thread = thread_number();
+        let recorded = shape.and_then(|shape| {
+            self.shards.with_free(|live| {
+                let run = self.next_run();
+                let age = age_of(began.saturating_sub(self.created));
+                let key = SeriesKey::new(phase_of(run), conditions, shape, age);
+                let at = match live.position(key) {
+                    Some(at) => at,
+                    None => self.begin_series(live, key),
+                };
+                live.series[at].record(&Sample {
+                    latency,
+                    run,
+                    thread,
+                });
+            })
         });
+        if recorded.is_none() {
+            self.contended.fetch_add(1, Relaxed);
+        }
     }
 
     /// Position of a run, as long as that says whether it is cold.
+    #[inline]
     fn next_run(&self) -> u64 {
         let seen = self.runs.load(Relaxed);
         if seen >= policy::COLD_RUNS {

@@ -151,6 +151,7 @@ impl Recorded {
         }
     }
 
+    #[inline]
     fn keep_first_run(&mut self, run: u64, us: u64) {
         if run < MAX_FIRST_RUNS as u64 && self.n_first_runs < MAX_FIRST_RUNS {
             self.first_runs[self.n_first_runs] = (run, us);
@@ -173,6 +174,7 @@ fn limits_ns(baseline_p95_us: Option<f64>) -> [u64; 3] {
 
 impl Pace {
     /// Whether this run is slow.
+    #[inline]
     #[expect(clippy::cast_precision_loss, reason = "at most 60 s in nanoseconds")]
     fn step(&mut self, ns: u64) -> bool {
         let ns = ns as f64;
@@ -183,6 +185,7 @@ impl Pace {
 }
 
 impl Order {
+    #[inline]
     fn add(&mut self, was_slow: bool, is_slow: bool, thread: u32) {
         self.is_mixed |= *self.thread.get_or_insert(thread) != thread;
         self.switches += u64::from(is_slow != was_slow);

@@ -37,6 +37,7 @@ thread_local! {
 }
 
 /// A small number of this thread's own.
+#[inline]
 pub(super) fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NUMBER.get() {
@@ -88,13 +89,13 @@ impl Live {
 }
 
 impl Shards {
-    /// A shard that nobody holds, the thread's own first.
+    /// Uses a shard that nobody holds, the thread's own first. `None`: all are held.
     #[inline]
-    pub(super) fn free(&self) -> Option<Locked<'_, Live>> {
+    pub(super) fn with_free<T>(&self, record: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let home = HOME.get() % policy::SHARDS;
         match self.0[home].live.try_lock() {
-            Some(live) => Some(live),
-            None => self.free_elsewhere(home),
+            Some(mut live) => Some(record(&mut live)),
+            None => Some(record(&mut *self.free_elsewhere(home)?)),
         }
     }
 
@@ -108,6 +109,13 @@ impl Shards {
             }
         }
         None
+    }
+
+    /// Holds the thread's own shard, as another thread would.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> Locked<'_, Live> {
+        let home = HOME.get() % policy::SHARDS;
+        self.0[home].live.try_lock().expect("nobody else is here")
     }
 
     /// Gives every shard's series, one shard after another. For the sealer: it waits for a run.
