@@ -26,7 +26,11 @@
 //! # Ok::<(), epwatch_sdk::ConfigError>(())
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use epwatch_proto::{
@@ -42,7 +46,7 @@ use crate::{
     directives::{DirectiveKeys, Directives},
     names::Names,
     policy, random_session_uid,
-    recorder::{Drained, SessionRecorder},
+    recorder::{Drained, SeriesSnapshot, SessionRecorder},
     report::{Frame, Part, pack},
     self_test::TestsOfProcess,
     time::Now,
@@ -121,6 +125,8 @@ pub struct Core {
     next_sequence: u64,
     interval_start: Now,
     sessions: Vec<Observed>,
+    /// What sessions that are gone said last, until the next seal.
+    gone: VecDeque<Part>,
     start_failures: Vec<StartFailure>,
     ended: Vec<Ended>,
     health: SdkHealth,
@@ -152,6 +158,7 @@ impl Core {
             next_sequence: 1,
             interval_start: now,
             sessions: Vec::new(),
+            gone: VecDeque::new(),
             start_failures: Vec::new(),
             ended: Vec::new(),
             health: SdkHealth::default(),
@@ -248,7 +255,41 @@ impl Core {
         recorder.set_baselines(self.baselines_of(&observed.session));
         recorder.sample(self.directives.one_in(&observed.session.model, now));
         self.sessions.push(observed);
+        self.fold_gone_sessions();
         recorder
+    }
+
+    /// Whether so many sessions came and went that their reports should not wait for the time.
+    pub(crate) fn wants_seal(&self) -> bool {
+        self.gone.len() >= policy::GONE_SESSIONS_TO_SEAL
+    }
+
+    /// Takes what sessions that are gone recorded, so that their recorders' memory goes back long
+    /// before a seal: a host may make and drop thousands of them in an interval. A few a call,
+    /// since this is a caller's thread.
+    fn fold_gone_sessions(&mut self) {
+        let mut at = 0;
+        let mut left = policy::GONE_SESSIONS_A_CALL;
+        while left > 0 && at < self.sessions.len() {
+            if !self.sessions[at].recorder.is_closed() {
+                at += 1;
+                continue;
+            }
+            left -= 1;
+            let mut observed = self.sessions.remove(at);
+            let (part, _) = self.take_part(&mut observed);
+            self.gone.extend(part);
+        }
+        while self.gone.len() > policy::MAX_GONE_SESSIONS {
+            // Nothing was sealed for long: the oldest goes first, as in a full spool.
+            let lost = self
+                .gone
+                .pop_front()
+                .into_iter()
+                .flat_map(|part| part.series);
+            let runs = lost.map(|series| series.n).sum();
+            self.dropped(DropReason::SpoolFull, 0, runs);
+        }
     }
 
     /// Adds the hash of a session's model file, where it was not known at the start.
@@ -317,7 +358,7 @@ impl Core {
         let Some(installation) = self.installation else {
             return Vec::new();
         };
-        let parts = self.drain(now);
+        let parts = self.drain();
         self.refresh_sampling(now);
         self.directives.count_into(&mut self.health);
         let has_new_ended = self.ended.iter().any(|e| e.named_since.is_none());
@@ -406,12 +447,23 @@ impl Core {
 
     pub(crate) fn set_book(&mut self, book: BaselineBook) {
         self.book = book;
+        for lesson in &self.lessons {
+            self.book.absorb(lesson);
+        }
         self.keeps_lessons = true;
         self.refresh_baselines();
     }
 
     pub(crate) fn take_lessons(&mut self) -> Vec<Lesson> {
         std::mem::take(&mut self.lessons)
+    }
+
+    /// Lessons that could not be written down: for the next time, as many as are worth it.
+    pub(crate) fn return_lessons(&mut self, mut lessons: Vec<Lesson>) {
+        lessons.append(&mut self.lessons);
+        let too_many = lessons.len().saturating_sub(policy::MAX_LESSONS);
+        lessons.drain(..too_many);
+        self.lessons = lessons;
     }
 
     fn take_key(&mut self, installation: InstallationId) -> ReportKey {
@@ -434,27 +486,32 @@ impl Core {
     }
 
     /// Takes every session's series, learns from them, and forgets sessions that are closed.
-    fn drain(&mut self, now: Now) -> Vec<Part> {
-        let mut parts = Vec::new();
+    fn drain(&mut self) -> Vec<Part> {
+        let mut parts: Vec<_> = std::mem::take(&mut self.gone).into();
         let mut sessions = std::mem::take(&mut self.sessions);
         sessions.retain_mut(|observed| {
-            let drained = observed.recorder.drain();
-            let is_closed = drained.is_closed;
-            self.learn(&observed.session, &drained, now);
-            let mut part = self.part(&observed.session, drained);
-            part.self_tests = std::mem::take(&mut observed.self_tests);
-            if !part.is_empty() || !observed.is_reported {
-                observed.is_reported = true;
-                parts.push(part);
-            }
+            let (part, is_closed) = self.take_part(observed);
+            parts.extend(part);
             !is_closed
         });
         self.sessions = sessions;
         parts
     }
 
+    /// What one session has to say, if anything, and whether that is its last.
+    fn take_part(&mut self, observed: &mut Observed) -> (Option<Part>, bool) {
+        let drained = observed.recorder.drain();
+        let is_closed = drained.is_closed;
+        self.learn(&observed.session, &drained);
+        let mut part = self.part(&observed.session, drained);
+        part.self_tests = std::mem::take(&mut observed.self_tests);
+        let has_news = !part.is_empty() || !observed.is_reported;
+        observed.is_reported = true;
+        (has_news.then_some(part), is_closed)
+    }
+
     fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
-        let recorded: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+        let recorded: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
         let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
         let in_series = drained.series.iter().map(|s| s.passed_over);
         let passed_over = in_series.sum::<u64>() + drained.passed_over;
@@ -468,7 +525,7 @@ impl Core {
             self.dropped(reason, 0, runs);
         }
         // Who could not get in does not know where: the busiest series is the best guess.
-        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.moments.n) {
+        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.n()) {
             busiest.dropped_runs = drained.contended;
         }
         Part {
@@ -483,7 +540,7 @@ impl Core {
         }
     }
 
-    fn learn(&mut self, session: &Session, drained: &Drained, now: Now) {
+    fn learn(&mut self, session: &Session, drained: &Drained) {
         if !session.directive_id.is_empty() {
             return;
         }
@@ -499,17 +556,18 @@ impl Core {
                 on: self.learnt_on(session),
                 histogram: Default::default(),
                 moments: Default::default(),
-                wall_unix_ms: now.wall_unix_ms,
             });
             lesson.histogram.merge(&series.histogram);
-            lesson.moments.merge(&series.moments);
+            lesson.moments.merge(&series.moments());
         }
         for lesson in by_shape.into_values() {
             self.book.absorb(&lesson);
-            if self.keeps_lessons {
+            // Before the installation is known the book is not there either.
+            if self.keeps_lessons || self.installation.is_none() {
                 self.lessons.push(lesson);
             }
         }
+        self.return_lessons(Vec::new());
     }
 
     fn learnt_on(&self, session: &Session) -> LearntOn {
@@ -554,11 +612,9 @@ impl ConditionsSetter {
     pub(crate) fn set(&self, conditions: &Conditions) {
         // A mode that another thread is adding right now is unknown until the next call.
         let mode = self.modes.try_id(&conditions.performance_mode);
-        self.current.set(PackedConditions {
-            thermal: conditions.thermal,
-            power_save: conditions.power_save,
-            mode: mode.unwrap_or_default(),
-        });
+        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
+        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        self.current.set(packed);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     device::{self, DeviceFacts},
     directives::{self, DirectiveFile, Opened},
     files::{self, FileLock},
-    folder, identity, random_u64, self_test,
+    folder, identity, policy, random_u64, self_test,
     spool::{Loss, Spool},
     time::{Clock, Now},
     upload::{Schedule, Settled, UploadBatch, UploadError, settle},
@@ -112,7 +112,7 @@ impl Engine {
 
     fn read_book(&self) -> BaselineBook {
         let settled_runs = self.config.core.settled_runs;
-        match std::fs::read(self.baselines_path()) {
+        match files::read_at_most(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
             Ok(json) => BaselineBook::from_json(&json, settled_runs),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => BaselineBook::new(settled_runs),
             Err(_) => BaselineBook::from_json(b"", settled_runs),
@@ -149,8 +149,11 @@ impl Engine {
         let mut losses = keep(spool, &sealed, &mut self.last_error);
         losses.extend(spool.enforce(now.wall_unix_ms));
         self.count(&losses);
-        if !lessons.is_empty() {
-            self.teach(&lessons);
+        if !lessons.is_empty()
+            && let Err(error) = self.teach(&lessons)
+        {
+            self.last_error = Some(format!("failed to keep baselines: {error}"));
+            lock(&self.core).return_lessons(lessons);
         }
         if !tests.is_empty()
             && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
@@ -187,17 +190,13 @@ impl Engine {
     }
 
     /// Adds lessons to the file that all processes of the app share.
-    fn teach(&mut self, lessons: &[crate::baseline::Lesson]) {
-        let Ok(_lock) = FileLock::wait(&self.config.dir.join(folder::LOCK)) else {
-            return;
-        };
+    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> std::io::Result<()> {
+        let _lock = FileLock::wait(&self.config.dir.join(folder::LOCK))?;
         let mut book = self.read_book();
         for lesson in lessons {
             book.absorb(lesson);
         }
-        if let Err(error) = files::replace(&self.baselines_path(), &book.to_json()) {
-            self.last_error = Some(format!("failed to keep baselines: {error}"));
-        }
+        files::replace(&self.baselines_path(), &book.to_json())
     }
 
     /// The next request, if one is due (or `now` is asked for) and there is something to send.
@@ -307,7 +306,7 @@ impl Engine {
 
     /// Time until the next upload, and bytes that wait.
     pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now();
+        let now = self.clock.now_on_caller();
         let usage = self.spool.as_ref().map(|s| s.usage(now.wall_unix_ms));
         let wait = self.schedule.next_at().saturating_sub(now.mono);
         (wait, usage.map_or(0, |(bytes, _)| bytes))

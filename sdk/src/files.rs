@@ -70,24 +70,25 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Reads a file of at most `max_bytes`; `None` if there is none.
-///
-/// A longer one is an error, not an allocation: a folder may hold anything.
+/// As [`read_at_most`]; `None` if there is no file.
 pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::new();
-    let n = file.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    match n as u64 > max_bytes {
-        true => Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("expected at most {max_bytes} bytes"),
-        )),
-        false => Ok(Some(bytes)),
+    match read_at_most(path, max_bytes) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// A file's content, unless it is larger than any of ours.
+pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(max_bytes + 1)
+        .read_to_end(&mut content)?;
+    if content.len() as u64 > max_bytes {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
 }
 
 /// Replaces a file: readers see the old content or the new one, also after a power cut.

@@ -38,6 +38,7 @@ mod names;
 mod random;
 mod recorder;
 mod report;
+mod run;
 mod session;
 mod shape;
 mod simulated;

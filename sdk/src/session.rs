@@ -27,6 +27,7 @@ use crate::{
     engine,
     placement::{self, SummaryInput, summarise},
     recorder::SessionRecorder,
+    run::observed,
     shape::{ShapeKey, has_one_shape},
     time::Clock,
     watch::Shared,
@@ -263,16 +264,8 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'s>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
-        let began = Instant::now();
-        let result = self.session.run(inputs);
-        let latency = began.elapsed();
-        match &result {
-            Ok(_) => self
-                .recorder
-                .record(self.clock.mono(began), latency, shape.as_str()),
-            Err(error) => self.recorder.record_error(status_code(error.code())),
-        }
-        result
+        let run = || self.session.run(inputs);
+        observed(&self.recorder, &self.clock, &shape, run, code_of)
     }
 
     /// As [`Session::run_with_options`], measured; `ort` keeps the type of options that select
@@ -287,16 +280,8 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'r>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
-        let began = Instant::now();
-        let result = self.session.run_with_options(inputs, options);
-        let latency = began.elapsed();
-        match &result {
-            Ok(_) => self
-                .recorder
-                .record(self.clock.mono(began), latency, shape.as_str()),
-            Err(error) => self.recorder.record_error(status_code(error.code())),
-        }
-        result
+        let run = || self.session.run_with_options(inputs, options);
+        observed(&self.recorder, &self.clock, &shape, run, code_of)
     }
 
     /// Where the session runs. Fixed when it was made.
@@ -333,6 +318,10 @@ impl Drop for ObservedSession {
     fn drop(&mut self) {
         self.recorder.close();
     }
+}
+
+fn code_of(error: &ort::Error) -> i32 {
+    status_code(error.code())
 }
 
 /// The number that ORT's C API has for an error.

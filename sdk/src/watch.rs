@@ -385,9 +385,16 @@ impl Watch {
 impl Shared {
     /// Begins a session now.
     pub(crate) fn open(&self, info: SessionInfo, in_effect: &InEffect) -> Arc<SessionRecorder> {
-        let mut core = engine::lock(&self.core);
-        core.directives.followed(in_effect.directive_ids());
-        core.open_session(info, self.clock.now_on_caller())
+        let (recorder, wants_seal) = {
+            let mut core = engine::lock(&self.core);
+            core.directives.followed(in_effect.directive_ids());
+            let recorder = core.open_session(info, self.clock.now_on_caller());
+            (recorder, core.wants_seal())
+        };
+        if wants_seal {
+            self.ask(Command::Seal);
+        }
+        recorder
     }
 
     /// ORT's version, once a session builder shows that it is loaded.
