@@ -45,7 +45,7 @@ pub struct SelfTest {
     pub cosine: Option<f64>,
     /// Whether the largest element is the same.
     pub top1_equal: Option<bool>,
-    /// ORT status code when a run failed; 0 is OK.
+    /// ORT status code when a run failed; 0 is OK; below 0 what the SDK itself found.
     pub error_code: i32,
 }
 

@@ -6,13 +6,22 @@
 //!    overflow shape, never from a session that a directive changed;
 //!  - a version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]), and learns no more
 //!    after 10,000: what comes later must not become what the device is used to;
-//!  - when another version begins, the current one becomes the baseline *previous version* if it
-//!    is settled; otherwise it is forgotten and the one before it stays;
+//!  - when another version begins, the current one becomes the baseline *previous version*: as it
+//!    is now if that is settled, else as it was on its earlier runtime; if neither is, it is
+//!    forgotten and the one before it stays;
 //!  - when firmware, ORT or EP change under the same version, the current one becomes the baseline
 //!    *earlier runtime* if it is settled, else it is forgotten;
 //!  - what has become a baseline learns no more, even if its version runs again (side by side, or
 //!    after a roll-back): the version that began last is the current one;
-//!  - reset when the file is lost or unreadable (reported as `lost`), and with the installation.
+//!  - the order of versions is that in which they began here, whatever their names and the clocks
+//!    say: a downgrade is another version, and a clock that jumps changes nothing;
+//!  - 64 models and shapes are kept ([`policy::MAX_BASELINES`]); beyond, the one that learnt longest
+//!    ago is forgotten, in learning steps, not in wall time;
+//!  - processes of an app share the file: each adds its lessons under the folder's lock, and knows
+//!    what others learnt when it starts;
+//!  - all is reset when the file is unreadable or holds what cannot be, and with the installation.
+//!    Where something was lost or forgotten, "no earlier version" would be a claim about a past
+//!    that is gone: the reason is `lost` from then on.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -45,6 +54,16 @@ pub(crate) struct LearntOn {
 }
 
 impl LearntOn {
+    /// Whether a collector would take it: a report with it must not be refused.
+    fn is_possible(&self) -> bool {
+        let is_text = |text: &str, max| text.len() <= max && !text.chars().any(char::is_control);
+        !self.version.is_empty()
+            && is_text(&self.version, 64)
+            && [&self.firmware, &self.ort, &self.ep]
+                .iter()
+                .all(|text| is_text(text, 32))
+    }
+
     fn is_other_runtime_of(&self, other: &Self) -> bool {
         self.version == other.version && self != other
     }
@@ -57,7 +76,6 @@ pub(crate) struct Lesson {
     pub(crate) on: LearntOn,
     pub(crate) histogram: SparseHistogram,
     pub(crate) moments: Moments,
-    pub(crate) wall_unix_ms: i64,
 }
 
 /// The version that is learnt now.
@@ -87,13 +105,24 @@ struct Entry {
     current: Current,
     previous_version: Option<Settled>,
     earlier_runtime: Option<Settled>,
-    seen_unix_ms: i64,
+    /// Whether another version ran here before, settled or not.
+    had_others: bool,
+    /// The book's step at which it learnt last.
+    learnt_at: u64,
+}
+
+/// What the file holds.
+#[derive(Serialize, Deserialize)]
+struct Written<E> {
+    is_lost: bool,
+    entries: E,
 }
 
 /// All baselines of an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct BaselineBook {
     entries: BTreeMap<BaselineKey, Entry>,
+    /// Whether something that was learnt is gone.
     is_lost: bool,
     settled_runs: u64,
 }
@@ -136,9 +165,10 @@ impl BaselineBook {
     /// The book of a file. What cannot be read is lost, and said to be.
     pub(crate) fn from_json(json: &[u8], settled_runs: u64) -> Self {
         let mut book = Self::new(settled_runs);
-        match serde_json::from_slice::<Vec<(BaselineKey, Entry)>>(json) {
-            Ok(entries) if entries.iter().all(|(_, e)| e.is_possible()) => {
-                book.entries = entries.into_iter().collect();
+        match serde_json::from_slice::<Written<Vec<(BaselineKey, Entry)>>>(json) {
+            Ok(written) if written.entries.iter().all(|(_, e)| e.is_possible()) => {
+                book.is_lost = written.is_lost;
+                book.entries = written.entries.into_iter().collect();
                 book.forget_oldest();
             }
             _ => book.is_lost = true,
@@ -147,8 +177,11 @@ impl BaselineBook {
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let entries: Vec<_> = self.entries.iter().collect();
-        serde_json::to_vec(&entries).unwrap_or_default()
+        let written = Written {
+            is_lost: self.is_lost,
+            entries: self.entries.iter().collect::<Vec<_>>(),
+        };
+        serde_json::to_vec(&written).unwrap_or_default()
     }
 
     /// Learns; rules in the module's doc.
@@ -156,14 +189,20 @@ impl BaselineBook {
         if lesson.moments.n == 0 {
             return;
         }
+        let last = self.entries.values().map(|e| e.learnt_at).max();
+        let learnt_at = last.map_or(1, |last| last.saturating_add(1));
         match self.entries.get_mut(&lesson.key) {
-            Some(entry) => entry.absorb(lesson, self.settled_runs),
+            Some(entry) => {
+                entry.learnt_at = learnt_at;
+                entry.absorb(lesson, self.settled_runs);
+            }
             None => {
                 let entry = Entry {
                     current: Current::of(lesson),
                     previous_version: None,
                     earlier_runtime: None,
-                    seen_unix_ms: lesson.wall_unix_ms,
+                    had_others: false,
+                    learnt_at,
                 };
                 self.entries.insert(lesson.key.clone(), entry);
                 self.forget_oldest();
@@ -193,7 +232,6 @@ impl BaselineBook {
             _ => BaselineAbsence::FirstVersion,
         };
         if self.is_lost {
-            // "First version" would be a claim about a past that is gone.
             for baselines in by_shape.values_mut() {
                 if baselines.absence() == Some(BaselineAbsence::FirstVersion) {
                     *baselines = Baselines::Absent(BaselineAbsence::Lost);
@@ -208,18 +246,18 @@ impl BaselineBook {
 
     fn forget_oldest(&mut self) {
         while self.entries.len() > policy::MAX_BASELINES {
-            let oldest = self.entries.iter().min_by_key(|(_, e)| e.seen_unix_ms);
+            let oldest = self.entries.iter().min_by_key(|(_, e)| e.learnt_at);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else {
                 return;
             };
             self.entries.remove(&key);
+            self.is_lost = true;
         }
     }
 }
 
 impl Entry {
     fn absorb(&mut self, lesson: &Lesson, settled_runs: u64) {
-        self.seen_unix_ms = self.seen_unix_ms.max(lesson.wall_unix_ms);
         if self.current.on == lesson.on {
             self.current.add(lesson);
             return;
@@ -238,9 +276,11 @@ impl Entry {
             }
             return;
         }
-        self.earlier_runtime = None;
-        if is_settled {
-            self.previous_version = ended.settle();
+        self.had_others = true;
+        let settled = if is_settled { ended.settle() } else { None };
+        let settled = settled.or(self.earlier_runtime.take());
+        if settled.is_some() {
+            self.previous_version = settled;
         }
     }
 
@@ -255,7 +295,9 @@ impl Entry {
         } else if self.current.on.version == on.version {
             (self.previous_version.clone(), current_as_baseline())
         } else {
-            let previous = current_as_baseline().or_else(|| self.previous_version.clone());
+            let previous = current_as_baseline()
+                .or_else(|| self.earlier_runtime.clone())
+                .or_else(|| self.previous_version.clone());
             (previous, None)
         };
         let previous = previous.filter(|p| p.on.version != on.version);
@@ -269,7 +311,7 @@ impl Entry {
         if !known.is_empty() {
             return Baselines::Known(known);
         }
-        let has_other = self.current.on.version != on.version;
+        let has_other = self.had_others || self.current.on.version != on.version;
         Baselines::Absent(match has_other {
             true => BaselineAbsence::TooFewRuns,
             false => BaselineAbsence::FirstVersion,
@@ -282,6 +324,7 @@ impl Entry {
         let sparse = SparseHistogram::from_parts(c.indices.clone(), c.counts.clone());
         let settled = [&self.previous_version, &self.earlier_runtime];
         sparse.is_ok_and(|h| h.total() == c.n)
+            && c.on.is_possible()
             && c.sum_us.is_finite()
             && c.m2_us2.is_finite()
             && settled.into_iter().flatten().all(Settled::is_possible)
@@ -346,7 +389,7 @@ impl Settled {
             && self.cv.is_finite()
             && self.cv >= 0.0
             && self.n > 0
-            && !self.on.version.is_empty()
+            && self.on.is_possible()
     }
 
     fn into_baseline(self, kind: BaselineKind) -> SelfBaseline {

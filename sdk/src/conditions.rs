@@ -58,20 +58,35 @@ impl Conditions {
     }
 }
 
-/// Conditions as numbers: what a run is keyed by.
+/// Conditions as three numbers in one word: what a run is keyed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PackedConditions {
-    pub(crate) thermal: Thermal,
-    pub(crate) power_save: PowerSave,
-    pub(crate) mode: NameId,
-}
+pub(crate) struct PackedConditions(pub(crate) u32);
 
 impl PackedConditions {
-    pub(crate) const UNKNOWN: Self = Self {
-        thermal: Thermal::Unknown,
-        power_save: PowerSave::Unknown,
-        mode: NameId(0),
-    };
+    pub(crate) fn new(thermal: Thermal, power_save: PowerSave, mode: NameId) -> Self {
+        let thermal = position(Thermal::ALL, thermal);
+        let power_save = position(PowerSave::ALL, power_save);
+        Self(u32::from_le_bytes([thermal, power_save, mode.0, 0]))
+    }
+
+    pub(crate) fn unknown() -> Self {
+        Self::new(Thermal::Unknown, PowerSave::Unknown, NameId::default())
+    }
+
+    pub(crate) fn thermal(self) -> Thermal {
+        let [thermal, ..] = self.0.to_le_bytes();
+        at(Thermal::ALL, thermal).unwrap_or(Thermal::Unknown)
+    }
+
+    pub(crate) fn power_save(self) -> PowerSave {
+        let [_, power_save, ..] = self.0.to_le_bytes();
+        at(PowerSave::ALL, power_save).unwrap_or(PowerSave::Unknown)
+    }
+
+    pub(crate) fn mode(self) -> NameId {
+        let [_, _, mode, _] = self.0.to_le_bytes();
+        NameId(mode)
+    }
 }
 
 /// The conditions that hold now: one atomic word, so that a run reads them without waiting.
@@ -80,25 +95,15 @@ pub(crate) struct CurrentConditions(AtomicU32);
 
 impl CurrentConditions {
     pub(crate) fn new() -> Self {
-        let current = Self(AtomicU32::new(0));
-        current.set(PackedConditions::UNKNOWN);
-        current
+        Self(AtomicU32::new(PackedConditions::unknown().0))
     }
 
     pub(crate) fn set(&self, conditions: PackedConditions) {
-        let thermal = position(Thermal::ALL, conditions.thermal);
-        let power_save = position(PowerSave::ALL, conditions.power_save);
-        let word = u32::from_le_bytes([thermal, power_save, conditions.mode.0, 0]);
-        self.0.store(word, Ordering::Relaxed);
+        self.0.store(conditions.0, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> PackedConditions {
-        let [thermal, power_save, mode, _] = self.0.load(Ordering::Relaxed).to_le_bytes();
-        PackedConditions {
-            thermal: at(Thermal::ALL, thermal).unwrap_or(Thermal::Unknown),
-            power_save: at(PowerSave::ALL, power_save).unwrap_or(PowerSave::Unknown),
-            mode: NameId(mode),
-        }
+        PackedConditions(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -118,16 +123,14 @@ mod tests {
     #[test]
     fn every_condition_comes_back() {
         let current = CurrentConditions::new();
-        assert_eq!(current.get(), PackedConditions::UNKNOWN);
+        assert_eq!(current.get(), PackedConditions::unknown());
         for &thermal in Thermal::ALL {
             for &power_save in PowerSave::ALL {
-                let conditions = PackedConditions {
-                    thermal,
-                    power_save,
-                    mode: NameId(7),
-                };
+                let conditions = PackedConditions::new(thermal, power_save, NameId(7));
                 current.set(conditions);
-                assert_eq!(current.get(), conditions);
+                let got = current.get();
+                assert_eq!((got.thermal(), got.power_save()), (thermal, power_save));
+                assert_eq!(got.mode(), NameId(7));
             }
         }
     }

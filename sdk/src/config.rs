@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
 
-use crate::{device::DeviceFacts, endpoint::check_endpoint, policy};
+use crate::{device::DeviceFacts, directives, endpoint::check_endpoint, policy};
 
 /// What is wrong with a configuration, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,14 @@ pub enum ConfigError {
          with_plaintext_to_other_hosts(true) for a test network"
     )]
     Plaintext(String),
+    /// A public key for directives cannot be used.
+    #[error("failed to accept directive key {key_id:?}: expected {problem}")]
+    DirectiveKey {
+        /// Id of the key.
+        key_id: String,
+        /// What was expected.
+        problem: &'static str,
+    },
     /// An interval or a bound is zero.
     #[error("failed to accept {0}: expected more than 0")]
     Zero(&'static str),
@@ -101,6 +109,8 @@ pub struct CoreConfig {
     pub boot_id: String,
     /// Clean runs after which a version's latency counts as known.
     pub settled_runs: u64,
+    /// Public keys whose directives are obeyed, by id.
+    pub(crate) directive_keys: Vec<(String, [u8; 32])>,
 }
 
 impl CoreConfig {
@@ -126,8 +136,49 @@ impl CoreConfig {
             },
             boot_id: String::new(),
             settled_runs: policy::SETTLED_RUNS,
+            directive_keys: Vec::new(),
         })
     }
+
+    /// Obeys directives that are signed with this key; see
+    /// [`SdkConfigBuilder::with_directive_key`].
+    ///
+    /// # Errors
+    /// If the id is empty, longer than 64 bytes or given before, if the key is none, or if there
+    /// are eight already.
+    pub fn with_directive_key(
+        mut self,
+        key_id: impl Into<String>,
+        public_key: [u8; 32],
+    ) -> Result<Self, ConfigError> {
+        add_directive_key(&mut self.directive_keys, key_id.into(), public_key)?;
+        Ok(self)
+    }
+}
+
+fn add_directive_key(
+    keys: &mut Vec<(String, [u8; 32])>,
+    key_id: String,
+    public_key: [u8; 32],
+) -> Result<(), ConfigError> {
+    let key_id = text("directive key id", key_id, 64)?;
+    let wrong = |problem| ConfigError::DirectiveKey {
+        key_id: key_id.clone(),
+        problem,
+    };
+    if !directives::is_sound(&public_key) {
+        return Err(wrong(
+            "the 32 bytes of an Ed25519 public key, not a placeholder",
+        ));
+    }
+    if keys.iter().any(|(id, _)| *id == key_id) {
+        return Err(wrong("each id once"));
+    }
+    if keys.len() >= directives::MAX_KEYS {
+        return Err(wrong("at most 8 keys"));
+    }
+    keys.push((key_id, public_key));
+    Ok(())
 }
 
 /// A runtime of which nothing is known yet.
@@ -202,6 +253,7 @@ impl std::fmt::Debug for SdkConfig {
 pub struct SdkConfigBuilder {
     config: SdkConfig,
     app_id: String,
+    directive_keys: Vec<(String, [u8; 32])>,
 }
 
 impl SdkConfig {
@@ -232,6 +284,7 @@ impl SdkConfig {
                 plaintext_allowed: false,
             },
             app_id: app_id.into(),
+            directive_keys: Vec::new(),
         }
     }
 
@@ -315,6 +368,15 @@ impl SdkConfigBuilder {
         self
     }
 
+    /// Obeys directives that are signed with this Ed25519 public key, under the id that they name
+    /// it by (1 to 64 bytes). At most eight, so that keys can be changed; without any, no
+    /// directive is obeyed. The private key stays with the operator, never with the collector.
+    /// Checked by [`Self::build`].
+    pub fn with_directive_key(mut self, key_id: impl Into<String>, public_key: [u8; 32]) -> Self {
+        self.directive_keys.push((key_id.into(), public_key));
+        self
+    }
+
     /// Allows `http://` to a host that is not this one. Key and reports can then be read on the
     /// way: for test networks only.
     pub fn with_plaintext_to_other_hosts(mut self, allowed: bool) -> Self {
@@ -333,6 +395,9 @@ impl SdkConfigBuilder {
         config.core.app.environment = text("environment", environment, 32)?;
         config.app_key = text("app key", config.app_key, 512)?;
         check_endpoint(&config.endpoint, config.plaintext_allowed)?;
+        for (key_id, public_key) in self.directive_keys {
+            add_directive_key(&mut config.core.directive_keys, key_id, public_key)?;
+        }
         let positive = [
             ("report interval", config.report_interval.is_zero()),
             ("upload interval", config.upload_interval.is_zero()),

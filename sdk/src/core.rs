@@ -26,23 +26,29 @@
 //! # Ok::<(), epwatch_sdk::ConfigError>(())
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use epwatch_proto::{
     App, Device, DropReason, EndedStream, InstallationId, Model, Placement, ReportKey, Runtime,
-    Sdk, SdkHealth, Session, SessionOptions, SessionUid, StartFailure, StreamId, UploadFailureKind,
-    clipped, report::MAX_ENDED_STREAMS,
+    Sdk, SdkHealth, SelfTest, Session, SessionOptions, SessionUid, StartFailure, StreamId,
+    UploadFailureKind, clipped, report::MAX_ENDED_STREAMS,
 };
 
 use crate::{
     baseline::{BaselineBook, LearntOn, Lesson, is_clean},
     conditions::{Conditions, CurrentConditions, PackedConditions},
     config::CoreConfig,
+    directives::{DirectiveKeys, Directives},
     names::Names,
     policy, random_session_uid,
-    recorder::{Drained, SessionRecorder},
+    recorder::{Drained, SeriesSnapshot, SessionRecorder},
     report::{Frame, Part, pack},
+    self_test::TestsOfProcess,
     time::Now,
 };
 
@@ -96,6 +102,7 @@ struct Observed {
     recorder: Arc<SessionRecorder>,
     session: Session,
     is_reported: bool,
+    self_tests: Vec<SelfTest>,
 }
 
 /// An earlier stream, and the first report of ours that named it.
@@ -118,6 +125,8 @@ pub struct Core {
     next_sequence: u64,
     interval_start: Now,
     sessions: Vec<Observed>,
+    /// What sessions that are gone said last, until the next seal.
+    gone: VecDeque<Part>,
     start_failures: Vec<StartFailure>,
     ended: Vec<Ended>,
     health: SdkHealth,
@@ -127,14 +136,20 @@ pub struct Core {
     keeps_lessons: bool,
     modes: Arc<Names>,
     conditions: Arc<CurrentConditions>,
+    pub(crate) directives: Directives,
+    pub(crate) self_tests: TestsOfProcess,
 }
 
 impl Core {
     /// A device whose first interval begins now.
     pub fn new(config: CoreConfig, stream: StreamId, now: Now) -> Self {
+        let device = config.device.into();
+        let keys = DirectiveKeys::new(config.directive_keys);
         Self {
+            directives: Directives::new(keys, &config.app, &device),
+            self_tests: TestsOfProcess::default(),
             app: config.app,
-            device: config.device.into(),
+            device,
             runtime: config.runtime,
             sdk: config.sdk,
             boot_id: clipped(&config.boot_id, 64),
@@ -143,6 +158,7 @@ impl Core {
             next_sequence: 1,
             interval_start: now,
             sessions: Vec::new(),
+            gone: VecDeque::new(),
             start_failures: Vec::new(),
             ended: Vec::new(),
             health: SdkHealth::default(),
@@ -169,6 +185,8 @@ impl Core {
     pub fn set_device(&mut self, device: crate::DeviceFacts, boot_id: &str) {
         self.device = device.into();
         self.boot_id = clipped(boot_id, 64);
+        self.directives
+            .set_reporter(&self.app, &self.device, &self.boot_id);
         self.refresh_baselines();
     }
 
@@ -232,10 +250,46 @@ impl Core {
             recorder: Arc::clone(&recorder),
             session,
             is_reported: false,
+            self_tests: Vec::new(),
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
+        recorder.sample(self.directives.one_in(&observed.session.model, now));
         self.sessions.push(observed);
+        self.fold_gone_sessions();
         recorder
+    }
+
+    /// Whether so many sessions came and went that their reports should not wait for the time.
+    pub(crate) fn wants_seal(&self) -> bool {
+        self.gone.len() >= policy::GONE_SESSIONS_TO_SEAL
+    }
+
+    /// Takes what sessions that are gone recorded, so that their recorders' memory goes back long
+    /// before a seal: a host may make and drop thousands of them in an interval. A few a call,
+    /// since this is a caller's thread.
+    fn fold_gone_sessions(&mut self) {
+        let mut at = 0;
+        let mut left = policy::GONE_SESSIONS_A_CALL;
+        while left > 0 && at < self.sessions.len() {
+            if !self.sessions[at].recorder.is_closed() {
+                at += 1;
+                continue;
+            }
+            left -= 1;
+            let mut observed = self.sessions.remove(at);
+            let (part, _) = self.take_part(&mut observed);
+            self.gone.extend(part);
+        }
+        while self.gone.len() > policy::MAX_GONE_SESSIONS {
+            // Nothing was sealed for long: the oldest goes first, as in a full spool.
+            let lost = self
+                .gone
+                .pop_front()
+                .into_iter()
+                .flat_map(|part| part.series);
+            let runs = lost.map(|series| series.n).sum();
+            self.dropped(DropReason::SpoolFull, 0, runs);
+        }
     }
 
     /// Adds the hash of a session's model file, where it was not known at the start.
@@ -244,6 +298,30 @@ impl Core {
         if let Some(observed) = observed {
             observed.session.model.sha256.get_or_insert(hash);
         }
+    }
+
+    /// Keeps the result of a self-test for the next report. `false` if its session is not
+    /// observed, or has as many results already as an interval may hold.
+    pub fn self_tested(&mut self, test: SelfTest) -> bool {
+        let mut sessions = self.sessions.iter_mut();
+        let observed = sessions.find(|o| o.session.uid == test.session_uid);
+        match observed {
+            Some(observed) if observed.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION => {
+                observed.self_tests.push(test);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether whose reports these are is known.
+    pub(crate) fn has_installation(&self) -> bool {
+        self.installation.is_some()
+    }
+
+    /// The device as it is reported.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Sessions that are observed now.
@@ -280,7 +358,9 @@ impl Core {
         let Some(installation) = self.installation else {
             return Vec::new();
         };
-        let parts = self.drain(now);
+        let parts = self.drain();
+        self.refresh_sampling(now);
+        self.directives.count_into(&mut self.health);
         let has_new_ended = self.ended.iter().any(|e| e.named_since.is_none());
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
@@ -367,12 +447,23 @@ impl Core {
 
     pub(crate) fn set_book(&mut self, book: BaselineBook) {
         self.book = book;
+        for lesson in &self.lessons {
+            self.book.absorb(lesson);
+        }
         self.keeps_lessons = true;
         self.refresh_baselines();
     }
 
     pub(crate) fn take_lessons(&mut self) -> Vec<Lesson> {
         std::mem::take(&mut self.lessons)
+    }
+
+    /// Lessons that could not be written down: for the next time, as many as are worth it.
+    pub(crate) fn return_lessons(&mut self, mut lessons: Vec<Lesson>) {
+        lessons.append(&mut self.lessons);
+        let too_many = lessons.len().saturating_sub(policy::MAX_LESSONS);
+        lessons.drain(..too_many);
+        self.lessons = lessons;
     }
 
     fn take_key(&mut self, installation: InstallationId) -> ReportKey {
@@ -388,29 +479,43 @@ impl Core {
         }
     }
 
+    /// How often reports are to be sealed by directive; `None`: as configured.
+    pub(crate) fn report_interval(&mut self, now: Now) -> Option<Duration> {
+        let models: Vec<_> = self.sessions.iter().map(|o| &o.session.model).collect();
+        self.directives.report_interval(&models, now)
+    }
+
     /// Takes every session's series, learns from them, and forgets sessions that are closed.
-    fn drain(&mut self, now: Now) -> Vec<Part> {
-        let mut parts = Vec::new();
+    fn drain(&mut self) -> Vec<Part> {
+        let mut parts: Vec<_> = std::mem::take(&mut self.gone).into();
         let mut sessions = std::mem::take(&mut self.sessions);
         sessions.retain_mut(|observed| {
-            let drained = observed.recorder.drain();
-            let is_closed = drained.is_closed;
-            self.learn(&observed.session, &drained, now);
-            let part = self.part(&observed.session, drained);
-            if !part.is_empty() || !observed.is_reported {
-                observed.is_reported = true;
-                parts.push(part);
-            }
+            let (part, is_closed) = self.take_part(observed);
+            parts.extend(part);
             !is_closed
         });
         self.sessions = sessions;
         parts
     }
 
+    /// What one session has to say, if anything, and whether that is its last.
+    fn take_part(&mut self, observed: &mut Observed) -> (Option<Part>, bool) {
+        let drained = observed.recorder.drain();
+        let is_closed = drained.is_closed;
+        self.learn(&observed.session, &drained);
+        let mut part = self.part(&observed.session, drained);
+        part.self_tests = std::mem::take(&mut observed.self_tests);
+        let has_news = !part.is_empty() || !observed.is_reported;
+        observed.is_reported = true;
+        (has_news.then_some(part), is_closed)
+    }
+
     fn part(&mut self, session: &Session, mut drained: Drained) -> Part {
-        let recorded: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+        let recorded: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
         let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
-        self.health.runs_observed += recorded + drained.contended;
+        let in_series = drained.series.iter().map(|s| s.passed_over);
+        let passed_over = in_series.sum::<u64>() + drained.passed_over;
+        self.health.runs_observed += recorded + passed_over + drained.contended;
         self.health.overflowed_keys += drained.overflowed_keys;
         let lost = [
             (DropReason::Contended, drained.contended),
@@ -420,12 +525,13 @@ impl Core {
             self.dropped(reason, 0, runs);
         }
         // Who could not get in does not know where: the busiest series is the best guess.
-        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.moments.n) {
+        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.n()) {
             busiest.dropped_runs = drained.contended;
         }
         Part {
             session: session.clone(),
             errors: drained.errors,
+            self_tests: Vec::new(),
             series: drained
                 .series
                 .into_iter()
@@ -434,7 +540,7 @@ impl Core {
         }
     }
 
-    fn learn(&mut self, session: &Session, drained: &Drained, now: Now) {
+    fn learn(&mut self, session: &Session, drained: &Drained) {
         if !session.directive_id.is_empty() {
             return;
         }
@@ -450,17 +556,18 @@ impl Core {
                 on: self.learnt_on(session),
                 histogram: Default::default(),
                 moments: Default::default(),
-                wall_unix_ms: now.wall_unix_ms,
             });
             lesson.histogram.merge(&series.histogram);
-            lesson.moments.merge(&series.moments);
+            lesson.moments.merge(&series.moments());
         }
         for lesson in by_shape.into_values() {
             self.book.absorb(&lesson);
-            if self.keeps_lessons {
+            // Before the installation is known the book is not there either.
+            if self.keeps_lessons || self.installation.is_none() {
                 self.lessons.push(lesson);
             }
         }
+        self.return_lessons(Vec::new());
     }
 
     fn learnt_on(&self, session: &Session) -> LearntOn {
@@ -476,6 +583,14 @@ impl Core {
         let on = self.learnt_on(session);
         let requested = &session.placement.requested_eps;
         self.book.of_session(&session.model.id, requested, &on)
+    }
+
+    /// What holds for the interval that begins.
+    fn refresh_sampling(&mut self, now: Now) {
+        for observed in &self.sessions {
+            let one_in = self.directives.one_in(&observed.session.model, now);
+            observed.recorder.sample(one_in);
+        }
     }
 
     fn refresh_baselines(&self) {
@@ -497,13 +612,13 @@ impl ConditionsSetter {
     pub(crate) fn set(&self, conditions: &Conditions) {
         // A mode that another thread is adding right now is unknown until the next call.
         let mode = self.modes.try_id(&conditions.performance_mode);
-        self.current.set(PackedConditions {
-            thermal: conditions.thermal,
-            power_save: conditions.power_save,
-            mode: mode.unwrap_or_default(),
-        });
+        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
+        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        self.current.set(packed);
     }
 }
+
+mod directives;
 
 #[cfg(test)]
 mod tests;

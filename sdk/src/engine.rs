@@ -17,14 +17,13 @@ use crate::{
     config::SdkConfig,
     core::{Core, SealedReport},
     device::{self, DeviceFacts},
+    directives::{self, DirectiveFile, Opened},
     files::{self, FileLock},
-    identity, random_u64,
+    folder, identity, policy, random_u64, self_test,
     spool::{Loss, Spool},
-    time::Clock,
+    time::{Clock, Now},
     upload::{Schedule, Settled, UploadBatch, UploadError, settle},
 };
-
-const BASELINES_FILE: &str = "baselines.json";
 
 /// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
 pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
@@ -41,14 +40,23 @@ pub(crate) struct Engine {
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
+    directives: DirectiveFile,
+    opened: Arc<Opened>,
 }
 
 impl Engine {
-    pub(crate) fn new(config: SdkConfig, clock: Clock, core: Arc<Mutex<Core>>) -> Self {
+    pub(crate) fn new(
+        config: SdkConfig,
+        clock: Clock,
+        core: Arc<Mutex<Core>>,
+        opened: Arc<Opened>,
+    ) -> Self {
         let now = clock.now_on_caller().mono;
         Self {
             schedule: Schedule::new(config.upload_interval, now),
             next_seal: now + config.report_interval,
+            directives: DirectiveFile::new(config.dir.clone()),
+            opened,
             config,
             clock,
             core,
@@ -68,6 +76,7 @@ impl Engine {
             tracing::warn!(error, "the SDK's folder cannot be used");
             self.last_error = Some(error);
         }
+        self.opened.set();
     }
 
     fn try_open(&mut self) -> Result<(), String> {
@@ -77,6 +86,7 @@ impl Engine {
             false => DeviceFacts::read_linux(),
         };
         lock(&self.core).set_device(facts, &self.boot_id);
+        self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
         let secret = identity::load_or_create(&dir).map_err(|e| text_of(&e))?;
@@ -97,12 +107,12 @@ impl Engine {
     }
 
     fn baselines_path(&self) -> PathBuf {
-        self.config.dir.join(BASELINES_FILE)
+        self.config.dir.join(folder::BASELINES)
     }
 
     fn read_book(&self) -> BaselineBook {
         let settled_runs = self.config.core.settled_runs;
-        match std::fs::read(self.baselines_path()) {
+        match files::read_at_most(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
             Ok(json) => BaselineBook::from_json(&json, settled_runs),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => BaselineBook::new(settled_runs),
             Err(_) => BaselineBook::from_json(b"", settled_runs),
@@ -124,22 +134,52 @@ impl Engine {
     pub(crate) fn seal(&mut self) {
         self.open();
         let now = self.clock.now();
-        self.next_seal = now.mono + self.config.report_interval;
+        self.pass_directives(now);
+        self.next_seal = now.mono + self.report_interval(now);
         let Some(spool) = &mut self.spool else {
             return;
         };
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
-        let (sealed, lessons) = {
+        let (sealed, lessons, tests) = {
             let mut core = lock(&self.core);
             core.set_spool(bytes, oldest);
-            (core.seal(now), core.take_lessons())
+            let sealed = core.seal(now);
+            (sealed, core.take_lessons(), core.self_tests.take_unsaved())
         };
         let mut losses = keep(spool, &sealed, &mut self.last_error);
         losses.extend(spool.enforce(now.wall_unix_ms));
         self.count(&losses);
-        if !lessons.is_empty() {
-            self.teach(&lessons);
+        if !lessons.is_empty()
+            && let Err(error) = self.teach(&lessons)
+        {
+            self.last_error = Some(format!("failed to keep baselines: {error}"));
+            lock(&self.core).return_lessons(lessons);
         }
+        if !tests.is_empty()
+            && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
+        {
+            self.last_error = Some(format!("failed to keep self-tests: {error}"));
+        }
+    }
+
+    /// Lets directives begin and end.
+    fn pass_directives(&mut self, now: Now) {
+        if let Err(error) = self.directives.pass(&self.core, now) {
+            self.last_error = Some(format!("failed to keep directives: {error}"));
+        }
+    }
+
+    fn report_interval(&self, now: Now) -> Duration {
+        let asked = lock(&self.core).report_interval(now);
+        asked.unwrap_or(self.config.report_interval)
+    }
+
+    /// Takes in the directives of an answer; to report more often again begins at once.
+    fn receive_directives(&mut self, received: directives::Received, now: Now) {
+        if let Err(error) = self.directives.receive(&self.core, received, now) {
+            self.last_error = Some(format!("failed to keep directives: {error}"));
+        }
+        self.next_seal = self.next_seal.min(now.mono + self.report_interval(now));
     }
 
     fn count(&self, losses: &[Loss]) {
@@ -150,17 +190,13 @@ impl Engine {
     }
 
     /// Adds lessons to the file that all processes of the app share.
-    fn teach(&mut self, lessons: &[crate::baseline::Lesson]) {
-        let Ok(_lock) = FileLock::wait(&self.config.dir.join("lock")) else {
-            return;
-        };
+    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> std::io::Result<()> {
+        let _lock = FileLock::wait(&self.config.dir.join(folder::LOCK))?;
         let mut book = self.read_book();
         for lesson in lessons {
             book.absorb(lesson);
         }
-        if let Err(error) = files::replace(&self.baselines_path(), &book.to_json()) {
-            self.last_error = Some(format!("failed to keep baselines: {error}"));
-        }
+        files::replace(&self.baselines_path(), &book.to_json())
     }
 
     /// The next request, if one is due (or `now` is asked for) and there is something to send.
@@ -185,7 +221,8 @@ impl Engine {
             boot_id: epwatch_proto::clipped(&self.boot_id, 64),
         };
         let sdk = self.config.core.sdk.clone();
-        Some(UploadBatch::new(reports, clock, sdk))
+        let held = lock(&self.core).directives.held_ids();
+        Some(UploadBatch::new(reports, clock, sdk, held))
     }
 
     /// What an answer, or its absence, means.
@@ -198,7 +235,9 @@ impl Engine {
         result: Result<v1::UploadResponse, UploadError>,
     ) -> Result<(), UploadError> {
         let now = self.clock.now();
-        let settled = result.and_then(|response| {
+        let mut received = directives::Received::default();
+        let settled = result.and_then(|mut response| {
+            received = directives::take_from(&mut response);
             settle(batch, response).map_err(|error| {
                 UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
             })
@@ -219,6 +258,8 @@ impl Engine {
         let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
         self.schedule
             .answered(now.mono, advice, made_progress, random_u64());
+        self.last_error = None;
+        self.receive_directives(received, now);
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
@@ -240,7 +281,6 @@ impl Engine {
         let named: Vec<_> = core.streams_to_name().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
-        self.last_error = None;
         Ok(())
     }
 
@@ -266,7 +306,7 @@ impl Engine {
 
     /// Time until the next upload, and bytes that wait.
     pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now();
+        let now = self.clock.now_on_caller();
         let usage = self.spool.as_ref().map(|s| s.usage(now.wall_unix_ms));
         let wait = self.schedule.next_at().saturating_sub(now.mono);
         (wait, usage.map_or(0, |(bytes, _)| bytes))

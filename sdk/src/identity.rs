@@ -9,11 +9,13 @@ use std::{fs, io, path::Path};
 
 use epwatch_proto::InstallationId;
 
-use crate::files::{self, FileLock};
+use crate::{
+    files::{self, FileLock},
+    folder,
+};
 
 const SECRET_BYTES: usize = 32;
 const SECRET_FILE: &str = "secret";
-const LOCK_FILE: &str = "lock";
 
 /// Why there is no installation.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +57,7 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
         source,
     };
     files::create_private_dir(dir).map_err(io)?;
-    let _lock = FileLock::wait(&dir.join(LOCK_FILE)).map_err(io)?;
+    let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
     let path = dir.join(SECRET_FILE);
     // At most two rounds: what is there and unreadable is put aside, what is not there is made.
     loop {

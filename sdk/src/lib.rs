@@ -5,6 +5,8 @@
 //! a [`Watch`] and makes its sessions through it:
 //!
 //! - [`ObservedSession`] wraps an `ort` session: a [`placement`] once, a latency sample a run;
+//! - [`SessionPlan`] is what the operator's directives want of the next session;
+//! - [`self_test`] compares NPU and CPU on a reference input;
 //! - [`Core`] is all that decides (recording, baselines, sealing) with time passed in: [`Watch`]
 //!   drives one on the real clock, with a spool on disk and an uploader on a thread of its own;
 //!   simulations drive many;
@@ -18,21 +20,25 @@ pub mod placement;
 pub mod policy;
 #[cfg(feature = "qnn")]
 pub mod qnn;
+pub mod self_test;
 
 mod baseline;
 mod conditions;
 mod config;
 mod core;
 mod device;
+mod directives;
 mod endpoint;
 mod engine;
 mod files;
+mod folder;
 mod identity;
 mod moments;
 mod names;
 mod random;
 mod recorder;
 mod report;
+mod run;
 mod session;
 mod shape;
 mod simulated;
@@ -46,6 +52,7 @@ pub use crate::conditions::Conditions;
 pub use crate::config::{ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder};
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
+pub use crate::directives::SessionPlan;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::session::{ObservedSession, SessionRequest};

@@ -42,6 +42,12 @@ pub const MAX_BASELINE_RUNS: u64 = 10_000;
 /// Models and shapes that keep a baseline; the one not seen for longest goes first.
 pub const MAX_BASELINES: usize = 64;
 
+/// Lessons kept while the file of baselines cannot be written: those of some hours.
+pub const MAX_LESSONS: usize = 256;
+
+/// A file of baselines is no larger: 64 entries that fill every bucket.
+pub const MAX_BASELINES_BYTES: u64 = 4 << 20;
+
 /// How often a report is sealed. Short enough that a fault is seen the same day on a phone that
 /// is used for minutes, long enough that a report has runs to tell.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(15 * 60);
@@ -79,5 +85,26 @@ pub const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// last few bytes.
 pub const MAX_SEALED_BYTES: usize = 224 << 10;
 
+/// Self-test results of one session in one interval. Apps have a golden input or two.
+pub const MAX_SELF_TESTS_PER_SESSION: usize = 8;
+
+/// Self-tests repeated by one process after run errors. A DSP that restarts more often has been
+/// seen by then, and each repetition costs a session and two runs.
+pub const MAX_SELF_TEST_REPEATS: u32 = 8;
+
+/// How long a self-test waits for the SDK's folder to be read at the start of a process.
+pub const SELF_TEST_WAIT: Duration = Duration::from_secs(5);
+
 /// Start failures kept for one report; more of the same are counted in them.
 pub const MAX_START_FAILURES: usize = 32;
+
+/// Sessions that are gone and whose last report is not sealed yet, after which a seal does not
+/// wait for its time.
+pub const GONE_SESSIONS_TO_SEAL: usize = 128;
+
+/// Such sessions kept where nothing can be sealed, for example on a full disk; about 2 kB each.
+pub const MAX_GONE_SESSIONS: usize = 512;
+
+/// Such sessions taken when another one begins, on the caller's thread, at some ten microseconds
+/// each. More than one, so that they get fewer.
+pub const GONE_SESSIONS_A_CALL: usize = 4;

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::directives::SessionPlan;
 use epwatch_proto::{
     ReasonCode, SessionOptions,
     placement::{CPU_EP, QNN_EP},
@@ -155,12 +156,29 @@ impl Plugin {
         Ok(HtpBuilder {
             builder,
             requested_eps: vec![QNN_EP.to_owned()],
-            options: SessionOptions {
-                performance_mode: htp.performance_mode.clone().unwrap_or_default(),
-                soc_model: htp.soc_model.clone().unwrap_or_default(),
-                ..SessionOptions::default()
-            },
+            options: session_options(htp),
             reasons,
+        })
+    }
+
+    /// As [`Self::session_builder`], but on the CPU alone where the plan says so: then the reasons
+    /// name it, and what was asked for stays the HTP.
+    ///
+    /// # Errors
+    /// If ORT refuses an option.
+    pub fn session_builder_for(
+        &self,
+        plan: &SessionPlan,
+        htp: &HtpOptions,
+    ) -> Result<HtpBuilder, QnnError> {
+        if plan.use_npu() {
+            return self.session_builder(htp);
+        }
+        Ok(HtpBuilder {
+            builder: self.cpu_session_builder()?,
+            requested_eps: vec![QNN_EP.to_owned()],
+            options: session_options(htp),
+            reasons: vec![ReasonCode::NpuOffByDirective],
         })
     }
 
@@ -185,6 +203,14 @@ impl Plugin {
         builder
             .with_devices(devices, Some(options))
             .map_err(|error| refused(error.into()))
+    }
+}
+
+fn session_options(htp: &HtpOptions) -> SessionOptions {
+    SessionOptions {
+        performance_mode: htp.performance_mode.clone().unwrap_or_default(),
+        soc_model: htp.soc_model.clone().unwrap_or_default(),
+        ..SessionOptions::default()
     }
 }
 

@@ -6,8 +6,11 @@
 
 use epwatch_proto::{
     App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk, SdkHealth,
-    Session, StartFailure,
-    report::{MAX_ENDED_STREAMS, MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SERIES, MAX_SESSIONS},
+    SelfTest, Session, StartFailure,
+    report::{
+        MAX_ENDED_STREAMS, MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SELF_TESTS, MAX_SERIES,
+        MAX_SESSIONS,
+    },
     v1,
 };
 use prost::Message;
@@ -21,11 +24,12 @@ pub(crate) struct Part {
     pub(crate) series: Vec<LatencySeries>,
     /// Failed runs by ORT status code.
     pub(crate) errors: Vec<(i32, u64)>,
+    pub(crate) self_tests: Vec<SelfTest>,
 }
 
 impl Part {
     pub(crate) fn is_empty(&self) -> bool {
-        self.series.is_empty() && self.errors.is_empty()
+        self.series.is_empty() && self.errors.is_empty() && self.self_tests.is_empty()
     }
 
     fn headed(session: &Session) -> Self {
@@ -33,6 +37,7 @@ impl Part {
             session: session.clone(),
             series: Vec::new(),
             errors: Vec::new(),
+            self_tests: Vec::new(),
         }
     }
 }
@@ -82,6 +87,7 @@ impl Frame<'_> {
             let session_uid = part.session.uid;
             report.sessions.push(part.session);
             report.series.extend(part.series);
+            report.self_tests.extend(part.self_tests);
             let errors = part.errors.into_iter();
             report
                 .run_errors
@@ -101,6 +107,7 @@ struct Group {
     parts: Vec<Part>,
     n_series: usize,
     n_errors: usize,
+    n_tests: usize,
     bytes: usize,
 }
 
@@ -122,14 +129,21 @@ pub(crate) fn pack(parts: Vec<Part>, start_failures: &[StartFailure]) -> Vec<Vec
     };
     let mut full = Vec::new();
     for part in parts {
-        let head = v1::Session::from(&part.session).encoded_len() + 64 * part.errors.len();
-        if !open.has_room(1, 0, part.errors.len(), head) && !open.parts.is_empty() {
+        // An error takes at most 64 bytes, a self-test 256: ids and hashes are bounded.
+        let head = v1::Session::from(&part.session).encoded_len()
+            + 64 * part.errors.len()
+            + 256 * part.self_tests.len();
+        let has_room = open.has_room(1, 0, part.errors.len(), head)
+            && open.n_tests + part.self_tests.len() <= MAX_SELF_TESTS;
+        if !has_room && !open.parts.is_empty() {
             full.push(std::mem::take(&mut open).parts);
         }
         let mut filling = Part::headed(&part.session);
         open.bytes += head;
         open.n_errors += part.errors.len();
         filling.errors = part.errors;
+        open.n_tests += part.self_tests.len();
+        filling.self_tests = part.self_tests;
         for series in part.series {
             let bytes = v1::LatencySeries::from(&series).encoded_len() + 8;
             if !open.has_room(1, 1, 0, bytes) {

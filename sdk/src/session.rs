@@ -23,6 +23,7 @@ use ort::{
 use crate::{
     config::ModelInfo,
     core::SessionInfo,
+    directives::{InEffect, SessionPlan},
     engine,
     placement::{
         self, SummaryInput,
@@ -30,6 +31,7 @@ use crate::{
         summarise,
     },
     recorder::SessionRecorder,
+    run::observed,
     shape::{ShapeKey, has_one_shape},
     time::Clock,
     watch::Shared,
@@ -54,6 +56,9 @@ pub struct SessionRequest {
     manifest: Option<ModelManifest>,
     reasons: Vec<ReasonCode>,
     hears_log: bool,
+    plan: SessionPlan,
+    variant: Option<String>,
+    phase: StartPhase,
 }
 
 /// `ort`'s builder has no Debug.
@@ -76,6 +81,9 @@ impl SessionRequest {
             manifest: None,
             reasons: Vec::new(),
             hears_log: false,
+            plan: SessionPlan::default(),
+            variant: None,
+            phase: StartPhase::SessionCreation,
         }
     }
 
@@ -115,6 +123,29 @@ impl SessionRequest {
         self
     }
 
+    /// The plan that the builder was made by: what was asked for stays what the app wanted
+    /// ([`Self::requesting`]), what was asked for in effect is without the NPU if the plan says
+    /// so, and the session names the directive. Such a session teaches no baseline.
+    pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
+        self.plan = plan.clone();
+        self
+    }
+
+    /// The variant of the model that is loaded. Is it the one that the plan prefers, the directive
+    /// was followed.
+    pub fn with_variant(mut self, variant: impl Into<String>) -> Self {
+        self.variant = Some(variant.into());
+        self
+    }
+
+    /// The session takes the place of one whose run failed, for example because the DSP restarted.
+    /// Should it not be made, that is told apart; once made, its
+    /// [self-test](crate::Watch::self_test) is repeated.
+    pub fn after_run_error(mut self) -> Self {
+        self.phase = StartPhase::RecreationAfterRunError;
+        self
+    }
+
     /// Makes the session from a model file. Its hash is taken later, on the SDK's thread.
     ///
     /// # Errors
@@ -151,6 +182,11 @@ impl SessionRequest {
             .unwrap_or_else(ort::Error::recover);
         self.shared.learn_ort_version();
         let heard = self.hears_log.then(|| placement::listen(&builder, &make));
+        let in_effect = InEffect::of(&self.plan, &self.requested_eps, self.variant.as_deref());
+        let mut reasons = self.reasons;
+        if in_effect.is_npu_off() && !reasons.contains(&ReasonCode::NpuOffByDirective) {
+            reasons.push(ReasonCode::NpuOffByDirective);
+        }
         let began = Instant::now();
         let made = make(&mut builder);
         let creation = began.elapsed();
@@ -159,8 +195,8 @@ impl SessionRequest {
             Err(error) => {
                 let failure = StartFailure {
                     model: self.model.into(),
-                    requested_eps: self.requested_eps,
-                    phase: StartPhase::SessionCreation,
+                    requested_eps: in_effect.requested_eps,
+                    phase: self.phase,
                     reason: start_failure_reason(error.message(), heard.as_ref()),
                     ort_status_code: status_code(error.code()),
                     text: placement::scrubbed(error.message()),
@@ -174,29 +210,32 @@ impl SessionRequest {
         let looked = catch_unwind(AssertUnwindSafe(|| {
             look(
                 &session,
-                &self.requested_eps,
+                &in_effect.requested_eps,
                 self.manifest.as_ref(),
-                &self.reasons,
+                &reasons,
                 heard.as_ref(),
                 &self.options,
             )
         }));
-        let placement = looked.unwrap_or_else(|_panic| {
-            Placement::unavailable(self.requested_eps.clone(), ReasonCode::Unknown)
+        let mut placement = looked.unwrap_or_else(|_panic| {
+            Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
         });
         let mut model = self.model;
         if placement.graph_kind == GraphKind::EpContext {
             model.model.ep_compatibility = placement::ep_compatibility(&session);
         }
+        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
         let mut info = SessionInfo::new(model, placement.clone());
         info.requested_eps = self.requested_eps;
         info.options = self.options;
         info.creation = Some(creation);
+        info.directive_id = in_effect.directive_id();
         Ok(ObservedSession {
             has_one_shape: has_one_shape(session.inputs()),
             session,
             placement,
-            recorder: self.shared.open(info),
+            recorder: self.shared.open(info, &in_effect),
+            repeats_self_test: self.phase == StartPhase::RecreationAfterRunError,
             clock: self.shared.clock,
         })
     }
@@ -253,6 +292,7 @@ pub struct ObservedSession {
     recorder: Arc<SessionRecorder>,
     clock: Clock,
     has_one_shape: bool,
+    repeats_self_test: bool,
 }
 
 impl ObservedSession {
@@ -266,16 +306,8 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'s>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
-        let began = Instant::now();
-        let result = self.session.run(inputs);
-        let latency = began.elapsed();
-        match &result {
-            Ok(_) => self
-                .recorder
-                .record(self.clock.mono(began), latency, shape.as_str()),
-            Err(error) => self.recorder.record_error(status_code(error.code())),
-        }
-        result
+        let run = || self.session.run(inputs);
+        observed(&self.recorder, &self.clock, &shape, run, code_of)
     }
 
     /// As [`Session::run_with_options`], measured; `ort` keeps the type of options that select
@@ -290,16 +322,8 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'r>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
-        let began = Instant::now();
-        let result = self.session.run_with_options(inputs, options);
-        let latency = began.elapsed();
-        match &result {
-            Ok(_) => self
-                .recorder
-                .record(self.clock.mono(began), latency, shape.as_str()),
-            Err(error) => self.recorder.record_error(status_code(error.code())),
-        }
-        result
+        let run = || self.session.run_with_options(inputs, options);
+        observed(&self.recorder, &self.clock, &shape, run, code_of)
     }
 
     /// Where the session runs. Fixed when it was made.
@@ -310,6 +334,15 @@ impl ObservedSession {
     /// Its id in reports.
     pub fn uid(&self) -> SessionUid {
         self.recorder.uid()
+    }
+
+    /// Whether its self-test is to run even if it was done before.
+    pub(crate) fn repeats_self_test(&self) -> bool {
+        self.repeats_self_test
+    }
+
+    pub(crate) fn self_test_repeated(&mut self) {
+        self.repeats_self_test = false;
     }
 
     /// The session itself: inputs, outputs, metadata.
@@ -327,6 +360,10 @@ impl Drop for ObservedSession {
     fn drop(&mut self) {
         self.recorder.close();
     }
+}
+
+fn code_of(error: &ort::Error) -> i32 {
+    status_code(error.code())
 }
 
 /// The number that ORT's C API has for an error.

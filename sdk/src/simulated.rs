@@ -1,11 +1,14 @@
 //! A session without ONNX Runtime, for simulated devices.
 
 use std::{
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{conditions::Conditions, recorder::SessionRecorder, time::Clock};
+use crate::{
+    conditions::Conditions, recorder::SessionRecorder, run::observed, shape::ShapeKey, time::Clock,
+};
 
 /// Takes latencies as a real session would measure them: same recorder, same reports, same spool.
 /// For devices by the hundred, and for virtual time, use a [`Core`](crate::Core) each.
@@ -26,6 +29,23 @@ impl SimulatedSession {
         let began = self.clock.mono(Instant::now());
         self.recorder
             .record_under(began, latency, shape_key, conditions);
+    }
+
+    /// Makes a run of the host's own and measures it, exactly as
+    /// [`ObservedSession::run`](crate::ObservedSession::run) measures one of a model that admits
+    /// one shape only, under the conditions set for the process. For runs that are not `ort`'s.
+    #[inline]
+    pub fn run<T>(&self, run: impl FnOnce() -> T) -> T {
+        let run = || Ok::<T, Infallible>(run());
+        let shape = ShapeKey::Static;
+        let Ok(given) = observed(
+            &self.recorder,
+            &self.clock,
+            &shape,
+            run,
+            |never| match *never {},
+        );
+        given
     }
 
     /// The recorder behind it.

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io,
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,6 +23,7 @@ use crate::{
     conditions::Conditions,
     config::{ModelInfo, SdkConfig},
     core::{ConditionsSetter, Core, SessionInfo},
+    directives::{InEffect, Opened, SessionPlan},
     engine::{self, Engine},
     placement, random_stream,
     recorder::SessionRecorder,
@@ -95,7 +97,7 @@ pub enum FlushError {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Watch {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,9 @@ pub(crate) struct Shared {
     conditions: ConditionsSetter,
     commands: SyncSender<Command>,
     panics: Arc<AtomicU64>,
+    pub(crate) opened: Arc<Opened>,
+    /// The SDK's folder.
+    pub(crate) dir: PathBuf,
 }
 
 impl Watch {
@@ -119,7 +124,14 @@ impl Watch {
         let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
         let conditions = core.conditions();
         let core = Arc::new(Mutex::new(core));
-        let engine = Engine::new(config.clone(), clock, Arc::clone(&core));
+        let opened = Arc::new(Opened::default());
+        let dir = config.dir.clone();
+        let engine = Engine::new(
+            config.clone(),
+            clock,
+            Arc::clone(&core),
+            Arc::clone(&opened),
+        );
         let engine = Arc::new(Mutex::new(engine));
         let panics = Arc::new(AtomicU64::new(0));
         let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
@@ -145,6 +157,8 @@ impl Watch {
             conditions,
             commands,
             panics,
+            opened,
+            dir,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -155,6 +169,54 @@ impl Watch {
     /// platform's thermal and power listeners.
     pub fn set_conditions(&self, conditions: &Conditions) {
         self.shared.conditions.set(conditions);
+    }
+
+    /// How the operator's directives want the next session of a model to be made: on the NPU or
+    /// not, and from which variant. Ask before the builder is made, and hand the plan to
+    /// [`SessionRequest::with_plan`]. Without directives it is to do as always.
+    ///
+    /// Never waits for the disk: right after the start, before the SDK's thread has read what it
+    /// holds, the plan [is not known](SessionPlan::is_known). Apps that make a session first thing
+    /// use [`Self::plan_within`].
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "qnn")]
+    /// # fn example(
+    /// #     watch: epwatch_sdk::Watch,
+    /// #     qnn: epwatch_sdk::qnn::Plugin,
+    /// #     htp: epwatch_sdk::qnn::HtpOptions,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use epwatch_sdk::ModelInfo;
+    ///
+    /// let model = ModelInfo::new("segmenter", "3")?;
+    /// let plan = watch.plan_within(&model, Duration::from_millis(200));
+    /// let asked = qnn.session_builder_for(&plan, &htp)?;
+    /// let variant = plan.preferred_variant().filter(|v| *v == "small").unwrap_or("full");
+    /// let session = watch
+    ///     .session(model, asked.builder)
+    ///     .requesting(asked.requested_eps)
+    ///     .with_options(asked.options)
+    ///     .with_reasons(asked.reasons)
+    ///     .with_plan(&plan)
+    ///     .with_variant(variant)
+    ///     .commit_from_file(format!("segmenter.{variant}.onnx"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
+        let now = self.shared.clock.now_on_caller();
+        let core = engine::lock(&self.shared.core);
+        core.directives.plan(&model.model, now)
+    }
+
+    /// As [`Self::plan`], once the SDK has read what it holds: waits for that, at most `timeout`.
+    /// It takes milliseconds at the start of a process, and nothing later.
+    pub fn plan_within(&self, model: &ModelInfo, timeout: Duration) -> SessionPlan {
+        let plan = self.plan(model);
+        if plan.is_known() || !self.shared.opened.wait(timeout) {
+            return plan;
+        }
+        self.plan(model)
     }
 
     /// Wraps a session that is to be made from the host's own builder, with its options, EPs and
@@ -173,7 +235,7 @@ impl Watch {
     ) -> SimulatedSession {
         let mut info = SessionInfo::new(model, placement);
         info.options = options;
-        let recorder = self.shared.open(info);
+        let recorder = self.shared.open(info, &InEffect::default());
         SimulatedSession::new(recorder, self.shared.clock)
     }
 
@@ -295,7 +357,12 @@ impl Watch {
                 let model = &session.model;
                 writeln!(out, "model {} version {}", model.id, model.version)?;
                 explain_placement(out, &session.placement)?;
+                if !session.directive_id.is_empty() {
+                    writeln!(out, "  changed by directive {}", session.directive_id)?;
+                }
             }
+            core.directives
+                .explain(out, self.shared.clock.now_on_caller())?;
         }
         let engine = worker::lock(&self.shared.engine);
         let (wait, bytes) = engine.outlook();
@@ -317,8 +384,17 @@ impl Watch {
 
 impl Shared {
     /// Begins a session now.
-    pub(crate) fn open(&self, info: SessionInfo) -> Arc<SessionRecorder> {
-        engine::lock(&self.core).open_session(info, self.clock.now_on_caller())
+    pub(crate) fn open(&self, info: SessionInfo, in_effect: &InEffect) -> Arc<SessionRecorder> {
+        let (recorder, wants_seal) = {
+            let mut core = engine::lock(&self.core);
+            core.directives.followed(in_effect.directive_ids());
+            let recorder = core.open_session(info, self.clock.now_on_caller());
+            (recorder, core.wants_seal())
+        };
+        if wants_seal {
+            self.ask(Command::Seal);
+        }
+        recorder
     }
 
     /// ORT's version, once a session builder shows that it is loaded.

@@ -36,6 +36,8 @@ const MAX_PANICS: u64 = 3;
 pub(crate) enum Command {
     /// Seal and send everything now, and answer.
     Flush(SyncSender<Result<(), FlushError>>),
+    /// Seal before it is time: much waits.
+    Seal,
     /// Take the hash of a model's file.
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
@@ -72,6 +74,12 @@ impl Worker {
                     // Who asked may have given up waiting.
                     let _ = answer.try_send(result);
                 }
+                Ok(Command::Seal) => self.guarded(|worker| {
+                    // Asked for at every session until it is done.
+                    if engine::lock(&worker.core).wants_seal() {
+                        lock(&worker.engine).seal();
+                    }
+                }),
                 Ok(Command::HashModel(uid, path)) => {
                     self.guarded(|worker| worker.hash_model(uid, &path));
                 }

@@ -2,6 +2,7 @@ use epwatch_proto::{Phase, PowerSave, SessionAge, Thermal};
 use proptest::prelude::*;
 
 use super::*;
+use crate::moments::Sums;
 
 pub(crate) fn on(version: &str) -> LearntOn {
     LearntOn {
@@ -15,10 +16,10 @@ pub(crate) fn on(version: &str) -> LearntOn {
 /// `n` runs of `us` microseconds.
 pub(crate) fn lesson(version: &str, us: u64, n: u64) -> Lesson {
     let mut histogram = SparseHistogram::default();
-    let mut moments = Moments::default();
+    let mut sums = Sums::default();
     for _ in 0..n {
         histogram.record_n(us, 1);
-        moments.add(us as f64);
+        sums.add(1000 * us);
     }
     Lesson {
         key: BaselineKey {
@@ -28,8 +29,7 @@ pub(crate) fn lesson(version: &str, us: u64, n: u64) -> Lesson {
         },
         on: on(version),
         histogram,
-        moments,
-        wall_unix_ms: 1,
+        moments: sums.in_units_of(1000.0),
     }
 }
 
@@ -191,10 +191,124 @@ fn the_book_is_bounded() {
     for model in 0..2 * policy::MAX_BASELINES {
         let mut lesson = lesson("1", 10_000, 1);
         lesson.key.model = model.to_string();
-        lesson.wall_unix_ms = i64::try_from(model).unwrap();
         book.absorb(&lesson);
     }
     assert_eq!(book.entries.len(), policy::MAX_BASELINES);
+}
+
+#[test]
+fn a_downgrade_is_another_version() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("2", 10_000, 30));
+    book.absorb(&lesson("3", 12_000, 30));
+    // Back to one that was never seen here: compared with what ran last, like any new one.
+    check_known(&book, &on("1"), &[(PreviousVersion, "3")]);
+    book.absorb(&lesson("1", 40_000, 30));
+    check_known(&book, &on("1"), &[(PreviousVersion, "3")]);
+    // Back to the one before: it is not learnt again, and is compared with the one it replaces.
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("2", 10_000, 30));
+    book.absorb(&lesson("3", 12_000, 30));
+    book.absorb(&lesson("2", 90_000, 30));
+    check_known(&book, &on("2"), &[(PreviousVersion, "3")]);
+    check_known(&book, &on("4"), &[(PreviousVersion, "3")]);
+}
+
+#[test]
+fn firmware_is_part_of_what_latency_was_learnt_on() {
+    let with = |firmware: &str| LearntOn {
+        firmware: firmware.to_owned(),
+        ..on("1")
+    };
+    let learn = |book: &mut BaselineBook, firmware: &str, us, n| {
+        book.absorb(&Lesson {
+            on: with(firmware),
+            ..lesson("1", us, n)
+        });
+    };
+    let mut book = BaselineBook::new(20);
+    learn(&mut book, "a", 10_000, 30);
+    check_known(&book, &with("b"), &[(EarlierRuntime, "1")]);
+    learn(&mut book, "b", 20_000, 19);
+    // Too few runs on b: on c it is a that counts as earlier, and says so.
+    learn(&mut book, "c", 30_000, 1);
+    check_known(&book, &with("c"), &[(EarlierRuntime, "1")]);
+    let known = baselines(&book, &with("c"));
+    assert_eq!(known.known()[0].vendor_fingerprint_hash, "a");
+    // An update that is taken back is not learnt a second time.
+    learn(&mut book, "a", 90_000, 30);
+    assert!(baselines(&book, &with("c")).known()[0].p95_us < 11_000.0);
+    // The next version is compared with what 1 was where it settled, before it began and after.
+    for _ in 0..2 {
+        check_known(&book, &on("2"), &[(PreviousVersion, "1")]);
+        assert_eq!(
+            baselines(&book, &on("2")).known()[0].vendor_fingerprint_hash,
+            "a"
+        );
+        book.absorb(&lesson("2", 10_000, 1));
+    }
+}
+
+#[test]
+fn an_earlier_version_that_never_settled_is_not_denied() {
+    let mut book = BaselineBook::new(20);
+    book.absorb(&lesson("1", 10_000, 5));
+    for _ in 0..2 {
+        check_absent(&book, &on("2"), BaselineAbsence::TooFewRuns);
+        book.absorb(&lesson("2", 10_000, 30));
+    }
+}
+
+/// In steps of learning: a clock that was in 2099 for a day would keep its entries for ever, and
+/// evict every later one as soon as it came.
+#[test]
+fn the_one_that_learnt_longest_ago_is_forgotten_and_said_to_be() {
+    let mut book = BaselineBook::new(20);
+    let of = |model: usize| {
+        let mut lesson = lesson("1", 10_000, 30);
+        lesson.key.model = model.to_string();
+        lesson
+    };
+    for model in 0..policy::MAX_BASELINES {
+        book.absorb(&of(model));
+    }
+    book.absorb(&of(0));
+    book.absorb(&of(1_000));
+    let models: Vec<_> = book.entries.keys().map(|key| key.model.as_str()).collect();
+    assert!(models.contains(&"0") && models.contains(&"1000") && !models.contains(&"1"));
+    let absence = |book: &BaselineBook| {
+        let of_session = book.of_session("1", &of(1).key.requested_eps, &on("2"));
+        of_session.of_shape("static").absence()
+    };
+    assert_eq!(absence(&book), Some(BaselineAbsence::Lost));
+    let again = BaselineBook::from_json(&book.to_json(), 20);
+    assert_eq!(absence(&again), Some(BaselineAbsence::Lost));
+}
+
+#[test]
+fn a_loss_is_still_known_after_the_next_start() {
+    let mut book = BaselineBook::from_json(b"torn", 20);
+    book.absorb(&lesson("1", 10_000, 30));
+    let again = BaselineBook::from_json(&book.to_json(), 20);
+    check_absent(&again, &on("1"), BaselineAbsence::Lost);
+    // What was learnt since is there.
+    check_known(&again, &on("2"), &[(PreviousVersion, "1")]);
+}
+
+#[test]
+fn a_file_whose_texts_no_collector_would_take_is_lost() {
+    for bad in ["", "two\nlines", &"v".repeat(65)] {
+        let mut book = BaselineBook::new(20);
+        book.absorb(&Lesson {
+            on: on(bad),
+            ..lesson("1", 10_000, 30)
+        });
+        check_absent(
+            &BaselineBook::from_json(&book.to_json(), 20),
+            &on("2"),
+            BaselineAbsence::Lost,
+        );
+    }
 }
 
 proptest! {

@@ -183,6 +183,102 @@ fn equal_start_failures_are_counted_together_and_bounded() {
     assert_eq!(total, 80);
 }
 
+/// A phone's wall clock may be set, by a day, between two seals or within a session.
+#[test]
+fn a_wall_clock_that_jumps_changes_no_count_and_no_baseline() {
+    let mut core = core();
+    let day_ms = 24 * 3600 * 1000;
+    let jumped = |seconds, days: i64| Now {
+        wall_unix_ms: at(seconds).wall_unix_ms + days * day_ms,
+        ..at(seconds)
+    };
+    let first = open(&mut core, "1", at(1));
+    run(&first, 30, 8);
+    let back = parse(&core.seal(jumped(60, -1)));
+    run(&first, 30, 8);
+    first.close();
+    let forth = parse(&core.seal(jumped(120, 400)));
+    for report in [&back[0], &forth[0]] {
+        assert_eq!(report.interval_length_ms, 60_000);
+        assert_eq!(report.series.iter().map(|s| s.n).sum::<u64>(), 30);
+    }
+    run(&open(&mut core, "2", jumped(121, -1)), 30, 8);
+    let next = &parse(&core.seal(jumped(180, -1)))[0];
+    let warm = next.series.iter().find(|s| s.stratum.phase == Phase::Warm);
+    assert_eq!(warm.unwrap().baselines.known()[0].n, 57);
+}
+
+fn come_and_go(core: &mut Core, sessions: u64) {
+    for _ in 0..sessions {
+        let recorder = open(core, "1", at(1));
+        run(&recorder, 5, 8);
+        recorder.close();
+    }
+}
+
+/// Each holds 20 kB while it lives: without giving that back it would be 200 MB until the seal.
+#[test]
+fn thousands_of_sessions_come_and_go_within_little_memory() {
+    let mut core = core();
+    let (mut reported, mut sealed_runs) = (0, 0);
+    for _ in 0..10_000 {
+        come_and_go(&mut core, 1);
+        assert!(core.sessions.len() <= 2);
+        if core.wants_seal() {
+            let sealed = core.seal(at(60));
+            reported += parse(&sealed)
+                .iter()
+                .map(|r| r.sessions.len())
+                .sum::<usize>();
+            sealed_runs += sealed.iter().map(|s| s.runs).sum::<u64>();
+        }
+        assert!(core.gone.len() <= policy::GONE_SESSIONS_TO_SEAL);
+    }
+    let last = core.seal(at(60));
+    reported += parse(&last).iter().map(|r| r.sessions.len()).sum::<usize>();
+    sealed_runs += last.iter().map(|s| s.runs).sum::<u64>();
+    assert_eq!((reported, sealed_runs), (10_000, 50_000));
+    assert_eq!(core.health().runs_observed, 50_000);
+    assert!(core.health().dropped.is_empty());
+}
+
+#[test]
+fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
+    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let mut core = Core::new(config, random_stream(), at(0));
+    come_and_go(&mut core, 10_000);
+    assert!(core.gone.len() <= policy::MAX_GONE_SESSIONS);
+    assert!(core.lessons.len() <= policy::MAX_LESSONS);
+    // The disk has room at last.
+    core.set_installation(InstallationId::from_secret(b"late"));
+    let sealed = core.seal(at(60));
+    parse(&sealed);
+    let runs: u64 = sealed.iter().map(|s| s.runs).sum();
+    let health = core.health();
+    assert_eq!(health.runs_observed, 50_000);
+    assert_eq!(runs + health.dropped[&DropReason::SpoolFull].runs, 50_000);
+    assert_eq!(health.dropped_reports(), 0);
+}
+
+/// The book comes with the folder; sessions do not wait for it.
+#[test]
+fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
+    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let mut core = Core::new(config, random_stream(), at(0));
+    for _ in 0..2 {
+        run(&open(&mut core, "1", at(1)), 40, 8);
+        core.sessions[0].recorder.close();
+    }
+    let _folds_the_others = open(&mut core, "1", at(1));
+    core.set_book(BaselineBook::new(20));
+    core.set_installation(InstallationId::from_secret(b"late"));
+    run(&open(&mut core, "2", at(61)), 40, 8);
+    let report = &parse(&core.seal(at(120)))[0];
+    let known = |s: &&epwatch_proto::LatencySeries| !s.baselines.known().is_empty();
+    assert!(report.series.iter().any(|s| known(&s)));
+    assert!(core.take_lessons().len() >= 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Many sessions, each with many strata: every run is in exactly one report, every report is
@@ -211,4 +307,35 @@ proptest! {
         }
         prop_assert_eq!(reports.last().unwrap().health.runs_recorded, runs);
     }
+}
+
+#[test]
+fn results_of_self_tests_are_in_reports_that_describe_their_session() {
+    let mut core = core();
+    let test = |uid: SessionUid, n: usize| SelfTest {
+        session_uid: uid,
+        input_id: format!("golden {n}"),
+        tolerance: Some(0.1),
+        npu_output_hash: Some([1; 16]),
+        cpu_output_hash: Some([2; 16]),
+        max_abs: Some(0.01),
+        cosine: Some(0.999),
+        top1_equal: Some(true),
+        error_code: 0,
+    };
+    let recorders: Vec<_> = (0..20).map(|_| open(&mut core, "1", at(1))).collect();
+    for recorder in &recorders {
+        for n in 0..policy::MAX_SELF_TESTS_PER_SESSION {
+            assert!(core.self_tested(test(recorder.uid(), n)));
+        }
+        assert!(!core.self_tested(test(recorder.uid(), 99)));
+    }
+    assert!(!core.self_tested(test(random_session_uid(), 0)));
+    let reports = parse(&core.seal(at(60)));
+    let n: usize = reports.iter().map(|r| r.self_tests.len()).sum();
+    assert_eq!(n, 20 * policy::MAX_SELF_TESTS_PER_SESSION);
+    // They are told once.
+    assert!(core.seal(at(120)).is_empty());
+    core.self_tested(test(recorders[0].uid(), 0));
+    assert_eq!(parse(&core.seal(at(180)))[0].self_tests.len(), 1);
 }

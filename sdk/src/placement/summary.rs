@@ -178,9 +178,10 @@ fn reasons(input: &SummaryInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> 
     let mut reasons = input.known_reasons.to_vec();
     let asks_for_npu = input.requested_eps.iter().any(|ep| is_npu_ep(ep));
     let has_npu_nodes = eps.iter().any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
-    if !asks_for_npu {
+    let is_off = reasons.contains(&ReasonCode::NpuOffByDirective);
+    if !asks_for_npu && !is_off {
         reasons.push(ReasonCode::EpNotRequested);
-    } else if !has_npu_nodes && reasons.is_empty() {
+    } else if asks_for_npu && !has_npu_nodes && reasons.is_empty() {
         // Asked for, there or not, and without a single node: a log would tell which.
         reasons.push(ReasonCode::Unknown);
     }

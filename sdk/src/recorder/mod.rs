@@ -2,12 +2,19 @@
 //!
 //! A run costs a key comparison, a histogram increment and some arithmetic: no allocation once its
 //! series exists, no I/O, no clock (times are passed in), and no waiting. Series live in a few
-//! shards, each behind a lock that a run only ever *tries*: its thread's own first, then the
-//! others; where all are held the sample is dropped and counted. The sealer swaps a shard's series
-//! for empty ones with the same keys, so it holds a lock for nanoseconds and later runs need no
-//! allocation either.
+//! shards ([`shards`]), each behind a lock that a run only ever *tries*; where all are held the
+//! sample is dropped and counted. The sealer swaps what a series recorded for something empty, so
+//! it holds a lock for well under a microsecond and later runs need no allocation either.
+//!
+//! Keys are bounded twice: input shapes and performance modes beyond their cap are `other`, and
+//! series beyond [`policy::MAX_SERIES_PER_SESSION`] go into one overflow stratum for each phase.
+//! Both are counted. A stratum that a whole interval did not see gives its place back.
 
+mod distinct;
+mod key;
+mod sampling;
 mod series;
+mod shards;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -15,13 +22,16 @@ mod tests;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
 
-use epwatch_proto::{Phase, SessionAge, SessionUid};
+use epwatch_proto::{Phase, SessionAge, SessionUid, Stratum};
 
 use crate::{
     baseline::ShapeBaselines,
@@ -29,40 +39,40 @@ use crate::{
     names::{NameId, Names},
     policy,
 };
-use series::{Sample, Series, SeriesKey};
+use distinct::DistinctKeys;
+use key::SeriesKey;
+use sampling::Sampling;
+use series::{Pace, Recorded, Sample, Series};
+use shards::{Shards, Swapped, thread_number};
 
 pub(crate) use snapshot::{Drained, SeriesSnapshot};
 
 /// ORT status codes that run errors are told apart by; larger ones count as the last.
 const N_STATUS_CODES: usize = 32;
 
-/// Series of one shard. `spare` waits, emptied, to be swapped in.
-#[derive(Debug, Default)]
-struct Shard {
-    live: Mutex<Live>,
-    spare: Mutex<Vec<Series>>,
-}
-
-#[derive(Debug, Default)]
-struct Live {
-    series: Vec<Series>,
-    overflowed_keys: u64,
-}
+/// p95 of the first baseline by [`NameId`] of the shape.
+type P95s = [Option<f64>; 256];
 
 /// Counts and measures the runs of one session. Shared by those who run and the one who seals.
 #[derive(Debug)]
 pub struct SessionRecorder {
     uid: SessionUid,
     created: Duration,
-    shards: [Shard; policy::SHARDS],
+    shards: Shards,
+    /// Empty, to be swapped in for one series after the other. Held for the length of a seal, so
+    /// that there is one at a time.
+    spare: Mutex<Option<Box<Recorded>>>,
     shapes: Names,
     modes: Arc<Names>,
     conditions: Arc<CurrentConditions>,
-    baselines: Mutex<Arc<ShapeBaselines>>,
-    runs_seen: AtomicU64,
+    baselines: RwLock<Arc<ShapeBaselines>>,
+    /// Counts the cold runs only: later ones would share a cache line for nothing.
+    runs: AtomicU64,
     contended: AtomicU64,
+    overflowed: DistinctKeys,
     errors: [AtomicU64; N_STATUS_CODES],
     is_closed: AtomicBool,
+    sampling: Sampling,
 }
 
 impl SessionRecorder {
@@ -75,15 +85,18 @@ impl SessionRecorder {
         Self {
             uid,
             created,
-            shards: Default::default(),
+            shards: Shards::default(),
+            spare: Mutex::default(),
             shapes: Names::new(policy::MAX_SHAPES_PER_SESSION, 128),
             modes,
             conditions,
-            baselines: Mutex::default(),
-            runs_seen: AtomicU64::new(0),
+            baselines: RwLock::default(),
+            runs: AtomicU64::new(0),
             contended: AtomicU64::new(0),
+            overflowed: DistinctKeys::new(),
             errors: Default::default(),
             is_closed: AtomicBool::new(false),
+            sampling: Sampling::all(),
         }
     }
 
@@ -100,9 +113,16 @@ impl SessionRecorder {
     /// are `other`.
     ///
     /// Never waits: a run that finds every shard held is dropped and counted.
+    #[inline]
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
-        let run = self.runs_seen.fetch_add(1, Relaxed);
-        self.keep(run, began, latency, shape_key, self.conditions.get());
+        let shape = self.shape(shape_key);
+        self.keep(began, latency, shape, self.conditions.get());
+    }
+
+    /// As [`Self::record`], of a model that admits one shape only.
+    #[inline]
+    pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
+        self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
     }
 
     /// As [`Self::record`], under conditions of this run's own.
@@ -113,17 +133,12 @@ impl SessionRecorder {
         shape_key: &str,
         conditions: &Conditions,
     ) {
-        let run = self.runs_seen.fetch_add(1, Relaxed);
         let Some(mode) = self.modes.try_id(&conditions.performance_mode) else {
             self.contended.fetch_add(1, Relaxed);
             return;
         };
-        let packed = PackedConditions {
-            thermal: conditions.thermal,
-            power_save: conditions.power_save,
-            mode,
-        };
-        self.keep(run, began, latency, shape_key, packed);
+        let packed = PackedConditions::new(conditions.thermal, conditions.power_save, mode);
+        self.keep(began, latency, self.shape(shape_key), packed);
     }
 
     /// Counts a run that failed with this ORT status code; it has no latency.
@@ -132,114 +147,185 @@ impl SessionRecorder {
         self.errors[code.min(N_STATUS_CODES - 1)].fetch_add(1, Relaxed);
     }
 
-    /// The session is gone: what it recorded is sealed once more, and then forgotten.
+    /// The session is gone: what it recorded is sealed once more, and then forgotten. Nothing may
+    /// be recorded after this.
     pub fn close(&self) {
-        self.is_closed.store(true, Relaxed);
+        self.is_closed.store(true, Release);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire)
+    }
+
+    fn shape(&self, shape_key: &str) -> Option<NameId> {
+        let shape = self.shapes.try_id(shape_key)?;
+        if shape == NameId::OTHER && shape_key != crate::names::OTHER {
+            self.overflowed.add_text(shape_key);
+        }
+        Some(shape)
+    }
+
+    #[inline]
     fn keep(
         &self,
-        run: u64,
         began: Duration,
         latency: Duration,
-        shape_key: &str,
+        shape: Option<NameId>,
         conditions: PackedConditions,
     ) {
         let thread = thread_number();
-        let kept = self.shapes.try_id(shape_key).and_then(|shape| {
-            let key = SeriesKey {
-                phase: phase_of(run),
-                conditions,
-                shape,
-                age: age_of(began.saturating_sub(self.created)),
-            };
-            let sample = Sample {
-                latency,
-                run,
-                thread,
-            };
-            let mut live = self.free_shard(thread)?;
-            self.series(&mut live, key)?.record(&sample);
-            Some(())
+        let is_cold = self.runs.load(Relaxed) < policy::COLD_RUNS;
+        let is_sampled = is_cold || self.sampling.takes();
+        let recorded = shape.and_then(|shape| {
+            self.shards.with_free(|live| {
+                let run = self.next_run();
+                let age = age_of(began.saturating_sub(self.created));
+                let key = SeriesKey::new(phase_of(run), conditions, shape, age);
+                let at = match live.position(key) {
+                    Some(at) => at,
+                    None => self.begin_series(live, key),
+                };
+                let series = &mut live.series[at];
+                if !is_sampled {
+                    series.recorded.passed_over += 1;
+                    return;
+                }
+                series.record(&Sample {
+                    latency,
+                    run,
+                    thread,
+                });
+            })
         });
-        if kept.is_none() {
-            self.contended.fetch_add(1, Relaxed);
+        match (recorded, is_sampled) {
+            (Some(()), _) => {}
+            (None, true) => {
+                self.contended.fetch_add(1, Relaxed);
+            }
+            (None, false) => self.sampling.pass_over(),
         }
     }
 
-    /// A shard that nobody holds, the thread's own first.
-    fn free_shard(&self, thread: u32) -> Option<MutexGuard<'_, Live>> {
-        let own = thread as usize;
-        (0..policy::SHARDS).find_map(|step| {
-            let shard = &self.shards[(own + step) % policy::SHARDS];
-            shard.live.try_lock().ok()
+    /// Position of a run, as long as that says whether it is cold.
+    #[inline]
+    fn next_run(&self) -> u64 {
+        let seen = self.runs.load(Relaxed);
+        if seen >= policy::COLD_RUNS {
+            return seen;
+        }
+        self.runs.fetch_add(1, Relaxed)
+    }
+
+    /// The position of a new series, or of the overflow where the session has too many.
+    #[cold]
+    fn begin_series(&self, live: &mut shards::Live, mut key: SeriesKey) -> usize {
+        if live.series.len() >= MAX_PLAIN_SERIES && !key.is_overflow() {
+            self.overflowed.add(key.number());
+            key = key.overflow();
+            if let Some(at) = live.position(key) {
+                return at;
+            }
+        }
+        // Without its baseline a series is still one; it only counts nothing beyond it.
+        let p95 = match self.baselines.try_read() {
+            Ok(baselines) => baselines.first_p95_us(self.shapes.text(key.shape())),
+            Err(_) => None,
+        };
+        live.begin(Series {
+            key,
+            pace: Pace::default(),
+            recorded: Box::new(Recorded::new(p95)),
         })
     }
 
-    fn series<'a>(&self, live: &'a mut Live, key: SeriesKey) -> Option<&'a mut Series> {
-        if let Some(at) = live.series.iter().position(|s| s.key == key) {
-            return live.series.get_mut(at);
-        }
-        let mut key = key;
-        // One place is kept for each phase's overflow.
-        if live.series.len() >= policy::MAX_SERIES_PER_SESSION - 2 && !key.is_overflow() {
-            key = key.overflow();
-            live.overflowed_keys += 1;
-            if let Some(at) = live.series.iter().position(|s| s.key == key) {
-                return live.series.get_mut(at);
-            }
-        }
-        let p95 = {
-            let baselines = self.baselines.try_lock().ok()?;
-            baselines.first_p95_us(&self.shapes.text(key.shape))
-        };
-        live.series.push(Series::new(key, p95));
-        live.series.last_mut()
+    /// Records one run in this many from now on, the first runs aside.
+    pub(crate) fn sample(&self, one_in: u32) {
+        self.sampling.set(one_in);
     }
 
-    /// What this device was used to, from the next series on.
+    /// What this device was used to: from now on, where nothing was recorded yet in this interval.
     pub(crate) fn set_baselines(&self, baselines: Arc<ShapeBaselines>) {
-        *lock(&self.baselines) = baselines;
+        let p95s = self.p95s(&baselines);
+        let old = std::mem::replace(&mut *write(&self.baselines), baselines);
+        // Freed without the lock.
+        drop(old);
+        self.shards.with_each(|live| {
+            for series in live.series.iter_mut().filter(|s| s.recorded.sums.n() == 0) {
+                let p95 = p95s[usize::from(series.key.shape().0)];
+                series.recorded.compare_with(p95);
+            }
+        });
+    }
+
+    fn p95s(&self, baselines: &ShapeBaselines) -> P95s {
+        std::array::from_fn(|id| {
+            let id = NameId(u8::try_from(id).unwrap_or(u8::MAX));
+            baselines.first_p95_us(self.shapes.text(id))
+        })
     }
 
     /// Takes what was recorded since the last time.
     pub(crate) fn drain(&self) -> Drained {
-        let baselines = Arc::clone(&lock(&self.baselines));
+        let mut kept = lock(&self.spare);
+        let mut spare = kept.take().unwrap_or_else(|| Box::new(Recorded::new(None)));
+        let baselines = Arc::clone(&read(&self.baselines));
         // Read before the shards: a run that begins in between counts in the next interval.
         let mut drained = Drained {
-            is_closed: self.is_closed.load(Relaxed),
+            is_closed: self.is_closed(),
             errors: self.take_errors(),
             ..Drained::default()
         };
+        let p95s = self.p95s(&baselines);
         let mut merged: BTreeMap<SeriesKey, SeriesSnapshot> = BTreeMap::new();
-        for shard in &self.shards {
-            let mut spare = std::mem::take(&mut *lock(&shard.spare));
-            let overflowed = {
-                let mut live = lock(&shard.live);
-                std::mem::swap(&mut live.series, &mut spare);
-                std::mem::take(&mut live.overflowed_keys)
-            };
-            drained.overflowed_keys += overflowed;
-            // A stratum that a whole interval did not see gives its memory back.
-            spare.retain(|series| series.moments.n > 0);
-            for series in &mut spare {
-                match merged.entry(series.key) {
-                    std::collections::btree_map::Entry::Vacant(place) => {
-                        let stratum = self.stratum(series.key);
-                        place.insert(SeriesSnapshot::of(series, stratum, &baselines));
-                    }
-                    std::collections::btree_map::Entry::Occupied(mut place) => {
-                        place.get_mut().add(series);
+        for shard in 0..policy::SHARDS {
+            let mut at = 0;
+            loop {
+                match self.shards.swap(shard, at, &mut spare, &p95s) {
+                    Swapped::End => break,
+                    // Its memory goes back here, without the lock.
+                    Swapped::Unused(series) => drained.passed_over += series.recorded.passed_over,
+                    Swapped::Used(key) => {
+                        self.add(&mut merged, key, &spare, &baselines);
+                        spare.reset();
+                        at += 1;
                     }
                 }
-                let shape = self.shapes.text(series.key.shape);
-                series.reset(baselines.first_p95_us(&shape));
             }
-            *lock(&shard.spare) = spare;
         }
+        // A session that rests needs none.
+        *kept = (!merged.is_empty()).then_some(spare);
+        drained.overflowed_keys = self.overflowed.take();
         drained.contended = self.contended.swap(0, Relaxed);
+        drained.passed_over += self.sampling.take_passed_over();
         drained.series = merged.into_values().collect();
+        for series in &mut drained.series {
+            if series.stratum.phase == Phase::Warm {
+                series.sampled_one_in = self.sampling.one_in();
+            }
+        }
         drained
+    }
+
+    /// Adds a shard's series. Shards are capped one by one, so several may have too many together.
+    fn add(
+        &self,
+        merged: &mut BTreeMap<SeriesKey, SeriesSnapshot>,
+        mut key: SeriesKey,
+        recorded: &Recorded,
+        baselines: &ShapeBaselines,
+    ) {
+        let is_full = |m: &BTreeMap<_, _>| m.len() >= MAX_PLAIN_SERIES;
+        if !merged.contains_key(&key) && is_full(merged) && !key.is_overflow() {
+            self.overflowed.add(key.number());
+            key = key.overflow();
+        }
+        match merged.get_mut(&key) {
+            Some(snapshot) => snapshot.add(recorded),
+            None => {
+                let snapshot = SeriesSnapshot::of(recorded, self.stratum(key), baselines);
+                merged.insert(key, snapshot);
+            }
+        }
     }
 
     fn take_errors(&self) -> Vec<(i32, u64)> {
@@ -247,17 +333,21 @@ impl SessionRecorder {
         (0..).zip(taken).filter(|(_, count)| *count > 0).collect()
     }
 
-    fn stratum(&self, key: SeriesKey) -> epwatch_proto::Stratum {
-        epwatch_proto::Stratum {
-            phase: key.phase,
-            thermal: key.conditions.thermal,
-            power_save: key.conditions.power_save,
-            performance_mode: self.modes.text(key.conditions.mode),
-            shape_key: self.shapes.text(key.shape),
-            session_age: key.age,
+    fn stratum(&self, key: SeriesKey) -> Stratum {
+        let conditions = key.conditions();
+        Stratum {
+            phase: key.phase(),
+            thermal: conditions.thermal(),
+            power_save: conditions.power_save(),
+            performance_mode: self.modes.text(conditions.mode()).to_owned(),
+            shape_key: self.shapes.text(key.shape()).to_owned(),
+            session_age: key.age(),
         }
     }
 }
+
+/// One place is kept for each phase's overflow.
+const MAX_PLAIN_SERIES: usize = policy::MAX_SERIES_PER_SESSION - 2;
 
 fn phase_of(run: u64) -> Phase {
     if run < policy::COLD_RUNS {
@@ -275,19 +365,17 @@ fn age_of(age: Duration) -> SessionAge {
     }
 }
 
-/// A small number of this thread's own.
-fn thread_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static OWN: u32 = NEXT.fetch_add(1, Relaxed);
-    }
-    // While a thread ends its locals may be gone already; any shard will do then.
-    OWN.try_with(|own| *own).unwrap_or(u32::MAX)
-}
-
 /// Nothing here panics while it holds a lock; were it otherwise, numbers are still numbers.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(rw: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    rw.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(rw: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    rw.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Overflow is by name too: `NameId::OTHER` is only ever given by a full table.

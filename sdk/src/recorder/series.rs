@@ -1,157 +1,198 @@
-//! One series while it is recorded: histogram, moments, and the facts of its order.
+//! One series while it is recorded: histogram, sums, and the facts of its order.
 
 use std::time::Duration;
 
 use epwatch_proto::{
-    ExceedCounts, Phase, SessionAge,
+    ExceedCounts,
     histogram::{HIGHEST_US, LOWEST_US, SIGNIFICANT_DIGITS},
     latency::MAX_FIRST_RUNS,
 };
 use hdrhistogram::Histogram;
 
+use super::key::SeriesKey;
 use crate::{
-    conditions::PackedConditions,
-    moments::Moments,
-    names::NameId,
+    moments::Sums,
     policy::{LOW_CREEP, SLOW_FACTOR},
 };
-
-/// What a series is known by inside its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct SeriesKey {
-    pub(crate) phase: Phase,
-    pub(crate) conditions: PackedConditions,
-    pub(crate) shape: NameId,
-    pub(crate) age: SessionAge,
-}
-
-impl SeriesKey {
-    /// Where runs go once a session has as many series as it may.
-    pub(crate) fn overflow(self) -> Self {
-        Self {
-            phase: self.phase,
-            conditions: PackedConditions::UNKNOWN,
-            shape: NameId::OTHER,
-            age: SessionAge::Unknown,
-        }
-    }
-
-    pub(crate) fn is_overflow(&self) -> bool {
-        *self == self.overflow()
-    }
-}
 
 /// One run as it is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) latency: Duration,
-    /// Position among the session's runs, from 0.
+    /// Position among the session's runs, from 0; beyond the cold ones any number may come twice.
     pub(crate) run: u64,
     /// Which thread records.
     pub(crate) thread: u32,
 }
 
-/// About 10 kB, nearly all of it the histogram. Counts of 32 bits do: an interval with four
-/// thousand million runs in one bucket saturates it.
+/// A series of a shard: what an interval recorded, and what goes on into the next one.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) key: SeriesKey,
+    pub(crate) pace: Pace,
+    pub(crate) recorded: Box<Recorded>,
+}
+
+/// What one interval recorded. About 10 kB, nearly all of it the histogram. Counts of 32 bits do:
+/// four thousand million runs in one bucket saturate it.
+#[derive(Debug)]
+pub(crate) struct Recorded {
     pub(crate) histogram: Histogram<u32>,
-    pub(crate) moments: Moments,
+    /// In nanoseconds.
+    pub(crate) sums: Sums,
     pub(crate) clipped: u64,
-    pub(crate) first_runs_us: [u64; MAX_FIRST_RUNS],
-    pub(crate) n_first_runs: u8,
-    pub(crate) exceed: ExceedCounts,
-    /// p95 of the baseline that `exceed` counts against.
+    /// Runs that sampling left out.
+    pub(crate) passed_over: u64,
+    /// Position and microseconds.
+    first_runs: [(u64, u64); MAX_FIRST_RUNS],
+    n_first_runs: usize,
+    exceed: [u64; 3],
+    /// A run longer than these is counted in `exceed`; the last number where there is no baseline.
+    limits_ns: [u64; 3],
+    /// p95 of the baseline that the limits come from.
     pub(crate) baseline_p95_us: Option<f64>,
     pub(crate) order: Order,
 }
 
-/// Ordered facts; meaningless once two threads recorded.
+/// Ordered facts of an interval; meaningless once two threads recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Order {
     thread: Option<u32>,
     pub(crate) is_mixed: bool,
-    low_us: Option<f64>,
-    is_slow: bool,
     streak: u64,
     pub(crate) switches: u64,
     pub(crate) longest_slow_streak: u64,
 }
 
-impl Series {
-    pub(crate) fn new(key: SeriesKey, baseline_p95_us: Option<f64>) -> Self {
+/// Whether the series is slow or fast now. It outlives the interval: a slow spell that a seal cuts
+/// is no switch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    low_ns: f64,
+    is_slow: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
         Self {
-            key,
+            low_ns: f64::INFINITY,
+            is_slow: false,
+        }
+    }
+}
+
+impl Series {
+    /// Records one run. Neither allocates nor fails: a run over 60 s is recorded as 60 s, and
+    /// counted as clipped.
+    #[inline]
+    pub(crate) fn record(&mut self, sample: &Sample) {
+        const HIGHEST: Duration = Duration::from_micros(HIGHEST_US);
+        let recorded = &mut *self.recorded;
+        let latency = if sample.latency > HIGHEST {
+            recorded.clipped += 1;
+            HIGHEST
+        } else {
+            sample.latency
+        };
+        let ns = latency.as_secs() * 1_000_000_000 + u64::from(latency.subsec_nanos());
+        let us = ns / 1000;
+        recorded.histogram.saturating_record(us);
+        recorded.sums.add(ns);
+        recorded.keep_first_run(sample.run, us);
+        for (count, limit) in recorded.exceed.iter_mut().zip(recorded.limits_ns) {
+            *count += u64::from(ns > limit);
+        }
+        let was_slow = self.pace.is_slow;
+        let is_slow = self.pace.step(ns);
+        recorded.order.add(was_slow, is_slow, sample.thread);
+    }
+}
+
+impl Recorded {
+    pub(crate) fn new(baseline_p95_us: Option<f64>) -> Self {
+        Self {
             histogram: Histogram::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS)
                 .expect("the scheme's settings are valid"),
-            moments: Moments::default(),
+            sums: Sums::default(),
             clipped: 0,
-            first_runs_us: [0; MAX_FIRST_RUNS],
+            passed_over: 0,
+            first_runs: Default::default(),
             n_first_runs: 0,
-            exceed: ExceedCounts::default(),
+            exceed: [0; 3],
+            limits_ns: limits_ns(baseline_p95_us),
             baseline_p95_us,
             order: Order::default(),
         }
     }
 
-    /// Empties it for another interval, keeping its memory and the running low.
-    pub(crate) fn reset(&mut self, baseline_p95_us: Option<f64>) {
+    /// Empties it, keeping its memory.
+    pub(crate) fn reset(&mut self) {
         self.histogram.reset();
-        self.moments = Moments::default();
+        self.sums = Sums::default();
         self.clipped = 0;
+        self.passed_over = 0;
         self.n_first_runs = 0;
-        self.exceed = ExceedCounts::default();
+        self.exceed = [0; 3];
+        self.order = Order::default();
+    }
+
+    /// Counts against this p95 from now on; nothing may be recorded yet.
+    pub(crate) fn compare_with(&mut self, baseline_p95_us: Option<f64>) {
+        self.limits_ns = limits_ns(baseline_p95_us);
         self.baseline_p95_us = baseline_p95_us;
-        self.order = Order {
-            low_us: self.order.low_us,
-            ..Order::default()
-        };
     }
 
-    /// Records one run. Neither allocates nor fails: a run over 60 s is recorded as 60 s, and
-    /// counted as clipped.
-    pub(crate) fn record(&mut self, sample: &Sample) {
-        let highest = Duration::from_micros(HIGHEST_US);
-        if sample.latency > highest {
-            self.clipped += 1;
+    pub(crate) fn first_runs(&self) -> &[(u64, u64)] {
+        &self.first_runs[..self.n_first_runs]
+    }
+
+    pub(crate) fn exceed(&self) -> ExceedCounts {
+        let [beyond_1_4x, beyond_2x, beyond_3x] = self.exceed;
+        ExceedCounts {
+            beyond_1_4x,
+            beyond_2x,
+            beyond_3x,
         }
-        let latency = sample.latency.min(highest);
-        let us = latency.as_secs_f64() * 1e6;
-        let whole_us = u64::try_from(latency.as_micros()).unwrap_or(HIGHEST_US);
-        self.histogram.saturating_record(whole_us);
-        self.moments.add(us);
-        self.keep_first_run(sample.run, whole_us);
-        self.count_exceeding(us);
-        self.order.add(us, sample.thread);
     }
 
+    #[inline]
     fn keep_first_run(&mut self, run: u64, us: u64) {
-        let at = usize::from(self.n_first_runs);
-        if run < MAX_FIRST_RUNS as u64 && at < MAX_FIRST_RUNS {
-            self.first_runs_us[at] = us;
+        if run < MAX_FIRST_RUNS as u64 && self.n_first_runs < MAX_FIRST_RUNS {
+            self.first_runs[self.n_first_runs] = (run, us);
             self.n_first_runs += 1;
         }
     }
+}
 
-    fn count_exceeding(&mut self, us: f64) {
-        let Some(p95) = self.baseline_p95_us else {
-            return;
-        };
-        self.exceed.beyond_1_4x += u64::from(us > 1.4 * p95);
-        self.exceed.beyond_2x += u64::from(us > 2.0 * p95);
-        self.exceed.beyond_3x += u64::from(us > 3.0 * p95);
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounding down keeps `>` right for whole nanoseconds, and a huge p95 is no limit"
+)]
+fn limits_ns(baseline_p95_us: Option<f64>) -> [u64; 3] {
+    match baseline_p95_us {
+        Some(p95) => [1.4, 2.0, 3.0].map(|times| (times * p95 * 1000.0) as u64),
+        None => [u64::MAX; 3],
+    }
+}
+
+impl Pace {
+    /// Whether this run is slow.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "at most 60 s in nanoseconds")]
+    fn step(&mut self, ns: u64) -> bool {
+        let ns = ns as f64;
+        self.low_ns = ns.min(self.low_ns * LOW_CREEP);
+        self.is_slow = ns > SLOW_FACTOR * self.low_ns;
+        self.is_slow
     }
 }
 
 impl Order {
-    fn add(&mut self, us: f64, thread: u32) {
+    #[inline]
+    fn add(&mut self, was_slow: bool, is_slow: bool, thread: u32) {
         self.is_mixed |= *self.thread.get_or_insert(thread) != thread;
-        let low = self.low_us.map_or(us, |low| us.min(low * LOW_CREEP));
-        self.low_us = Some(low);
-        let is_slow = us > SLOW_FACTOR * low;
-        self.switches += u64::from(is_slow != self.is_slow);
-        self.is_slow = is_slow;
+        self.switches += u64::from(is_slow != was_slow);
         self.streak = if is_slow { self.streak + 1 } else { 0 };
         self.longest_slow_streak = self.longest_slow_streak.max(self.streak);
     }

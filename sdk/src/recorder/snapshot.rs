@@ -2,10 +2,14 @@
 
 use epwatch_proto::{
     Baselines, ExceedCounts, HistScheme, LatencySeries, SessionUid, SparseHistogram, Stratum,
+    latency::MAX_FIRST_RUNS,
 };
 
-use super::series::Series;
-use crate::{baseline::ShapeBaselines, moments::Moments};
+use super::series::Recorded;
+use crate::{
+    baseline::ShapeBaselines,
+    moments::{Moments, Sums},
+};
 
 /// Everything recorded since the last time.
 #[derive(Debug, Default)]
@@ -15,7 +19,9 @@ pub(crate) struct Drained {
     pub(crate) errors: Vec<(i32, u64)>,
     /// Runs whose sample was dropped because every shard was held.
     pub(crate) contended: u64,
-    /// Runs that went into the overflow stratum.
+    /// Runs that sampling left out and that are in no series.
+    pub(crate) passed_over: u64,
+    /// Series and input shapes that went into an overflow stratum.
     pub(crate) overflowed_keys: u64,
     pub(crate) is_closed: bool,
 }
@@ -25,10 +31,12 @@ pub(crate) struct Drained {
 pub(crate) struct SeriesSnapshot {
     pub(crate) stratum: Stratum,
     pub(crate) histogram: SparseHistogram,
-    pub(crate) moments: Moments,
+    pub(super) sums: Sums,
     pub(crate) clipped: u64,
     pub(crate) dropped_runs: u64,
-    first_runs_us: Vec<u64>,
+    pub(crate) passed_over: u64,
+    pub(crate) sampled_one_in: u32,
+    first_runs: Vec<(u64, u64)>,
     /// Switches and longest streak, while one thread recorded.
     order: Option<(u64, u64)>,
     exceed: Option<ExceedCounts>,
@@ -36,66 +44,86 @@ pub(crate) struct SeriesSnapshot {
 }
 
 impl SeriesSnapshot {
-    pub(super) fn of(series: &Series, stratum: Stratum, baselines: &ShapeBaselines) -> Self {
-        let order = &series.order;
+    pub(super) fn of(recorded: &Recorded, stratum: Stratum, baselines: &ShapeBaselines) -> Self {
+        let order = &recorded.order;
         let baselines = baselines.of_shape(&stratum.shape_key);
-        let is_counted = series.baseline_p95_us.is_some() && !baselines.known().is_empty();
-        Self {
-            histogram: SparseHistogram::from_hdr(&series.histogram),
-            moments: series.moments,
-            clipped: series.clipped,
+        let mut snapshot = Self {
+            histogram: SparseHistogram::from_hdr(&recorded.histogram),
+            sums: recorded.sums,
+            clipped: recorded.clipped,
             dropped_runs: 0,
-            first_runs_us: first_runs(series).to_vec(),
+            passed_over: recorded.passed_over,
+            sampled_one_in: 1,
+            first_runs: recorded.first_runs().to_vec(),
             order: (!order.is_mixed).then_some((order.switches, order.longest_slow_streak)),
-            exceed: is_counted.then_some(series.exceed),
+            exceed: None,
             baselines,
             stratum,
-        }
+        };
+        snapshot.exceed = snapshot.exceed_of(recorded);
+        snapshot
     }
 
     /// Adds the same series of another shard.
-    pub(super) fn add(&mut self, series: &Series) {
+    pub(super) fn add(&mut self, recorded: &Recorded) {
         self.histogram
-            .merge(&SparseHistogram::from_hdr(&series.histogram));
-        self.moments.merge(&series.moments);
-        self.clipped += series.clipped;
-        self.first_runs_us.extend(first_runs(series));
+            .merge(&SparseHistogram::from_hdr(&recorded.histogram));
+        self.sums.merge(&recorded.sums);
+        self.clipped += recorded.clipped;
+        self.passed_over += recorded.passed_over;
+        self.first_runs.extend(recorded.first_runs());
         // Another shard is another thread.
         self.order = None;
-        match (&mut self.exceed, series.baseline_p95_us) {
-            (Some(counts), Some(_)) => {
-                counts.beyond_1_4x += series.exceed.beyond_1_4x;
-                counts.beyond_2x += series.exceed.beyond_2x;
-                counts.beyond_3x += series.exceed.beyond_3x;
-            }
-            // A count over some of the runs would look like one over all.
-            _ => self.exceed = None,
-        }
+        let both = self.exceed.zip(self.exceed_of(recorded));
+        // A count over some of the runs would look like one over all.
+        self.exceed = both.map(|(a, b)| ExceedCounts {
+            beyond_1_4x: a.beyond_1_4x + b.beyond_1_4x,
+            beyond_2x: a.beyond_2x + b.beyond_2x,
+            beyond_3x: a.beyond_3x + b.beyond_3x,
+        });
     }
 
-    pub(crate) fn into_series(self, session_uid: SessionUid) -> LatencySeries {
+    /// The counts, if they are against the baseline that is sent: another one may have become
+    /// known while they were made.
+    fn exceed_of(&self, recorded: &Recorded) -> Option<ExceedCounts> {
+        let sent = self.baselines.known().first()?.p95_us;
+        let counted = recorded.baseline_p95_us?;
+        (counted.to_bits() == sent.to_bits()).then(|| recorded.exceed())
+    }
+
+    pub(crate) fn n(&self) -> u64 {
+        self.sums.n()
+    }
+
+    /// In microseconds.
+    pub(crate) fn moments(&self) -> Moments {
+        self.sums.in_units_of(1000.0)
+    }
+
+    pub(crate) fn into_series(mut self, session_uid: SessionUid) -> LatencySeries {
+        let moments = self.moments();
+        // Of some of the runs, switches and streaks would be other ones.
+        let order = self.order.filter(|_| self.passed_over == 0);
+        self.first_runs.sort_unstable();
+        let first_runs = self.first_runs.iter().map(|(_, us)| *us);
         LatencySeries {
             session_uid,
             stratum: self.stratum,
             hist_scheme: HistScheme::HdrUs2sd160s,
             histogram: self.histogram,
-            n: self.moments.n,
-            sum_us: self.moments.sum,
-            m2_us2: self.moments.m2.max(0.0),
-            min_us: self.moments.min,
-            max_us: self.moments.max,
-            runs_seen: self.moments.n + self.dropped_runs,
-            sampled_one_in: 1,
+            n: moments.n,
+            sum_us: moments.sum,
+            m2_us2: moments.m2,
+            min_us: moments.min,
+            max_us: moments.max,
+            runs_seen: moments.n + self.passed_over + self.dropped_runs,
+            sampled_one_in: self.sampled_one_in,
             dropped_runs: self.dropped_runs,
-            first_runs_us: self.first_runs_us,
-            slow_fast_switches: self.order.map(|(switches, _)| switches),
-            longest_slow_streak: self.order.map(|(_, streak)| streak),
+            first_runs_us: first_runs.take(MAX_FIRST_RUNS).collect(),
+            slow_fast_switches: order.map(|(switches, _)| switches),
+            longest_slow_streak: order.map(|(_, streak)| streak),
             exceed: self.exceed,
             baselines: self.baselines,
         }
     }
-}
-
-fn first_runs(series: &Series) -> &[u64] {
-    &series.first_runs_us[..usize::from(series.n_first_runs)]
 }

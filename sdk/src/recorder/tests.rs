@@ -96,7 +96,7 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     let drained = recorder.drain();
     assert!(drained.series.len() <= policy::MAX_SERIES_PER_SESSION);
     assert!(drained.overflowed_keys > 0);
-    let total: u64 = drained.series.iter().map(|s| s.moments.n).sum();
+    let total: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
     assert_eq!(
         total,
         policy::COLD_RUNS + 2 * policy::MAX_PERFORMANCE_MODES as u64
@@ -104,7 +104,7 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     let other = |s: &&SeriesSnapshot| s.stratum.shape_key == "other";
     let overflow: Vec<_> = drained.series.iter().filter(other).collect();
     assert_eq!(overflow.len(), 1);
-    assert_eq!(overflow[0].moments.n, drained.overflowed_keys);
+    assert_eq!(overflow[0].n(), drained.overflowed_keys);
 }
 
 #[test]
@@ -181,44 +181,256 @@ fn runs_far_beyond_the_own_past_are_counted() {
 fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     let recorder = recorder();
     warm_up(&recorder);
-    let held: Vec<_> = recorder
-        .shards
-        .iter()
-        .map(|s| s.live.lock().unwrap())
-        .collect();
-    recorder.record(LATER, us(10), "static");
+    let mut held = Vec::new();
+    for _ in 0..policy::SHARDS {
+        held.push(recorder.shards.hold());
+        // Moves on, if there is somewhere to.
+        recorder.record(LATER, us(10), "static");
+    }
     drop(held);
     recorder.record(LATER, us(10), "static");
     let drained = recorder.drain();
     assert_eq!(drained.contended, 1);
-    let total: u64 = drained.series.iter().map(|s| s.moments.n).sum();
-    assert_eq!(total, policy::COLD_RUNS + 1);
+    let total: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
+    assert_eq!(total, policy::COLD_RUNS + policy::SHARDS as u64);
 }
 
+/// Not even to contention: two threads and a sealer never hold all shards.
 #[test]
 fn two_threads_and_a_sealer_lose_nothing() {
-    const RUNS: u64 = 20_000;
+    const RUNS: u64 = 1_000_000;
     let recorder = recorder();
-    let mut total = 0;
+    let mut recorded = 0;
+    let mut dropped = 0;
+    let mut sums = crate::moments::Sums::default();
+    let mut take = |recorder: &SessionRecorder| {
+        let drained = recorder.drain();
+        dropped += drained.contended;
+        for series in &drained.series {
+            assert_eq!(series.histogram.total(), series.n());
+            recorded += series.n();
+            sums.merge(&series.sums);
+        }
+    };
     thread::scope(|s| {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 s.spawn(|| {
-                    for run in 0..RUNS {
-                        recorder.record(LATER, us(run), "static");
+                    for run in 1..=RUNS {
+                        recorder.record(LATER, Duration::from_nanos(run), "static");
                     }
                 })
             })
             .collect();
         while threads.iter().any(|t| !t.is_finished()) {
-            let drained = recorder.drain();
-            total += drained.contended;
-            total += drained.series.iter().map(|s| s.moments.n).sum::<u64>();
+            take(&recorder);
         }
     });
+    take(&recorder);
+    assert_eq!((recorded, dropped), (2 * RUNS, 0));
+    let once = crate::moments::tests::sums(1..=RUNS);
+    let mut twice = once;
+    twice.merge(&once);
+    assert_eq!(sums, twice);
+}
+
+/// A pool of threads that take turns costs the memory of one.
+#[test]
+fn threads_that_take_turns_share_a_shard() {
+    let recorder = recorder();
+    for _ in 0..8 {
+        thread::scope(|s| {
+            s.spawn(|| recorder.record(LATER, us(10), "static"))
+                .join()
+                .unwrap()
+        });
+    }
+    let mut fill = Vec::new();
+    recorder
+        .shards
+        .with_each(|live| fill.push(live.series.len()));
+    // Cold and warm.
+    assert_eq!(fill, [2, 0, 0, 0]);
+}
+
+#[test]
+fn a_stratum_that_an_interval_did_not_see_gives_its_place_back() {
+    let recorder = recorder();
+    warm_up(&recorder);
+    let count = |recorder: &SessionRecorder| {
+        let mut n = 0;
+        recorder.shards.with_each(|live| n += live.series.len());
+        n
+    };
+    recorder.record(LATER, us(10), "static");
+    recorder.drain();
+    assert_eq!(count(&recorder), 2);
+    recorder.record(LATER, us(10), "static");
+    recorder.drain();
+    assert_eq!(count(&recorder), 1);
+    recorder.drain();
+    assert_eq!(count(&recorder), 0);
+    assert!(recorder.spare.lock().unwrap().is_none());
+}
+
+/// Each shard is within its cap, together they are not.
+#[test]
+fn shards_together_keep_the_cap_on_series() {
+    let recorder = recorder();
+    warm_up(&recorder);
+    recorder.drain();
+    let record = |thermal: &[Thermal]| {
+        for mode in 0..policy::MAX_PERFORMANCE_MODES / 2 {
+            for &thermal in thermal {
+                let conditions = Conditions::unknown()
+                    .with_thermal(thermal)
+                    .with_performance_mode(format!("mode {mode}"));
+                recorder.record_under(LATER, us(10), "static", &conditions);
+            }
+        }
+    };
+    record(&[Thermal::None, Thermal::Light]);
+    let held = recorder.shards.hold();
+    record(&[Thermal::Moderate, Thermal::Severe]);
+    drop(held);
     let drained = recorder.drain();
-    total += drained.contended + drained.series.iter().map(|s| s.moments.n).sum::<u64>();
-    assert_eq!(total, 2 * RUNS);
+    assert!(drained.series.len() <= policy::MAX_SERIES_PER_SESSION);
+    assert_eq!(
+        drained.series.iter().map(SeriesSnapshot::n).sum::<u64>(),
+        32
+    );
+    assert_eq!(drained.overflowed_keys, 32 - MAX_PLAIN_SERIES as u64);
+    for series in drained.series {
+        check_wire(&series.into_series(recorder.uid()));
+    }
+}
+
+#[test]
+fn input_shapes_beyond_the_cap_are_other_and_counted_once_each() {
+    let recorder = recorder();
+    warm_up(&recorder);
+    for _ in 0..2 {
+        for side in 0..policy::MAX_SHAPES_PER_SESSION + 5 {
+            recorder.record(LATER, us(10), &format!("x:1x{side}"));
+        }
+    }
+    let drained = recorder.drain();
+    assert_eq!(drained.overflowed_keys, 5);
+    let other = drained
+        .series
+        .iter()
+        .find(|s| s.stratum.shape_key == "other");
+    assert_eq!(other.unwrap().n(), 10);
+    assert_eq!(recorder.drain().overflowed_keys, 0);
+}
+
+#[test]
+fn a_slow_spell_that_a_seal_cuts_is_no_switch() {
+    let recorder = recorder();
+    warm_up(&recorder);
+    let record = |all: &[u64]| {
+        for ms in all {
+            recorder.record(LATER, Duration::from_millis(*ms), "static");
+        }
+        let warm = series(&recorder).pop().unwrap();
+        (warm.slow_fast_switches, warm.longest_slow_streak)
+    };
+    assert_eq!(record(&[10, 30, 30]), (Some(1), Some(2)));
+    assert_eq!(record(&[30, 30, 30]), (Some(0), Some(3)));
+    assert_eq!(record(&[30, 10]), (Some(1), Some(1)));
+}
+
+#[test]
+fn first_runs_come_in_their_order_whoever_made_them() {
+    let recorder = recorder();
+    let held = recorder.shards.hold();
+    recorder.record(LATER, us(90_000), "static");
+    drop(held);
+    thread::scope(|s| {
+        s.spawn(|| recorder.record(LATER, us(20_000), "static"))
+            .join()
+            .unwrap()
+    });
+    recorder.record(LATER, us(10_000), "static");
+    let cold = series(&recorder).remove(0);
+    assert_eq!(cold.first_runs_us, [90_000, 20_000, 10_000]);
+    assert_eq!(cold.slow_fast_switches, None);
+}
+
+/// Which p95 was counted against must be the one that is sent.
+#[test]
+fn a_baseline_that_changes_within_an_interval_ends_its_exceed_counts() {
+    let recorder = recorder();
+    let knows = |us| {
+        let mut book = crate::baseline::BaselineBook::new(20);
+        let lesson = crate::baseline::tests::lesson("1", us, 30);
+        book.absorb(&lesson);
+        let (model, eps) = (&lesson.key.model, &lesson.key.requested_eps);
+        book.of_session(model, eps, &crate::baseline::tests::on("2"))
+    };
+    warm_up(&recorder);
+    recorder.drain();
+    recorder.set_baselines(knows(10_000));
+    recorder.record(LATER, us(30_000), "static");
+    assert_eq!(series(&recorder)[0].exceed.unwrap().beyond_2x, 1);
+
+    recorder.record(LATER, us(30_000), "static");
+    recorder.set_baselines(knows(5_000));
+    recorder.record(LATER, us(30_000), "static");
+    let changed = series(&recorder).remove(0);
+    assert_eq!(changed.exceed, None);
+    assert_eq!(changed.baselines.known().len(), 1);
+    check_wire(&changed);
+
+    // It counts from the next interval on, also where it became known between two runs.
+    recorder.set_baselines(knows(20_000));
+    recorder.record(LATER, us(30_000), "static");
+    let exceed = series(&recorder)[0].exceed.unwrap();
+    assert_eq!((exceed.beyond_1_4x, exceed.beyond_2x), (1, 0));
+}
+
+/// NIST StRD, recorded from several threads into several intervals, as a report says it.
+#[test]
+fn certified_moments_come_out_of_reports() {
+    for set in crate::moments::nist::certified() {
+        let recorder = &recorder();
+        let mut merged = crate::moments::Moments::default();
+        for part in set.values.chunks(97) {
+            thread::scope(|s| {
+                for of_thread in part.chunks(40) {
+                    s.spawn(move || {
+                        for value in of_thread {
+                            recorder.record(LATER, Duration::from_nanos(*value), "static");
+                        }
+                    });
+                }
+            });
+            for series in series(recorder) {
+                let unit = 1000.0 / set.unit;
+                let (sum, m2) = (series.sum_us * unit, series.m2_us2 * unit * unit);
+                merged.merge(&crate::moments::Moments::from_parts(series.n, sum, m2));
+            }
+        }
+        crate::moments::tests::check_certified(&set, &merged, 1e-8);
+    }
+}
+
+/// A host's clock is none of ours, but nobody promises that it never says the past.
+#[test]
+fn a_run_from_before_the_session_is_young() {
+    let late = SessionRecorder::new(
+        crate::random_session_uid(),
+        Duration::from_secs(1_000_000),
+        Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
+        Arc::new(CurrentConditions::new()),
+    );
+    for began in [Duration::ZERO, Duration::MAX] {
+        late.record(began, Duration::MAX, "static");
+    }
+    let series = series(&late);
+    assert_eq!(series[0].stratum.session_age, SessionAge::Under1Min);
+    assert_eq!(series[1].stratum.session_age, SessionAge::Over10Min);
+    series.iter().for_each(check_wire);
 }
 
 #[test]
@@ -233,31 +445,36 @@ fn errors_are_counted_by_code() {
 
 proptest! {
     #[test]
-    fn merging_intervals_equals_recording_everything_at_once(
-        latencies in prop::collection::vec(1_u64..80_000_000, 1..200),
+    fn any_way_over_shards_and_intervals_equals_recording_everything_at_once(
+        runs in prop::collection::vec((1_u64..80_000_000_000, any::<bool>()), 1..200),
         seal_every in 1_usize..50,
     ) {
         let recorder = recorder();
         let mut merged = SparseHistogram::default();
-        let mut moments = crate::moments::Moments::default();
+        let mut sums = crate::moments::Sums::default();
         let mut take = || {
-            for series in recorder.drain().series {
+            let series = recorder.drain().series;
+            // Backwards: the order must not matter.
+            for series in series.iter().rev() {
                 merged.merge(&series.histogram);
-                moments.merge(&series.moments);
+                sums.merge(&series.sums);
             }
         };
-        for (at, latency) in latencies.iter().enumerate() {
-            recorder.record(LATER, us(*latency), "static");
+        for (at, (ns, is_home_held)) in runs.iter().enumerate() {
+            let held = is_home_held.then(|| recorder.shards.hold());
+            recorder.record(LATER, Duration::from_nanos(*ns), "static");
+            drop(held);
             if at % seal_every == 0 {
                 take();
             }
         }
         take();
+        let clipped = runs.iter().map(|(ns, _)| (*ns).min(1000 * HIGHEST_US));
         let mut whole = SparseHistogram::default();
-        for latency in &latencies {
-            whole.record_n((*latency).min(HIGHEST_US), 1);
+        for ns in clipped.clone() {
+            whole.record_n(ns / 1000, 1);
         }
         prop_assert_eq!(merged, whole);
-        prop_assert_eq!(moments.n, latencies.len() as u64);
+        prop_assert_eq!(sums, crate::moments::tests::sums(clipped));
     }
 }

@@ -31,13 +31,14 @@ impl UploadBatch {
         reports: Vec<(ReportKey, Bytes)>,
         clock: SendClock,
         sdk: epwatch_proto::Sdk,
+        held_directive_ids: Vec<String>,
     ) -> Self {
         let (keys, reports) = reports.into_iter().unzip();
         let request = UploadRequest {
             reports,
             clock,
             sdk,
-            held_directive_ids: Vec::new(),
+            held_directive_ids,
             attestation: None,
         };
         Self {
@@ -182,7 +183,7 @@ mod tests {
             version: "0".to_owned(),
             language: "rust".to_owned(),
         };
-        UploadBatch::new(reports, clock, sdk)
+        UploadBatch::new(reports, clock, sdk, Vec::new())
     }
 
     fn result(index: u32, outcome: v1::Outcome, retryable: bool) -> v1::ReportResult {

@@ -1,0 +1,163 @@
+//! All figures, as people and as programs read them.
+
+use std::fmt::Write as _;
+
+use crate::{
+    Rounds, memory, model, time,
+    wire::{self, WireRow},
+};
+
+/// What was measured. Nanoseconds and bytes unless the name says otherwise.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    clock_pair_ns: f64,
+    record_ns: f64,
+    record_two_threads_ns: f64,
+    wrapped_minus_bare_ns: f64,
+    real_model_bare_ns: f64,
+    real_model_wrapped_minus_bare_ns: f64,
+    allocations_per_run: f64,
+    init_us: f64,
+    memory: memory::Memory,
+    wire: Vec<WireRow>,
+}
+
+impl Figures {
+    /// Measures everything.
+    pub(crate) fn measure(rounds: Rounds) -> Self {
+        let run = time::run(rounds);
+        let model = model::paired(rounds);
+        Self {
+            clock_pair_ns: run.clock_pair_ns,
+            record_ns: run.record_ns,
+            record_two_threads_ns: time::record_two_threads(rounds),
+            wrapped_minus_bare_ns: run.wrapped_minus_bare_ns,
+            real_model_bare_ns: model.bare_ns,
+            real_model_wrapped_minus_bare_ns: model.wrapped_minus_bare_ns,
+            allocations_per_run: memory::allocations_per_run(rounds),
+            init_us: time::init_us(rounds),
+            memory: memory::of_series(),
+            wire: wire::table(),
+        }
+    }
+
+    /// One JSON object.
+    pub(crate) fn json(&self) -> String {
+        let times = [
+            ("clock_pair_ns", self.clock_pair_ns),
+            ("record_ns", self.record_ns),
+            ("record_two_threads_ns", self.record_two_threads_ns),
+            ("wrapped_minus_bare_ns", self.wrapped_minus_bare_ns),
+            ("real_model_bare_ns", self.real_model_bare_ns),
+            (
+                "real_model_wrapped_minus_bare_ns",
+                self.real_model_wrapped_minus_bare_ns,
+            ),
+            ("allocations_per_run", self.allocations_per_run),
+            ("init_us", self.init_us),
+        ];
+        let bytes = [
+            ("bytes_per_series", self.memory.bytes_per_series),
+            ("bytes_of_8_series", self.memory.bytes_of_8_series),
+            (
+                "bytes_of_8_series_two_threads",
+                self.memory.bytes_of_8_series_two_threads,
+            ),
+        ];
+        let times = times.map(|(name, value)| format!("\"{name}\": {}", rounded(value)));
+        let bytes = bytes.map(|(name, value)| format!("\"{name}\": {value}"));
+        let wire = self.wire.iter().map(|row| {
+            let WireRow {
+                cv_percent,
+                histogram,
+                series,
+                with_baseline,
+            } = row;
+            format!(
+                "{{\"cv_percent\": {cv_percent}, \"histogram\": {histogram}, \
+                 \"series\": {series}, \"with_baseline\": {with_baseline}}}"
+            )
+        });
+        let wire: Vec<_> = wire.collect();
+        let wire = [format!(
+            "\"wire_bytes_of_1000_runs\": [{}]",
+            wire.join(", ")
+        )];
+        let all: Vec<_> = times.into_iter().chain(bytes).chain(wire).collect();
+        format!("{{{}}}", all.join(", "))
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let beyond_clock = self.wrapped_minus_bare_ns - self.clock_pair_ns;
+        let lines = [
+            ("a pair of clock reads", self.clock_pair_ns, "ns"),
+            ("record, one thread, beyond it", self.record_ns, "ns"),
+            (
+                "record, two threads on one series, beyond it",
+                self.record_two_threads_ns,
+                "ns",
+            ),
+            (
+                "a run that does nothing, wrapped minus bare",
+                self.wrapped_minus_bare_ns,
+                "ns",
+            ),
+            ("  of it beyond the clock reads", beyond_clock, "ns"),
+            ("a real model (MLP), bare", self.real_model_bare_ns, "ns"),
+            (
+                "  wrapped minus bare, paired",
+                self.real_model_wrapped_minus_bare_ns,
+                "ns",
+            ),
+            ("allocations a run", self.allocations_per_run, ""),
+            (
+                "start of the SDK on the caller's thread",
+                self.init_us,
+                "us",
+            ),
+        ];
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        for (what, value, unit) in lines {
+            let _ = writeln!(out, "{what:<46} {value:>9.1} {unit}");
+        }
+        let memory = [
+            ("memory of a series", self.memory.bytes_per_series),
+            (
+                "memory of 8 series, one thread",
+                self.memory.bytes_of_8_series,
+            ),
+            (
+                "memory of 8 series, two threads at once",
+                self.memory.bytes_of_8_series_two_threads,
+            ),
+        ];
+        for (what, bytes) in memory {
+            let _ = writeln!(out, "{what:<46} {bytes:>9} B");
+        }
+        let _ = writeln!(
+            out,
+            "\nwire bytes of a series of 1,000 runs, everything but shared headers\n\
+             (medians over latencies of 1 to 100 ms)\n\
+             {:>6} {:>11} {:>8} {:>23}",
+            "CV", "histogram", "series", "with a known baseline"
+        );
+        for row in &self.wire {
+            let _ = writeln!(
+                out,
+                "{:>4} % {:>11} {:>8} {:>23}",
+                row.cv_percent, row.histogram, row.series, row.with_baseline
+            );
+        }
+        out
+    }
+}
+
+/// JSON has no NaN; a figure that could not be had is null.
+fn rounded(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.2}"),
+        false => "null".to_owned(),
+    }
+}

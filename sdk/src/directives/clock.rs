@@ -1,0 +1,203 @@
+//! What time it is, on a device whose wall clock may say anything.
+//!
+//! Directives begin and end by the collector's clock, and they come with it: every answer says the
+//! server's time. From then on the time since boot counts on from there, over restarts of the
+//! process too. After a reboot, or where the time since boot is not known, the wall clock is asked
+//! again, but time never goes back behind what the server said plus what has run since. So a clock
+//! set back makes nothing hold longer than the device is up; a clock set ahead can end a directive
+//! early, and only until the next answer: nothing is forgotten on the word of the wall clock.
+//! The server's time is as trustworthy as the connection that it came over: TLS, not a signature,
+//! keeps a stranger from setting it back. Without any answer yet, when there is no directive either, the wall clock is all there is.
+
+use std::time::Duration;
+
+use crate::time::Now;
+
+/// Earlier than this no server speaks: 2020-01-01. An answer without a time says 0.
+const EARLIEST_UNIX_MS: i64 = 1_577_836_800_000;
+
+/// Time as directives are judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// The best estimate of the server's clock.
+    pub(crate) estimate_unix_ms: i64,
+    /// It is certainly not earlier.
+    pub(crate) least_unix_ms: i64,
+}
+
+/// The server's time at an instant of a boot: what is kept on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Anchor {
+    /// 0: no server has spoken.
+    pub(crate) unix_ms: i64,
+    pub(crate) uptime_ms: Option<u64>,
+    pub(crate) boot_id: String,
+}
+
+/// The server's clock as it runs on in this process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ServerClock {
+    /// It is not earlier than this at `at`.
+    least_unix_ms: i64,
+    at: Duration,
+    uptime_ms: Option<u64>,
+    /// Counted without a gap since the server spoke.
+    is_exact: bool,
+}
+
+impl ServerClock {
+    /// From what was kept on disk.
+    pub(crate) fn resumed(anchor: &Anchor, now: Now, boot_id: &str) -> Self {
+        if anchor.unix_ms < EARLIEST_UNIX_MS {
+            return Self::default();
+        }
+        let is_same_boot = !boot_id.is_empty() && anchor.boot_id == boot_id;
+        let since = match (anchor.uptime_ms, now.uptime_ms) {
+            (Some(then), Some(now)) if is_same_boot => now.checked_sub(then),
+            _ => None,
+        };
+        let elapsed = since.and_then(|ms| i64::try_from(ms).ok());
+        Self {
+            least_unix_ms: anchor.unix_ms.saturating_add(elapsed.unwrap_or(0)),
+            at: now.mono,
+            uptime_ms: now.uptime_ms,
+            is_exact: elapsed.is_some(),
+        }
+    }
+
+    /// The server has spoken.
+    pub(crate) fn heard(&mut self, server_unix_ms: i64, now: Now) {
+        if (EARLIEST_UNIX_MS..=epwatch_proto::MAX_UNIX_MS).contains(&server_unix_ms) {
+            *self = Self {
+                least_unix_ms: server_unix_ms,
+                at: now.mono,
+                uptime_ms: now.uptime_ms,
+                is_exact: true,
+            };
+        }
+    }
+
+    /// Counts on by the time since boot, which goes on while the device sleeps.
+    pub(crate) fn advance(&mut self, now: Now) {
+        if !self.has_heard() {
+            return;
+        }
+        let least_unix_ms = self.least(now);
+        *self = Self {
+            least_unix_ms,
+            at: now.mono,
+            uptime_ms: now.uptime_ms.or(self.uptime_ms),
+            is_exact: self.is_exact,
+        };
+    }
+
+    pub(crate) fn judge(&self, now: Now) -> Judged {
+        if !self.has_heard() {
+            return Judged {
+                estimate_unix_ms: now.wall_unix_ms,
+                least_unix_ms: 0,
+            };
+        }
+        let least_unix_ms = self.least(now);
+        let estimate_unix_ms = match self.is_exact {
+            true => least_unix_ms,
+            false => least_unix_ms.max(now.wall_unix_ms),
+        };
+        Judged {
+            estimate_unix_ms,
+            least_unix_ms,
+        }
+    }
+
+    /// For the file.
+    pub(crate) fn anchor(&self, now: Now, boot_id: &str) -> Anchor {
+        if !self.has_heard() {
+            return Anchor::default();
+        }
+        // What is not exact must not become so: the time between two boots is not known.
+        let uptime_ms = self.is_exact.then_some(now.uptime_ms).flatten();
+        Anchor {
+            unix_ms: self.least(now),
+            uptime_ms,
+            boot_id: match uptime_ms {
+                Some(_) => boot_id.to_owned(),
+                None => String::new(),
+            },
+        }
+    }
+
+    fn has_heard(&self) -> bool {
+        self.least_unix_ms >= EARLIEST_UNIX_MS
+    }
+
+    fn least(&self, now: Now) -> i64 {
+        let by_mono = now.mono.saturating_sub(self.at).as_millis();
+        let by_uptime = match (self.uptime_ms, now.uptime_ms) {
+            (Some(then), Some(now)) => now.saturating_sub(then),
+            _ => 0,
+        };
+        let by_mono = u64::try_from(by_mono).unwrap_or(u64::MAX);
+        let elapsed = i64::try_from(by_mono.max(by_uptime)).unwrap_or(i64::MAX);
+        self.least_unix_ms.saturating_add(elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: i64 = 1_800_000_000_000;
+    const HOUR: i64 = 3_600_000;
+
+    fn now(mono_s: u64, wall_unix_ms: i64, uptime_ms: Option<u64>) -> Now {
+        Now {
+            mono: Duration::from_secs(mono_s),
+            wall_unix_ms,
+            uptime_ms,
+        }
+    }
+
+    #[test]
+    fn after_an_answer_the_wall_clock_counts_no_more() {
+        let mut clock = ServerClock::default();
+        let wrong = 5;
+        assert_eq!(clock.judge(now(1, wrong, None)).estimate_unix_ms, wrong);
+        clock.heard(SERVER, now(10, wrong, Some(1_000)));
+        let later = clock.judge(now(70, i64::MAX / 2, None));
+        assert_eq!(later.estimate_unix_ms, SERVER + 60_000);
+        // A sleeping device's monotonic clock stands still; the time since boot does not.
+        let slept = clock.judge(now(70, wrong, Some(1_000 + 3_600_000)));
+        assert_eq!(slept.estimate_unix_ms, SERVER + HOUR);
+        clock.heard(0, now(80, wrong, None));
+        assert!(clock.judge(now(80, wrong, None)).least_unix_ms > SERVER);
+    }
+
+    #[test]
+    fn a_restart_in_the_same_boot_counts_on() {
+        let mut clock = ServerClock::default();
+        clock.heard(SERVER, now(10, 5, Some(50_000)));
+        let anchor = clock.anchor(now(20, 5, Some(60_000)), "boot");
+        let next = ServerClock::resumed(&anchor, now(0, 5, Some(100_000)), "boot");
+        let judged = next.judge(now(0, 7, Some(100_000)));
+        assert_eq!(judged.estimate_unix_ms, SERVER + 50_000);
+        assert_eq!(judged.least_unix_ms, judged.estimate_unix_ms);
+    }
+
+    #[test]
+    fn after_a_reboot_the_wall_clock_may_be_ahead_and_never_behind() {
+        let anchor = Anchor {
+            unix_ms: SERVER,
+            uptime_ms: Some(50_000),
+            boot_id: "one".to_owned(),
+        };
+        let next = ServerClock::resumed(&anchor, now(0, 0, Some(1_000)), "two");
+        let behind = next.judge(now(60, 0, Some(61_000)));
+        assert_eq!(behind.estimate_unix_ms, SERVER + 60_000);
+        let ahead = next.judge(now(60, SERVER + HOUR, None));
+        assert_eq!(ahead.estimate_unix_ms, SERVER + HOUR);
+        assert_eq!(ahead.least_unix_ms, SERVER + 60_000);
+        // And what the wall clock said is not written down as the server's word.
+        let kept = next.anchor(now(60, SERVER + HOUR, Some(61_000)), "two");
+        assert_eq!((kept.unix_ms, kept.uptime_ms), (SERVER + 60_000, None));
+    }
+}

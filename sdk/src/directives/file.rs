@@ -1,0 +1,159 @@
+//! The directives' file at work: read at start and when another process changed it, written when
+//! something came or went. Only ever on the SDK's own thread.
+
+use std::{
+    path::PathBuf,
+    sync::{Condvar, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{Received, stored::Stored};
+use crate::{
+    core::Core,
+    engine,
+    files::{self, FileLock},
+    folder,
+    time::Now,
+};
+
+/// How much of the server's time may be lost to a kill while directives are held.
+const KEEP_CLOCK_EVERY_MS: i64 = 3_600_000;
+
+/// The file, and what of it this process knows.
+#[derive(Debug)]
+pub(crate) struct DirectiveFile {
+    dir: PathBuf,
+    seen: Option<Stamp>,
+    written: Stored,
+}
+
+/// Whether a file is the one that was read: replaced, it has another time or length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    len: u64,
+}
+
+impl DirectiveFile {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            seen: None,
+            written: Stored::default(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(folder::DIRECTIVES)
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        let metadata = std::fs::metadata(self.path()).ok()?;
+        Some(Stamp {
+            modified: metadata.modified().ok(),
+            len: metadata.len(),
+        })
+    }
+
+    /// Reads the file if it is not the one that is known.
+    pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) {
+        let stamp = self.stamp();
+        let is_first = !engine::lock(core).directives.is_loaded();
+        if !is_first && (stamp == self.seen || !engine::lock(core).directives.is_enabled()) {
+            return;
+        }
+        let stored = Stored::read(&self.path());
+        self.seen = stamp;
+        self.written = stored.clone().ok().flatten().unwrap_or_default();
+        engine::lock(core).directives.load(stored, now);
+    }
+
+    /// Takes in what an answer brought, and keeps it.
+    ///
+    /// # Errors
+    /// If it could not be kept: it holds in this process all the same.
+    pub(crate) fn receive(
+        &mut self,
+        core: &Mutex<Core>,
+        received: Received,
+        now: Now,
+    ) -> Result<(), std::io::Error> {
+        let is_enabled = engine::lock(core).directives.is_enabled();
+        if received.signed.is_empty() || !is_enabled {
+            // The clock alone is kept by the next `pass`, if anything is held.
+            engine::lock(core).directives.receive(received, now);
+            return Ok(());
+        }
+        // Another process may have written since; what it took in must not be lost.
+        let lock = FileLock::wait(&self.dir.join(folder::LOCK));
+        self.read(core, now);
+        engine::lock(core).directives.receive(received, now);
+        lock.and_then(|_lock| self.write(core, now))
+    }
+
+    /// Lets time pass, and takes over what another process wrote.
+    ///
+    /// # Errors
+    /// If what changed could not be kept.
+    pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> Result<(), std::io::Error> {
+        self.read(core, now);
+        let stored = {
+            let mut core = engine::lock(core);
+            core.directives.advance(now);
+            core.directives.to_store(now)
+        };
+        let is_same = stored.held == self.written.held;
+        let lost_ms = stored.anchor.unix_ms - self.written.anchor.unix_ms;
+        if is_same && (stored.held.is_empty() || lost_ms.abs() < KEEP_CLOCK_EVERY_MS) {
+            return Ok(());
+        }
+        let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
+        self.read(core, now);
+        self.write(core, now)
+    }
+
+    /// The caller holds the folder's lock.
+    fn write(&mut self, core: &Mutex<Core>, now: Now) -> Result<(), std::io::Error> {
+        let stored = {
+            let mut core = engine::lock(core);
+            core.directives.advance(now);
+            core.directives.to_store(now)
+        };
+        if stored.held == self.written.held && stored.held.is_empty() {
+            return Ok(());
+        }
+        files::replace(&self.path(), &stored.to_bytes())?;
+        self.seen = self.stamp();
+        self.written = stored;
+        Ok(())
+    }
+}
+
+/// Tells who waits that what is on disk was read, or that there is no point in waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Opened {
+    pub(crate) fn set(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits at most `timeout`; whether it is so.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(is_open, left);
+            is_open = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}

@@ -1,0 +1,115 @@
+//! The file of held directives.
+//!
+//! `DIR/directives` is 8 bytes of magic, the CRC-32C (little-endian) of what follows, and an
+//! encoded message of the directives as they came, signatures included, with the server's time
+//! when the file was written. It is replaced whole under the folder's lock. Signatures are verified
+//! again when it is read: who can write the file cannot make a directive. A file that cannot be
+//! read counts as one malformed directive and is as if it held none; the collector sends again
+//! what the device no longer names.
+
+use epwatch_proto::v1;
+use prost::Message;
+
+use super::{
+    book::{Held, MAX_HELD},
+    clock::Anchor,
+};
+
+const MAGIC: &[u8; 8] = b"epwdir1\n";
+/// Far above what as many directives as may be held take.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+#[derive(Clone, PartialEq, Message)]
+struct File {
+    #[prost(message, repeated, tag = "1")]
+    held: Vec<Entry>,
+    #[prost(int64, tag = "2")]
+    server_unix_ms: i64,
+    #[prost(uint64, optional, tag = "3")]
+    uptime_ms: Option<u64>,
+    #[prost(string, tag = "4")]
+    boot_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(message, optional, tag = "1")]
+    signed: Option<v1::SignedDirective>,
+    #[prost(int64, tag = "2")]
+    until_unix_ms: i64,
+}
+
+/// What a file holds; nothing in it is verified yet.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Stored {
+    /// Directives, and when each is forgotten.
+    pub(crate) held: Vec<(v1::SignedDirective, i64)>,
+    pub(crate) anchor: Anchor,
+}
+
+impl Stored {
+    pub(crate) fn new(held: &[Held], anchor: Anchor) -> Self {
+        let held = held.iter().map(|h| ((&h.signed).into(), h.until_unix_ms));
+        Self {
+            held: held.collect(),
+            anchor,
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let held = self.held.iter().map(|(signed, until_unix_ms)| Entry {
+            signed: Some(signed.clone()),
+            until_unix_ms: *until_unix_ms,
+        });
+        let message = File {
+            held: held.collect(),
+            server_unix_ms: self.anchor.unix_ms,
+            uptime_ms: self.anchor.uptime_ms,
+            boot_id: self.anchor.boot_id.clone(),
+        }
+        .encode_to_vec();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(crc32c::crc32c(&message).to_le_bytes());
+        bytes.extend(message);
+        bytes
+    }
+
+    /// `None` for anything but a whole file of ours.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (checksum, message) = rest.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*checksum) != crc32c::crc32c(message) {
+            return None;
+        }
+        let file = File::decode(message).ok()?;
+        if file.held.len() > MAX_HELD || file.boot_id.len() > 64 {
+            return None;
+        }
+        let held = file.held.into_iter();
+        let held = held.map(|entry| Some((entry.signed?, entry.until_unix_ms)));
+        Some(Self {
+            held: held.collect::<Option<_>>()?,
+            anchor: Anchor {
+                unix_ms: file.server_unix_ms,
+                uptime_ms: file.uptime_ms,
+                boot_id: file.boot_id,
+            },
+        })
+    }
+
+    /// Reads the file; `Ok(None)` if there is none.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read.
+    pub(crate) fn read(path: &std::path::Path) -> Result<Option<Self>, Unreadable> {
+        match crate::files::read_bounded(path, MAX_FILE_BYTES) {
+            Ok(Some(bytes)) => Self::parse(&bytes).map(Some).ok_or(Unreadable),
+            Ok(None) => Ok(None),
+            Err(_) => Err(Unreadable),
+        }
+    }
+}
+
+/// The file is there and is not ours, cut, or out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unreadable;

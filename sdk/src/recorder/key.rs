@@ -1,0 +1,92 @@
+//! What a series is known by inside its session, in one word: a run compares it, nothing else.
+
+use epwatch_proto::{Phase, SessionAge};
+
+use crate::{conditions::PackedConditions, names::NameId};
+
+/// Phase, age band, input shape and conditions, a byte or three each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SeriesKey(u64);
+
+impl SeriesKey {
+    pub(crate) fn new(
+        phase: Phase,
+        conditions: PackedConditions,
+        shape: NameId,
+        age: SessionAge,
+    ) -> Self {
+        let phase = u64::from(phase == Phase::Warm);
+        let age = match age {
+            SessionAge::Unknown => 0,
+            SessionAge::Under1Min => 1,
+            SessionAge::From1To10Min => 2,
+            SessionAge::Over10Min => 3,
+        };
+        Self(phase << 56 | age << 48 | u64::from(shape.0) << 32 | u64::from(conditions.0))
+    }
+
+    /// Where runs go once a session has as many series as it may.
+    pub(crate) fn overflow(self) -> Self {
+        let conditions = PackedConditions::unknown();
+        Self::new(self.phase(), conditions, NameId::OTHER, SessionAge::Unknown)
+    }
+
+    pub(crate) fn is_overflow(self) -> bool {
+        self == self.overflow()
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn phase(self) -> Phase {
+        match self.byte(7) {
+            0 => Phase::Cold,
+            _ => Phase::Warm,
+        }
+    }
+
+    pub(crate) fn age(self) -> SessionAge {
+        match self.byte(6) {
+            1 => SessionAge::Under1Min,
+            2 => SessionAge::From1To10Min,
+            3 => SessionAge::Over10Min,
+            _ => SessionAge::Unknown,
+        }
+    }
+
+    pub(crate) fn shape(self) -> NameId {
+        NameId(self.byte(4))
+    }
+
+    pub(crate) fn conditions(self) -> PackedConditions {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        PackedConditions(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    fn byte(self, at: usize) -> u8 {
+        self.0.to_le_bytes()[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::{PowerSave, Thermal};
+
+    use super::*;
+
+    #[test]
+    fn every_part_comes_back() {
+        for &age in SessionAge::ALL {
+            for &phase in Phase::ALL {
+                let conditions =
+                    PackedConditions::new(Thermal::Shutdown, PowerSave::On, NameId(255));
+                let key = SeriesKey::new(phase, conditions, NameId(254), age);
+                assert_eq!((key.phase(), key.age()), (phase, age));
+                assert_eq!((key.conditions(), key.shape()), (conditions, NameId(254)));
+                assert!(!key.is_overflow() && key.overflow().is_overflow());
+                assert_eq!(key.overflow().phase(), phase);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Which runs of a session are recorded when an operator asked for one in so many.
+//!
+//! Drawn by a hash of a counter, not every n-th one: an app whose every second run is a slow one
+//! would otherwise show only those, or none. The first runs of a session are always recorded:
+//! there are only a few, and each is told apart. What is passed over is still counted. While all
+//! runs are recorded this costs one load.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::random_u64;
+
+/// The share of runs that is recorded now.
+#[derive(Debug)]
+pub(crate) struct Sampling {
+    one_in: AtomicU32,
+    /// Grows by one with each draw, from a random start.
+    draws: AtomicU64,
+    /// Runs left out that did not even find their series free.
+    passed_over: AtomicU64,
+}
+
+impl Sampling {
+    pub(crate) fn all() -> Self {
+        Self {
+            one_in: AtomicU32::new(1),
+            draws: AtomicU64::new(random_u64()),
+            passed_over: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn set(&self, one_in: u32) {
+        self.one_in.store(one_in.max(1), Relaxed);
+    }
+
+    pub(crate) fn one_in(&self) -> u32 {
+        self.one_in.load(Relaxed)
+    }
+
+    pub(crate) fn pass_over(&self) {
+        self.passed_over.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn take_passed_over(&self) -> u64 {
+        self.passed_over.swap(0, Relaxed)
+    }
+
+    /// Whether this run, which is none of the first, is recorded.
+    #[inline]
+    pub(crate) fn takes(&self) -> bool {
+        let one_in = self.one_in();
+        one_in <= 1 || self.draw(one_in)
+    }
+
+    #[cold]
+    fn draw(&self, one_in: u32) -> bool {
+        // The upper half of a 64-bit mix, scaled to 0..one_in.
+        let draw = mixed(self.draws.fetch_add(1, Relaxed)) >> 32;
+        (draw * u64::from(one_in)) >> 32 == 0
+    }
+}
+
+/// The finaliser of SplitMix64: every bit of the input moves half the bits of the output.
+fn mixed(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_one_in_so_many_is_taken_whatever_the_rhythm() {
+        for one_in in [1, 2, 10, 1000] {
+            let sampling = Sampling {
+                draws: AtomicU64::new(42),
+                ..Sampling::all()
+            };
+            sampling.set(one_in);
+            let n = 1_000_000_u64;
+            let taken: Vec<u64> = (0..n).filter(|_| sampling.takes()).collect();
+            let even = taken.iter().filter(|run| *run % 2 == 0).count();
+            let expected = n as f64 / f64::from(one_in);
+            // Five standard deviations; the start is fixed.
+            let slack = 5.0 * expected.sqrt();
+            let check = |got: usize, expected: f64| {
+                let off = (got as f64 - expected).abs();
+                assert!(off <= slack, "one in {one_in}: {got}, not {expected}");
+            };
+            check(taken.len(), expected);
+            check(even, expected / 2.0);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How far the NPU's outputs are from the CPU's: hashes and three distances, never the outputs.
+//!
+//! Over all outputs of a model: the greatest absolute difference of any two elements, the lowest
+//! cosine of any output (as flat vectors, in f64), and whether the largest element is the same one
+//! in every output (the first of several). Two NaNs, or two equal infinities, in one place are
+//! equal and left out; any other pair with one that is not finite cannot be compared, and that
+//! itself is the answer ([`code::NOT_FINITE`]). Two outputs of zeros have cosine 1, one of zeros
+//! and another one 0.
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    code,
+    element::{ElementType, Number},
+};
+
+/// What a session gave for one output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) name: String,
+    pub(crate) element_type: ElementType,
+    pub(crate) dims: Vec<i64>,
+    pub(crate) data: Vec<u8>,
+}
+
+/// What is told of two sets of outputs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Distances {
+    pub(crate) max_abs: f64,
+    pub(crate) cosine: f64,
+    pub(crate) top1_equal: bool,
+}
+
+/// SHA-256, cut to 16 bytes, over type, shape and elements of every output in order.
+pub(crate) fn hash(outputs: &[Output]) -> [u8; 16] {
+    let mut sha = Sha256::new();
+    for output in outputs {
+        let rank = u64::try_from(output.dims.len()).unwrap_or(u64::MAX);
+        sha.update([output.element_type.code()]);
+        sha.update(rank.to_le_bytes());
+        for dim in &output.dims {
+            sha.update(dim.to_le_bytes());
+        }
+        sha.update(&output.data);
+    }
+    let digest: [u8; 32] = sha.finalize().into();
+    let (cut, _) = digest.split_first_chunk().expect("16 of 32 bytes");
+    *cut
+}
+
+/// # Errors
+/// The error code of outputs that cannot be compared.
+pub(crate) fn distances(npu: &[Output], cpu: &[Output]) -> Result<Distances, i32> {
+    if npu.len() != cpu.len() || npu.is_empty() {
+        return Err(code::OUTPUTS_DIFFER);
+    }
+    let mut all = Distances {
+        max_abs: 0.0,
+        cosine: 1.0,
+        top1_equal: true,
+    };
+    for (a, b) in npu.iter().zip(cpu) {
+        let is_alike = a.name == b.name
+            && a.element_type == b.element_type
+            && a.dims == b.dims
+            && a.data.len() == b.data.len();
+        if !is_alike {
+            return Err(code::OUTPUTS_DIFFER);
+        }
+        let one = distances_of_one(a, b)?;
+        all.max_abs = all.max_abs.max(one.max_abs);
+        all.cosine = all.cosine.min(one.cosine);
+        all.top1_equal &= one.top1_equal;
+    }
+    Ok(all)
+}
+
+fn distances_of_one(npu: &Output, cpu: &Output) -> Result<Distances, i32> {
+    let pairs = || {
+        let a = npu.element_type.numbers(&npu.data);
+        a.zip(cpu.element_type.numbers(&cpu.data))
+            .filter(|(a, b)| !is_same_without_being_finite(*a, *b))
+    };
+    let mut max_abs = 0.0_f64;
+    let mut scale = (0.0_f64, 0.0_f64);
+    let mut top = (Top::default(), Top::default());
+    for (at, (a, b)) in pairs().enumerate() {
+        let (x, y) = (a.as_f64(), b.as_f64());
+        let difference = difference(a, b);
+        if !x.is_finite() || !y.is_finite() || !difference.is_finite() {
+            return Err(code::NOT_FINITE);
+        }
+        max_abs = max_abs.max(difference);
+        scale = (scale.0.max(x.abs()), scale.1.max(y.abs()));
+        top.0.see(at, a);
+        top.1.see(at, b);
+    }
+    Ok(Distances {
+        max_abs,
+        cosine: cosine(pairs().map(|(a, b)| (a.as_f64(), b.as_f64())), scale),
+        top1_equal: top.0.at == top.1.at,
+    })
+}
+
+fn is_same_without_being_finite(a: Number, b: Number) -> bool {
+    match (a, b) {
+        (Number::Float(a), Number::Float(b)) => {
+            (a.is_nan() && b.is_nan()) || (a.is_infinite() && a == b)
+        }
+        _ => false,
+    }
+}
+
+/// Integers are subtracted as such: beyond 2^53 a float would swallow small differences.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the difference, not the numbers"
+)]
+fn difference(a: Number, b: Number) -> f64 {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => (a - b).unsigned_abs() as f64,
+        _ => (a.as_f64() - b.as_f64()).abs(),
+    }
+}
+
+/// Scaled by the largest of each side, so that squares of very large or small numbers neither
+/// overflow nor vanish.
+fn cosine(pairs: impl Iterator<Item = (f64, f64)>, scale: (f64, f64)) -> f64 {
+    match scale {
+        (0.0, 0.0) => return 1.0,
+        (0.0, _) | (_, 0.0) => return 0.0,
+        _ => {}
+    }
+    let (mut product, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
+    for (a, b) in pairs {
+        let (a, b) = (a / scale.0, b / scale.1);
+        product += a * b;
+        of_a += a * a;
+        of_b += b * b;
+    }
+    (product / (of_a.sqrt() * of_b.sqrt())).clamp(-1.0, 1.0)
+}
+
+/// The first of the largest elements.
+#[derive(Debug, Default)]
+struct Top {
+    at: usize,
+    largest: Option<Number>,
+}
+
+impl Top {
+    fn see(&mut self, at: usize, number: Number) {
+        let is_larger = match (number, self.largest) {
+            (_, None) => true,
+            (Number::Int(new), Some(Number::Int(old))) => new > old,
+            (new, Some(old)) => new.as_f64() > old.as_f64(),
+        };
+        if is_larger {
+            (self.at, self.largest) = (at, Some(number));
+        }
+    }
+}

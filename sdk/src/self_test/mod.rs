@@ -1,0 +1,281 @@
+//! The golden self-test: does the NPU compute what the CPU computes?
+//!
+//! A wrong driver or a wrongly prepared graph gives wrong outputs at full speed, which neither
+//! placement nor latency shows. So an app may hand over a reference input ([`GoldenInput`]) and
+//! have it run, at a moment and on a thread of its own choosing, on its NPU session and on a CPU
+//! session of the same model: once per model version, firmware and runtime, and again on a session
+//! that was made anew after a failed run (a restarted DSP). Reports get cut hashes of the outputs
+//! and distances, never the outputs, nor the input.
+//!
+//! ```no_run
+//! # fn example(
+//! #     watch: epwatch_sdk::Watch,
+//! #     mut session: epwatch_sdk::ObservedSession,
+//! #     cpu_builder: ort::session::builder::SessionBuilder,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! use epwatch_sdk::self_test::{GoldenInput, SelfTestOutcome};
+//!
+//! let golden = GoldenInput::load("segmenter.epwtest")?;
+//! let mut cpu_builder = cpu_builder;
+//! let outcome = watch.self_test(&mut session, &golden, || {
+//!     cpu_builder.commit_from_file("segmenter.onnx")
+//! });
+//! if let SelfTestOutcome::Ran(test) = outcome {
+//!     println!("NPU and CPU are {:?} apart", test.max_abs);
+//! }
+//! # Ok(()) }
+//! ```
+
+mod compare;
+mod element;
+mod golden;
+mod memory;
+mod run;
+
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use epwatch_proto::{
+    Device, PlacementSource, Runtime, SelfTest, Session, SessionUid, placement::is_npu_ep,
+};
+use ort::session::Session as OrtSession;
+use sha2::{Digest, Sha256};
+
+use crate::{core::Core, engine, files, folder, policy, session::ObservedSession, watch::Watch};
+pub(crate) use memory::TestKey;
+use memory::{Begin, TestMemory};
+
+pub use element::{ElementType, GoldenElement};
+pub use golden::{GoldenError, GoldenInput, GoldenTensor, MAX_GOLDEN_BYTES};
+
+/// `SelfTest.error_code` where no run failed with a status code of ORT's, which are above 0. Where
+/// the NPU's hash is there and the CPU's is not, it is the CPU's side that failed.
+pub mod code {
+    /// The SDK itself failed.
+    pub const INTERNAL: i32 = -1;
+    /// The CPU session could not be made, for a reason that is not ORT's.
+    pub const CPU_SESSION: i32 = -2;
+    /// The sessions differ in number, names, types or shapes of their outputs.
+    pub const OUTPUTS_DIFFER: i32 = -3;
+    /// One side has a NaN or an infinity where the other has not.
+    pub const NOT_FINITE: i32 = -4;
+    /// An output is no tensor of numbers.
+    pub const UNSUPPORTED_OUTPUT: i32 = -5;
+    /// The outputs take more than 64 MiB.
+    pub const OUTPUT_TOO_LARGE: i32 = -6;
+}
+
+/// What came of a request for a self-test.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum SelfTestOutcome {
+    /// It ran, and this is reported; a failure is its error code.
+    Ran(SelfTest),
+    /// It did not.
+    Skipped(SelfTestSkip),
+}
+
+/// Why a self-test did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SelfTestSkip {
+    /// It was done on this firmware and runtime before.
+    Done,
+    /// It was begun several times and never came to an end: it may be what takes the app down.
+    GivenUp,
+    /// Nothing of the session is on the NPU, so that there is nothing to compare.
+    NotOnNpu,
+    /// This process repeated enough of them after run errors.
+    EnoughRepeats,
+    /// The SDK's folder is not open: not yet, not without consent, or it cannot be used.
+    NotReady,
+}
+
+/// What is kept of self-tests between request and report.
+#[derive(Debug, Default)]
+pub(crate) struct TestsOfProcess {
+    finished: BTreeSet<TestKey>,
+    unsaved: Vec<TestKey>,
+    repeats: u32,
+}
+
+impl TestsOfProcess {
+    /// Whether a test may run, as far as this process knows.
+    fn ask(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
+        if is_repeat {
+            if self.repeats >= policy::MAX_SELF_TEST_REPEATS {
+                return Err(SelfTestSkip::EnoughRepeats);
+            }
+            self.repeats += 1;
+            return Ok(());
+        }
+        match self.finished.contains(&key) {
+            true => Err(SelfTestSkip::Done),
+            false => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, key: TestKey) {
+        self.finished.insert(key);
+        self.unsaved.push(key);
+    }
+
+    /// Keys whose results are in reports now.
+    pub(crate) fn take_unsaved(&mut self) -> Vec<TestKey> {
+        std::mem::take(&mut self.unsaved)
+    }
+}
+
+impl Watch {
+    /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes, unless that
+    /// was done before on this firmware and runtime, or nothing of the session is on the NPU. The
+    /// CPU session is made only if the test runs, and dropped after it.
+    ///
+    /// It costs the creation of a session and two runs, which are not measured, and it reads and
+    /// writes the SDK's folder: call it from a background thread, when the app has nothing better
+    /// to do. In the first moments of a process it waits up to five seconds for that folder.
+    ///
+    /// Nothing that goes wrong is an error of the host's: it is the error code of the result (see
+    /// [`code`]). `cpu_session` gives ORT's error, or any other.
+    pub fn self_test<E>(
+        &self,
+        session: &mut ObservedSession,
+        golden: &GoldenInput,
+        cpu_session: impl FnOnce() -> Result<OrtSession, E>,
+    ) -> SelfTestOutcome
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let uid = session.uid();
+        let begun = catch_unwind(AssertUnwindSafe(|| self.begin_self_test(session, golden)));
+        let key = match begun {
+            Ok(Ok(key)) => key,
+            Ok(Err(skip)) => return SelfTestOutcome::Skipped(skip),
+            Err(_panic) => return SelfTestOutcome::Skipped(SelfTestSkip::NotReady),
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            run::compared(uid, session.session_mut(), golden, cpu_session)
+        }));
+        let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
+        let mut core = engine::lock(&self.shared.core);
+        // One result too many for an interval is tried again later, not counted as done.
+        if core.self_tested(test.clone()) {
+            core.self_tests.finish(key);
+        }
+        SelfTestOutcome::Ran(test)
+    }
+
+    /// Notes on disk that the test begins.
+    fn begin_self_test(
+        &self,
+        session: &mut ObservedSession,
+        golden: &GoldenInput,
+    ) -> Result<TestKey, SelfTestSkip> {
+        self.shared.opened.wait(policy::SELF_TEST_WAIT);
+        let is_repeat = session.repeats_self_test();
+        // Taken without the lock: an input may be large.
+        let checksum = golden.checksum();
+        let key = {
+            let mut core = engine::lock(&self.shared.core);
+            let key = key_of(&core, session.uid(), &checksum)?;
+            core.self_tests.ask(key, is_repeat)?;
+            key
+        };
+        let dir = &self.shared.dir;
+        let unusable = |_| SelfTestSkip::NotReady;
+        let begun = change_memory(dir, |memory| memory.begin(key, is_repeat)).map_err(unusable)?;
+        match begun {
+            Begin::Run => {
+                session.self_test_repeated();
+                Ok(key)
+            }
+            Begin::Done => Err(SelfTestSkip::Done),
+            Begin::GivenUp => Err(SelfTestSkip::GivenUp),
+        }
+    }
+}
+
+/// Writes down that these tests are done. Only on the SDK's own thread.
+///
+/// # Errors
+/// If the file cannot be written: the tests will run once more in another process.
+pub(crate) fn save_finished(dir: &std::path::Path, keys: &[TestKey]) -> std::io::Result<()> {
+    change_memory(dir, |memory| {
+        for key in keys {
+            memory.finish(*key);
+        }
+    })
+}
+
+fn change_memory<T>(
+    dir: &std::path::Path,
+    change: impl FnOnce(&mut TestMemory) -> T,
+) -> std::io::Result<T> {
+    let _lock = files::FileLock::wait(&dir.join(folder::LOCK))?;
+    let path = dir.join(folder::SELF_TESTS);
+    let json = match files::read_bounded(&path, memory::MAX_FILE_BYTES) {
+        Ok(json) => json.unwrap_or_default(),
+        // Not ours any more: as if it were not there.
+        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut memory = TestMemory::from_json(&json);
+    let changed = change(&mut memory);
+    let after = memory.to_json();
+    if after != json {
+        files::replace(&path, &after)?;
+    }
+    Ok(changed)
+}
+
+fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {
+    if !core.has_installation() {
+        return Err(SelfTestSkip::NotReady);
+    }
+    let session = core.sessions().find(|s| s.uid == uid);
+    let session = session.ok_or(SelfTestSkip::NotReady)?;
+    if !is_on_npu(session) {
+        return Err(SelfTestSkip::NotOnNpu);
+    }
+    Ok(key(session, core.device(), core.runtime(), input))
+}
+
+/// Asked for, and, where that is known, there.
+fn is_on_npu(session: &Session) -> bool {
+    let placement = &session.placement;
+    let has_nodes = placement
+        .eps
+        .iter()
+        .any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
+    placement.requests_npu() && (has_nodes || placement.source == PlacementSource::Unavailable)
+}
+
+fn key(session: &Session, device: &Device, runtime: &Runtime, input: &[u8]) -> TestKey {
+    let mut sha = Sha256::new();
+    for text in [
+        &session.model.id,
+        &session.model.version,
+        &session.options.soc_model,
+        &device.vendor_fingerprint_hash,
+        &runtime.ort_version,
+        &runtime.ep_package,
+        &runtime.ep_version,
+        &runtime.qnn_sdk_version,
+        &runtime.backend_build_id,
+    ] {
+        let n = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        sha.update(n.to_le_bytes());
+        sha.update(text);
+    }
+    sha.update(device.chipset.to_string());
+    sha.update(input);
+    let digest: [u8; 32] = sha.finalize().into();
+    let (cut, _) = digest.split_first_chunk().expect("16 of 32 bytes");
+    *cut
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+use half::f16;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use compare::{Output, distances, hash};
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/fixtures/self_test")
+        .join(name);
+    std::fs::read(path).unwrap()
+}
+
+fn element_type(numpy: &str) -> ElementType {
+    match numpy {
+        "float16" => ElementType::F16,
+        "float32" => ElementType::F32,
+        "float64" => ElementType::F64,
+        "int8" => ElementType::I8,
+        "int16" => ElementType::I16,
+        "int32" => ElementType::I32,
+        "int64" => ElementType::I64,
+        "uint8" => ElementType::U8,
+        "uint16" => ElementType::U16,
+        "uint32" => ElementType::U32,
+        "uint64" => ElementType::U64,
+        "bool" => ElementType::Bool,
+        other => panic!("{other}"),
+    }
+}
+
+fn bytes_of_hex(hex: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+fn output(case: &Value, side: &str) -> Output {
+    let dims = case["dims"].as_array().unwrap();
+    Output {
+        name: "y".to_owned(),
+        element_type: element_type(case["type"].as_str().unwrap()),
+        dims: dims.iter().map(|d| d.as_i64().unwrap()).collect(),
+        data: bytes_of_hex(case[side].as_str().unwrap()),
+    }
+}
+
+#[test]
+fn distances_are_those_of_numpy() {
+    let cases: Vec<Value> = serde_json::from_slice(&fixture("distances.json")).unwrap();
+    assert!(cases.len() > 20);
+    for case in &cases {
+        let name = case["name"].as_str().unwrap();
+        let (npu, cpu) = (output(case, "npu"), output(case, "cpu"));
+        assert_eq!(
+            hash(std::slice::from_ref(&npu)) == hash(std::slice::from_ref(&cpu)),
+            npu.data == cpu.data,
+            "{name}"
+        );
+        let got = distances(&[npu], &[cpu]);
+        if case["error"] == "not_finite" {
+            assert_eq!(got, Err(code::NOT_FINITE), "{name}");
+            continue;
+        }
+        let got = got.unwrap();
+        let max_abs = case["max_abs"].as_f64().unwrap();
+        let cosine = case["cosine"].as_f64().unwrap();
+        assert!(
+            (got.max_abs - max_abs).abs() <= 1e-15 * max_abs,
+            "{name}: {got:?}"
+        );
+        assert!((got.cosine - cosine).abs() < 1e-12, "{name}: {got:?}");
+        assert_eq!(
+            got.top1_equal,
+            case["top1_equal"].as_bool().unwrap(),
+            "{name}"
+        );
+    }
+}
+
+fn single(name: &str, values: &[f32]) -> Output {
+    Output {
+        name: name.to_owned(),
+        element_type: ElementType::F32,
+        dims: vec![values.len().try_into().unwrap()],
+        data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    }
+}
+
+#[test]
+fn the_worst_of_several_outputs_is_told() {
+    let npu = [single("a", &[1.0, 2.0]), single("b", &[3.0, 0.0])];
+    let cpu = [single("a", &[1.0, 2.0]), single("b", &[0.0, 4.0])];
+    let told = distances(&npu, &cpu).unwrap();
+    assert_eq!(
+        (told.max_abs, told.cosine, told.top1_equal),
+        (4.0, 0.0, false)
+    );
+}
+
+#[test]
+fn outputs_that_are_not_alike_are_a_code() {
+    let one = || vec![single("a", &[1.0, 2.0])];
+    let check = |other: Vec<Output>| {
+        assert_eq!(distances(&one(), &other), Err(code::OUTPUTS_DIFFER));
+    };
+    check(vec![]);
+    check(vec![single("a", &[1.0, 2.0, 3.0])]);
+    check(vec![single("b", &[1.0, 2.0])]);
+    check([one(), one()].concat());
+    let mut other_type = one();
+    other_type[0].element_type = ElementType::I32;
+    check(other_type);
+    let mut other_dims = one();
+    other_dims[0].dims = vec![1, 2];
+    check(other_dims);
+    assert_eq!(distances(&[], &[]), Err(code::OUTPUTS_DIFFER));
+}
+
+#[test]
+fn shape_and_type_are_part_of_the_hash() {
+    let one = [single("a", &[1.0, 2.0])];
+    let mut other = one.clone();
+    other[0].dims = vec![2, 1];
+    assert_ne!(hash(&one), hash(&other));
+    let mut other = one.clone();
+    other[0].element_type = ElementType::U32;
+    assert_ne!(hash(&one), hash(&other));
+}
+
+#[test]
+fn files_of_another_writer_are_read_and_written_again_byte_for_byte() {
+    let image = GoldenInput::parse(&fixture("image.epwtest")).unwrap();
+    assert_eq!((image.id(), image.tolerance()), ("image-1", Some(0.25)));
+    let (name, tensor) = image.inputs().next().unwrap();
+    assert_eq!((name, tensor.dims()), ("x", &[1, 3, 32, 32][..]));
+    assert_eq!(image.to_bytes(), fixture("image.epwtest"));
+
+    let every = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    assert_eq!(every.to_bytes(), fixture("every_type.epwtest"));
+    let tensor = |n: usize| every.inputs().nth(n).unwrap().1.clone();
+    let halves = [f16::from_f32(0.5), f16::from_f32(-2.0)];
+    assert_eq!(tensor(0), GoldenTensor::new(&[1, 2], &halves).unwrap());
+    assert_eq!(tensor(1), GoldenTensor::new(&[], &[1.5_f32]).unwrap());
+    assert_eq!(tensor(5), GoldenTensor::new(&[2, 1], &[7_i32, -7]).unwrap());
+    assert_eq!(tensor(10), GoldenTensor::new(&[1], &[u64::MAX]).unwrap());
+    assert_eq!(tensor(11), GoldenTensor::new(&[2], &[true, false]).unwrap());
+}
+
+#[test]
+fn what_cannot_be_a_golden_input_names_the_field_and_the_way_out() {
+    #[track_caller]
+    fn check(error: GoldenError, expected: &str) {
+        let text = error.to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+    let f32s = |dims: &[u64], n: usize| GoldenTensor::new(dims, &vec![0.0_f32; n]).unwrap_err();
+    check(f32s(&[2, 3], 5), "24 bytes");
+    check(f32s(&[2, 0], 0), "1 or more each");
+    check(f32s(&[1; 9], 1), "at most 8");
+    check(f32s(&[u64::MAX, u64::MAX], 1), "67108864");
+    let two = GoldenTensor::from_le_bytes(ElementType::Bool, &[1], vec![2]);
+    check(two.unwrap_err(), "0 or 1");
+    check(GoldenInput::new("").unwrap_err(), "1 to 64 bytes");
+    check(GoldenInput::new("a\nb").unwrap_err(), "1 to 64 bytes");
+    let golden = || GoldenInput::new("g").unwrap();
+    check(golden().with_tolerance(f64::NAN).unwrap_err(), "finite");
+    check(golden().with_tolerance(-1.0).unwrap_err(), "0 or more");
+    let one = || GoldenTensor::new(&[1], &[0_u8]).unwrap();
+    let twice = golden()
+        .with_input("x", one())
+        .unwrap()
+        .with_input("x", one());
+    check(twice.unwrap_err(), "each once");
+
+    check(GoldenInput::parse(b"").unwrap_err(), "magic");
+    check(GoldenInput::parse(b"epwtest\n").unwrap_err(), "whole file");
+    let whole = golden().with_input("x", one()).unwrap().to_bytes();
+    check(
+        GoldenInput::parse(&whole[..whole.len() - 1]).unwrap_err(),
+        "checksum",
+    );
+    check(
+        GoldenInput::parse(&golden().to_bytes()).unwrap_err(),
+        "1 or more",
+    );
+    let mut newer = whole[..whole.len() - 32].to_vec();
+    newer[8] = 2;
+    let checksum = Sha256::digest(&newer);
+    newer.extend(checksum);
+    check(GoldenInput::parse(&newer).unwrap_err(), "update the SDK");
+    let dir = tempfile::tempdir().unwrap();
+    let missing = GoldenInput::load(dir.path().join("none.epwtest")).unwrap_err();
+    check(missing, "none.epwtest");
+}
+
+/// The process's one ORT environment.
+fn session(model: &str) -> OrtSession {
+    static ENVIRONMENT: std::sync::OnceLock<ort::environment::Environment> =
+        std::sync::OnceLock::new();
+    let environment = ENVIRONMENT.get_or_init(|| {
+        let runtime = epwatch_engines::for_tests(epwatch_engines::Engine::OnnxRuntime);
+        let made = ort::init_from(runtime.ort_library()).unwrap().build();
+        made.unwrap()
+    });
+    let mut builder = OrtSession::builder(environment).unwrap();
+    builder.commit_from_memory(&fixture(model)).unwrap()
+}
+
+fn compared(npu: &str, golden: &GoldenInput, cpu: &str) -> SelfTest {
+    let uid = crate::random_session_uid();
+    let cpu = || Ok::<_, ort::Error>(session(cpu));
+    run::compared(uid, &mut session(npu), golden, cpu)
+}
+
+#[test]
+fn every_element_type_goes_through_onnx_runtime_and_comes_back() {
+    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    let test = compared("every_type.onnx", &golden, "every_type.onnx");
+    let same: Vec<Output> = golden
+        .inputs()
+        .map(|(name, tensor)| Output {
+            name: format!("same_{name}"),
+            element_type: tensor.element_type(),
+            dims: tensor
+                .dims()
+                .iter()
+                .map(|d| (*d).try_into().unwrap())
+                .collect(),
+            data: tensor.data().to_vec(),
+        })
+        .collect();
+    assert_eq!(test.error_code, 0);
+    assert_eq!(test.npu_output_hash, Some(hash(&same)));
+    assert_eq!(test.cpu_output_hash, test.npu_output_hash);
+    // A NaN is among them.
+    assert_eq!((test.max_abs, test.top1_equal), (Some(0.0), Some(true)));
+    assert!(test.cosine.unwrap() > 1.0 - 1e-12);
+}
+
+#[test]
+fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
+    let two = GoldenTensor::new(&[2], &[1.0_f32, 2.0]).unwrap();
+    let golden = GoldenInput::new("two")
+        .unwrap()
+        .with_input("x", two)
+        .unwrap();
+    let test = compared("text.onnx", &golden, "text.onnx");
+    assert_eq!(test.error_code, code::UNSUPPORTED_OUTPUT);
+    assert_eq!((test.npu_output_hash, test.cpu_output_hash), (None, None));
+
+    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    let uid = crate::random_session_uid();
+    let image = GoldenInput::parse(&fixture("image.epwtest")).unwrap();
+    let v1 = || Ok::<_, ort::Error>(session("../models/mixed_v1.int8.onnx"));
+    let v2 = run::compared(
+        uid,
+        &mut session("../models/mixed_v2.head32.onnx"),
+        &image,
+        v1,
+    );
+    assert_eq!(
+        v2.error_code, 0,
+        "as many outputs of the same name, type and shape"
+    );
+    let missing = compared("text.onnx", &golden, "text.onnx");
+    // ORT_INVALID_ARGUMENT
+    assert_eq!(missing.error_code, 2);
+}
+
+/// A file of this body, whose checksum is right: what a careful stranger sends.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let mut file = b"epwtest\n\x01\0".to_vec();
+    file.extend(body);
+    let checksum = Sha256::digest(&file);
+    file.extend(checksum);
+    file
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_harm(body in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = GoldenInput::parse(&body);
+        if let Ok(golden) = GoldenInput::parse(&sealed(&body)) {
+            prop_assert_eq!(golden.to_bytes(), sealed(&body));
+        }
+    }
+
+    #[test]
+    fn any_change_of_a_file_is_refused_or_read_without_harm(
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        keeps_checksum in any::<bool>(),
+    ) {
+        let whole = fixture("every_type.epwtest");
+        let mut changed = whole.clone();
+        let at = at.index(whole.len());
+        changed[at] = byte;
+        if keeps_checksum {
+            prop_assert_eq!(GoldenInput::parse(&changed).is_ok(), changed == whole);
+        } else {
+            let body = changed.len() - 32;
+            let checksum = Sha256::digest(&changed[..body]);
+            changed[body..].copy_from_slice(&checksum);
+            if let Ok(golden) = GoldenInput::parse(&changed) {
+                prop_assert_eq!(golden.to_bytes(), changed);
+            }
+        }
+    }
+
+    /// Distances are in the bounds of the contract, whatever the outputs.
+    #[test]
+    fn any_outputs_give_distances_that_a_collector_takes_or_a_code(
+        pairs in prop::collection::vec((any::<f32>(), any::<f32>()), 1..50),
+    ) {
+        let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+        match distances(&[single("y", &a)], &[single("y", &b)]) {
+            Ok(told) => {
+                prop_assert!(told.max_abs.is_finite() && told.max_abs >= 0.0);
+                prop_assert!((-1.0..=1.0).contains(&told.cosine));
+            }
+            Err(error) => prop_assert_eq!(error, code::NOT_FINITE),
+        }
+        let equal = distances(&[single("y", &a)], &[single("y", &a)]);
+        let equal = equal.unwrap();
+        prop_assert_eq!((equal.max_abs, equal.top1_equal), (0.0, true));
+        prop_assert!(equal.cosine > 1.0 - 1e-12);
+    }
+}

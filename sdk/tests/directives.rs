@@ -1,0 +1,395 @@
+//! Directives from a collector's answer to the next session: through the handle, over gRPC and by
+//! the host's own transport, over a restart, and with several processes' handles on one folder.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
+
+mod support;
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{
+    Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, Placement, ReasonCode,
+    SessionOptions, UploadRequest, placement::QNN_EP, v1,
+};
+use epwatch_sdk::{
+    ConfigError, DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
+    qnn::{HtpOptions, Plugin},
+};
+use ort::session::Session;
+use prost::Message;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use support::{
+    collector::{Answer, Collector},
+    environment, fixture,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const HOUR: i64 = 3_600_000;
+
+fn operator() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap()
+}
+
+fn public_key() -> [u8; 32] {
+    operator().public_key().as_ref().try_into().unwrap()
+}
+
+/// The server's clock is a year ahead of the device's: only the server's counts.
+fn server_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap() + 365 * 24 * HOUR
+}
+
+fn signed(id: &str, model: &str, action: DirectiveAction) -> v1::SignedDirective {
+    let directive = Directive {
+        id: id.to_owned(),
+        scope: DirectiveScope {
+            model_id: model.to_owned(),
+            chipset: "SM8650".to_owned(),
+            ..DirectiveScope::default()
+        },
+        action,
+        not_before_unix_ms: server_now() - HOUR,
+        expires_unix_ms: server_now() + HOUR,
+    }
+    .to_bytes();
+    let signature = operator().sign(&directive);
+    v1::SignedDirective {
+        directive: directive.into(),
+        key_id: "ops".to_owned(),
+        signature: signature.as_ref().to_vec().into(),
+    }
+}
+
+fn answer(directives: Vec<v1::SignedDirective>) -> v1::UploadResponse {
+    v1::UploadResponse {
+        server_time_unix_ms: server_now(),
+        directives,
+        ..Default::default()
+    }
+}
+
+fn watch(dir: &Path, endpoint: &str) -> Watch {
+    let config = SdkConfig::builder("app", endpoint, "key", dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(PATIENCE * 100)
+        .with_directive_key("ops", public_key())
+        .build()
+        .unwrap();
+    Watch::start(config).unwrap()
+}
+
+fn model(id: &str) -> ModelInfo {
+    ModelInfo::new(id, "1").unwrap()
+}
+
+/// Makes news, so that there is something to upload.
+fn run_something(watch: &Watch) {
+    let placement = Placement::unavailable(vec![], ReasonCode::EpNotRequested);
+    let session = watch.simulated_session(model("other"), placement, SessionOptions::default());
+    let unknown = epwatch_sdk::Conditions::unknown();
+    session.record(Duration::from_millis(5), "static", &unknown);
+}
+
+#[test]
+fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let off = signed("npu-off-7", "m", DirectiveAction::NpuOff);
+    // What is malformed beside it costs neither the acks nor the directive.
+    let broken = v1::SignedDirective::default();
+    collector.answer([Answer::Ok(answer(vec![broken, off]))]);
+    let first = watch(dir.path(), &collector.endpoint());
+    assert!(first.plan_within(&model("m"), PATIENCE).is_known());
+    assert!(first.plan(&model("m")).use_npu());
+    run_something(&first);
+    first.flush(PATIENCE).unwrap();
+    let plan = first.plan(&model("m"));
+    assert!(!plan.use_npu());
+    assert_eq!(plan.directive_id(), Some("npu-off-7"));
+    assert!(first.plan(&model("other")).use_npu());
+    assert!(
+        first
+            .explain()
+            .contains("directive npu-off-7: do not use the NPU, model m")
+    );
+    assert!(first.stop(PATIENCE));
+
+    // The first session of the next process already follows it.
+    let next = watch(dir.path(), &collector.endpoint());
+    let plan = next.plan_within(&model("m"), PATIENCE);
+    assert!(!plan.use_npu() && plan.is_known());
+    let builder = Session::builder(environment()).unwrap();
+    let session = next
+        .session(model("m"), builder)
+        .requesting([QNN_EP])
+        .with_plan(&plan)
+        .commit_from_file(fixture("models/mlp.fp32.onnx"))
+        .unwrap();
+    assert!(session.placement().requested_eps.is_empty());
+    assert_eq!(session.placement().reasons, [ReasonCode::NpuOffByDirective]);
+    assert!(next.explain().contains("changed by directive npu-off-7"));
+    next.flush(PATIENCE).unwrap();
+    let report = collector.reports().pop().unwrap();
+    let described = report.session(session.uid()).unwrap();
+    assert_eq!(described.requested_eps, [QNN_EP]);
+    assert!(described.placement.requested_eps.is_empty());
+    assert_eq!(described.directive_id, "npu-off-7");
+    assert_eq!(report.health.directives_applied, 1);
+    assert!(report.health.directives_refused.is_empty());
+    let refused = &collector.reports()[0].health.directives_refused;
+    assert!(
+        refused.is_empty(),
+        "counted from the next report on: {refused:?}"
+    );
+    assert!(next.stop(PATIENCE));
+}
+
+#[test]
+fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = watch(dir.path(), "http://127.0.0.1:9");
+    assert!(watch.plan_within(&model("m"), PATIENCE).is_known());
+    let exchange = |directives: Vec<v1::SignedDirective>| {
+        run_something(&watch);
+        // Nothing listens there: the report is kept.
+        watch.flush(PATIENCE).unwrap_err();
+        let batch = watch.next_upload().unwrap();
+        let request = v1::UploadRequest::decode(&*batch.encoded()).unwrap();
+        let bytes = answer(directives).encode_to_vec();
+        watch.upload_result(&batch, Ok(&bytes)).unwrap();
+        UploadRequest::try_from(request).unwrap().held_directive_ids
+    };
+    let forged = v1::SignedDirective {
+        key_id: "others".to_owned(),
+        ..signed("forged", "m", DirectiveAction::NpuOff)
+    };
+    let variant = DirectiveAction::PreferredVariant("small".to_owned());
+    let first = exchange(vec![
+        signed("v", "m", variant),
+        signed("s", "", DirectiveAction::Sampling(50)),
+        forged,
+    ]);
+    assert!(first.is_empty());
+    assert_eq!(watch.plan(&model("m")).preferred_variant(), Some("small"));
+    let revoke = signed("r", "", DirectiveAction::Revoke("v".to_owned()));
+    assert_eq!(exchange(vec![revoke]), ["v", "s"]);
+    assert_eq!(watch.plan(&model("m")).preferred_variant(), None);
+    assert_eq!(exchange(vec![]), ["s", "r"]);
+    let health = watch.health();
+    assert_eq!(
+        health.directives_refused,
+        [(DirectiveRefusal::UnknownKey, 1)].into()
+    );
+    // Sampling took hold of the later sessions, the revoke of the variant.
+    assert_eq!(health.directives_applied, 2);
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_broken_file_costs_the_directives_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    fs::write(dir.path().join("directives"), b"epwdir1\nnot what it seems").unwrap();
+    let watch = watch(dir.path(), &collector.endpoint());
+    let plan = watch.plan_within(&model("m"), PATIENCE);
+    assert!(plan.is_known() && plan.use_npu());
+    run_something(&watch);
+    watch.flush(PATIENCE).unwrap();
+    let refused = collector.reports()[0].health.directives_refused.clone();
+    assert_eq!(refused, [(DirectiveRefusal::Malformed, 1)].into());
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    fs::create_dir(dir.path().join("directives")).unwrap();
+    let off = signed("off", "m", DirectiveAction::NpuOff);
+    collector.answer([Answer::Ok(answer(vec![off]))]);
+    let watch = watch(dir.path(), &collector.endpoint());
+    run_something(&watch);
+    let error = watch.flush(PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("failed to keep directives"), "{error}");
+    // The report was acked all the same.
+    assert_eq!(collector.reports().len(), 1);
+    assert!(watch.next_upload().is_none());
+    assert!(!watch.plan(&model("m")).use_npu());
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let one = watch(dir.path(), &collector.endpoint());
+    let other = watch(dir.path(), &collector.endpoint());
+    assert!(other.plan_within(&model("m"), PATIENCE).use_npu());
+    collector.answer([Answer::Ok(answer(vec![signed(
+        "off",
+        "m",
+        DirectiveAction::NpuOff,
+    )]))]);
+    run_something(&one);
+    one.flush(PATIENCE).unwrap();
+    // The other looks at the next seal.
+    other.flush(PATIENCE).unwrap();
+    assert!(!other.plan(&model("m")).use_npu());
+    // And a wipe of the folder takes it from both.
+    fs::remove_file(dir.path().join("directives")).unwrap();
+    for watch in [&one, &other] {
+        watch.flush(PATIENCE).unwrap();
+        assert!(watch.plan(&model("m")).use_npu());
+    }
+    assert!(!dir.path().join("directives").exists());
+    assert!(one.stop(PATIENCE) && other.stop(PATIENCE));
+}
+
+#[test]
+fn a_shorter_report_interval_holds_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let often = DirectiveAction::ReportIntervalMs(1_000);
+    let mut ok = answer(vec![signed("often", "", often)]);
+    ok.next_interval_ms = Some(50);
+    collector.answer([Answer::Ok(ok)]);
+    let watch = watch(dir.path(), &collector.endpoint());
+    run_something(&watch);
+    watch.flush(PATIENCE).unwrap();
+    run_something(&watch);
+    // Configured is a seal in 50 minutes; nobody flushes.
+    support::until("a report sealed by directive", || {
+        collector.calls().len() >= 2
+    });
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn sampled_runs_are_fewer_and_all_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let sampling = signed("s", "m", DirectiveAction::Sampling(10));
+    collector.answer([Answer::Ok(answer(vec![sampling]))]);
+    let watch = watch(dir.path(), &collector.endpoint());
+    let placement = Placement::unavailable(vec![], ReasonCode::EpNotRequested);
+    let session = watch.simulated_session(model("m"), placement, SessionOptions::default());
+    let run = |n: u32| {
+        for _ in 0..n {
+            let unknown = epwatch_sdk::Conditions::unknown();
+            session.record(Duration::from_millis(5), "static", &unknown);
+        }
+    };
+    run(100);
+    watch.flush(PATIENCE).unwrap();
+    // The interval that began before the answer came is told as it was.
+    run(1);
+    watch.flush(PATIENCE).unwrap();
+    run(5_000);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    assert!(reports[0].series.iter().all(|s| s.sampled_one_in == 1));
+    let series = &reports.last().unwrap().series[0];
+    assert_eq!((series.sampled_one_in, series.runs_seen), (10, 5_000));
+    assert!((300..800).contains(&series.n), "{}", series.n);
+    let health = &reports.last().unwrap().health;
+    assert_eq!(health.runs_observed, 5_101);
+    assert_eq!(health.runs_recorded, 101 + series.n);
+    assert!(watch.stop(PATIENCE));
+}
+
+const CHILD: &str = "EPWATCH_TEST_NPU_OFF";
+const MARKER: &str = "npu off: ";
+
+/// The child: a session on the NPU, the directive, and the sessions after it.
+fn take_the_npu_off() {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
+    let htp = HtpOptions {
+        backend_path: plugin.qnn_htp_library(),
+        soc_model: Some("57".to_owned()),
+        performance_mode: None,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let watch = watch(dir.path(), &collector.endpoint());
+    let session = |ignores_the_plan: bool| {
+        let plan = watch.plan_within(&model("m"), PATIENCE);
+        let asked = match ignores_the_plan {
+            true => qnn.session_builder(&htp),
+            false => qnn.session_builder_for(&plan, &htp),
+        };
+        let asked = asked.unwrap();
+        watch
+            .session(model("m"), asked.builder)
+            .requesting(asked.requested_eps)
+            .with_options(asked.options)
+            .with_reasons(asked.reasons)
+            .with_plan(&plan)
+            .commit_from_file(fixture("models/mlp.fp32.onnx"))
+            .unwrap()
+    };
+    let on_npu = |session: &ObservedSession| session.placement().ep(QNN_EP).is_some();
+    let before = session(false);
+    assert!(on_npu(&before));
+    let off = signed("off", "m", DirectiveAction::NpuOff);
+    collector.answer([Answer::Ok(answer(vec![off]))]);
+    watch.flush(PATIENCE).unwrap();
+    // The one that runs stays as it is; the next one is off the NPU.
+    assert!(on_npu(&before) && before.placement().requests_npu());
+    let after = session(false);
+    assert!(!on_npu(&after) && !after.placement().requests_npu());
+    assert_eq!(after.placement().reasons, [ReasonCode::NpuOffByDirective]);
+    // A host that asks all the same is told as it is.
+    let disobedient = session(true);
+    assert!(on_npu(&disobedient) && disobedient.placement().requests_npu());
+    let reasons = &disobedient.placement().reasons;
+    assert!(!reasons.contains(&ReasonCode::NpuOffByDirective));
+    watch.flush(PATIENCE).unwrap();
+    let report = collector.reports().pop().unwrap();
+    let ids = [&after, &disobedient].map(|s| {
+        let described = report.session(s.uid()).unwrap();
+        assert_eq!(described.requested_eps, [QNN_EP]);
+        described.directive_id.clone()
+    });
+    assert_eq!(ids, ["off", ""]);
+    assert!(watch.stop(PATIENCE));
+    println!("{MARKER}as it should be");
+}
+
+#[test]
+fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
+    if std::env::var_os(CHILD).is_some() {
+        return take_the_npu_off();
+    }
+    let test = "the_next_session_is_off_the_npu_and_the_running_one_is_not_touched";
+    let told = support::child(test, &[(CHILD, "1")], MARKER);
+    assert_eq!(told, ["as it should be"]);
+}
+
+#[test]
+fn keys_that_cannot_be_right_are_refused_with_the_way_out() {
+    let build = |keys: &[(&str, [u8; 32])]| {
+        let mut builder = SdkConfig::builder("app", "http://127.0.0.1:1", "key", "dir");
+        for (id, key) in keys {
+            builder = builder.with_directive_key(*id, *key);
+        }
+        builder.build().map(|_| ())
+    };
+    assert!(build(&[("a", public_key()), ("b", public_key())]).is_ok());
+    let placeholder = build(&[("a", [0; 32])]).unwrap_err();
+    assert!(placeholder.to_string().contains("not a placeholder"));
+    let twice = build(&[("a", public_key()), ("a", public_key())]).unwrap_err();
+    assert!(matches!(twice, ConfigError::DirectiveKey { .. }));
+    let unnamed = build(&[("", public_key())]).unwrap_err();
+    assert!(unnamed.to_string().contains("1 to 64 bytes"));
+}

@@ -1,0 +1,308 @@
+//! Golden self-tests on real sessions, one process a simulated device: what is reported is what
+//! the outputs really are, once per firmware and runtime, and again after a run error.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
+
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{SelfTest, StartPhase, placement::QNN_EP};
+use epwatch_sdk::{
+    DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
+    qnn::{HtpOptions, Plugin, QnnError},
+    self_test::{GoldenInput, GoldenTensor, SelfTestOutcome, SelfTestSkip, code},
+};
+use ort::{inputs, session::Session, value::TensorRef};
+use support::{collector::Collector, environment, fixture};
+
+const SOC_MODEL: &str = "EPWATCH_TEST_SELF_TEST_SOC";
+const MARKER: &str = "self-test: ";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Rig {
+    qnn: Plugin,
+    htp: HtpOptions,
+    collector: Collector,
+}
+
+impl Rig {
+    fn watch(&self, dir: &Path) -> Watch {
+        let config = SdkConfig::builder("app", self.collector.endpoint(), "key", dir)
+            .with_device(DeviceFacts::simulated("SM8650"))
+            .with_report_interval(PATIENCE * 100)
+            .build()
+            .unwrap();
+        Watch::start(config).unwrap()
+    }
+
+    fn session(&self, watch: &Watch, model: &str, after_run_error: bool) -> ObservedSession {
+        let asked = self.qnn.session_builder(&self.htp).unwrap();
+        let request = watch
+            .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
+            .requesting(asked.requested_eps)
+            .with_options(asked.options)
+            .with_reasons(asked.reasons);
+        let request = match after_run_error {
+            true => request.after_run_error(),
+            false => request,
+        };
+        request.commit_from_file(path(model)).unwrap()
+    }
+
+    fn cpu(&self, model: &str) -> ort::Result<Session> {
+        let mut builder = self.qnn.cpu_session_builder().unwrap();
+        builder.commit_from_file(path(model))
+    }
+}
+
+fn path(model: &str) -> std::path::PathBuf {
+    fixture(&format!("models/{model}.onnx"))
+}
+
+#[track_caller]
+fn ran(outcome: SelfTestOutcome) -> SelfTest {
+    match outcome {
+        SelfTestOutcome::Ran(test) => test,
+        skipped => panic!("{skipped:?}"),
+    }
+}
+
+fn image() -> GoldenInput {
+    GoldenInput::load(fixture("self_test/image.epwtest")).unwrap()
+}
+
+/// The outputs of one session, read without the SDK.
+fn outputs(session: &mut Session, golden: &GoldenInput) -> Vec<f32> {
+    let (_, tensor) = golden.inputs().next().unwrap();
+    let values: Vec<f32> = tensor
+        .data()
+        .chunks_exact(4)
+        .map(|c| f32::from_le_bytes(c.try_into().unwrap()))
+        .collect();
+    let dims: Vec<usize> = tensor
+        .dims()
+        .iter()
+        .map(|d| usize::try_from(*d).unwrap())
+        .collect();
+    let input = TensorRef::from_array_view((&*dims, &*values)).unwrap();
+    let outputs = session.run(inputs![input]).unwrap();
+    outputs[0].try_extract_tensor::<f32>().unwrap().1.to_vec()
+}
+
+/// What is told is what the outputs are.
+fn check_distances(rig: &Rig, model: &str, golden: &GoldenInput, test: &SelfTest) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut npu = rig.session(&rig.watch(dir.path()), model, false);
+    let on_npu = outputs(npu.session_mut(), golden);
+    let on_cpu = outputs(&mut rig.cpu(model).unwrap(), golden);
+    assert_eq!(test.error_code, 0);
+    assert_eq!(
+        test.npu_output_hash == test.cpu_output_hash,
+        on_npu == on_cpu
+    );
+    let pairs = || on_npu.iter().zip(&on_cpu);
+    let furthest = pairs().map(|(a, b)| f64::from(*a) - f64::from(*b));
+    let max_abs = furthest.map(f64::abs).fold(0.0, f64::max);
+    assert_eq!(test.max_abs, Some(max_abs));
+    let top = |values: &[f32]| {
+        let largest = values.iter().copied().fold(f32::MIN, f32::max);
+        values.iter().position(|v| *v == largest)
+    };
+    assert_eq!(test.top1_equal, Some(top(&on_npu) == top(&on_cpu)));
+    let cosine = test.cosine.unwrap();
+    assert!((0.9..=1.0).contains(&cosine), "{model}: {cosine}");
+}
+
+fn rig(soc_model: &str) -> Rig {
+    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+    Rig {
+        qnn: Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap(),
+        htp: HtpOptions {
+            backend_path: plugin.qnn_htp_library(),
+            soc_model: Some(soc_model.to_owned()),
+            performance_mode: None,
+        },
+        collector: Collector::start("key"),
+    }
+}
+
+/// The child: one simulated device.
+fn one_device(soc_model: &str) {
+    let rig = rig(soc_model);
+    let dir = tempfile::tempdir().unwrap();
+    let watch = rig.watch(dir.path());
+    let golden = image();
+    let mut told = Vec::new();
+    for model in ["cnn.qu8", "mixed_v1.int8", "mixed_v2.head32"] {
+        let mut session = rig.session(&watch, model, false);
+        let test = ran(watch.self_test(&mut session, &golden, || rig.cpu(model)));
+        check_distances(&rig, model, &golden, &test);
+        // Nothing is measured by it, and it runs once.
+        let again = watch.self_test(&mut session, &golden, || rig.cpu(model));
+        assert_eq!(again, SelfTestOutcome::Skipped(SelfTestSkip::Done));
+        told.push(test);
+    }
+    watch.flush(PATIENCE).unwrap();
+    let reports = rig.collector.reports();
+    let reported: Vec<_> = reports.iter().flat_map(|r| r.self_tests.clone()).collect();
+    assert_eq!(reported, told);
+    assert!(
+        reports
+            .iter()
+            .all(|r| r.series.is_empty() && r.run_errors.is_empty())
+    );
+    assert_eq!(told[0].input_id, "image-1");
+    assert_eq!(told[0].tolerance, Some(0.25));
+    assert!(watch.stop(PATIENCE));
+
+    // The next process on the same firmware and runtime has nothing to do.
+    let watch = rig.watch(dir.path());
+    let mut session = rig.session(&watch, "cnn.qu8", false);
+    let not_called = || -> ort::Result<Session> { panic!("no CPU session is needed") };
+    let done = watch.self_test(&mut session, &golden, not_called);
+    assert_eq!(done, SelfTestOutcome::Skipped(SelfTestSkip::Done));
+    // But once the session had to be made again, it is repeated, once.
+    let mut session = rig.session(&watch, "cnn.qu8", true);
+    let test = ran(watch.self_test(&mut session, &golden, || rig.cpu("cnn.qu8")));
+    assert_eq!(test.npu_output_hash, told[0].npu_output_hash);
+    assert_eq!(test.session_uid, session.uid());
+    let done = watch.self_test(&mut session, &golden, not_called);
+    assert_eq!(done, SelfTestOutcome::Skipped(SelfTestSkip::Done));
+
+    // Another input is another test, and what goes wrong is a code.
+    let wrong = |name: &str, dims: &[u64]| {
+        let n = dims.iter().product::<u64>();
+        let zeros = vec![0.0_f32; usize::try_from(n).unwrap()];
+        let tensor = GoldenTensor::new(dims, &zeros).unwrap();
+        GoldenInput::new("wrong")
+            .unwrap()
+            .with_input(name, tensor)
+            .unwrap()
+    };
+    // ORT_INVALID_ARGUMENT
+    for golden in [wrong("x", &[1, 3, 8, 8]), wrong("no such input", &[1])] {
+        let test = ran(watch.self_test(&mut session, &golden, not_called));
+        assert_eq!(
+            (test.error_code, test.npu_output_hash),
+            (2, None),
+            "{golden:?}"
+        );
+    }
+    let no_cpu = |id: &str| {
+        GoldenInput::new(id).unwrap().with_input("x", {
+            let (_, tensor) = golden.inputs().next().unwrap();
+            tensor.clone()
+        })
+    };
+    let no_model = || {
+        rig.qnn
+            .cpu_session_builder()
+            .unwrap()
+            .commit_from_memory(b"no model")
+    };
+    let test = ran(watch.self_test(&mut session, &no_cpu("a").unwrap(), no_model));
+    assert!(
+        test.error_code > 0 && test.npu_output_hash.is_some(),
+        "{test:?}"
+    );
+    assert_eq!((test.cpu_output_hash, test.max_abs), (None, None));
+    let own = || -> Result<Session, std::io::Error> { Err(std::io::ErrorKind::NotFound.into()) };
+    let test = ran(watch.self_test(&mut session, &no_cpu("b").unwrap(), own));
+    assert_eq!(test.error_code, code::CPU_SESSION);
+    let wrapped = || -> Result<Session, QnnError> {
+        no_model().map_err(|source| QnnError::Builder { ep: QNN_EP, source })
+    };
+    let test = ran(watch.self_test(&mut session, &no_cpu("c").unwrap(), wrapped));
+    assert!(test.error_code > 0, "{test:?}");
+    let panics = || -> ort::Result<Session> { panic!("the host's own fault") };
+    let test = ran(watch.self_test(&mut session, &no_cpu("d").unwrap(), panics));
+    assert_eq!(test.error_code, code::INTERNAL);
+    // The model of another shape: outputs that cannot be compared.
+    let other = ran(watch.self_test(&mut session, &no_cpu("e").unwrap(), || rig.cpu("mlp.fp32")));
+    assert_ne!(other.error_code, 0);
+
+    // A session for the CPU has nothing to compare.
+    let builder = rig.qnn.cpu_session_builder().unwrap();
+    let mut on_cpu = watch
+        .session(ModelInfo::new("cnn.qu8", "1").unwrap(), builder)
+        .commit_from_file(path("cnn.qu8"))
+        .unwrap();
+    let skipped = watch.self_test(&mut on_cpu, &golden, not_called);
+    assert_eq!(skipped, SelfTestOutcome::Skipped(SelfTestSkip::NotOnNpu));
+
+    // A session that cannot be made again is told apart.
+    let asked = rig.qnn.session_builder(&rig.htp).unwrap();
+    let request = watch.session(ModelInfo::new("m", "1").unwrap(), asked.builder);
+    let request = request.requesting(asked.requested_eps).after_run_error();
+    request.commit_from_memory(b"no model").unwrap_err();
+    watch.flush(PATIENCE).unwrap();
+    let report = rig.collector.reports().pop().unwrap();
+    assert_eq!(
+        report.start_failures[0].phase,
+        StartPhase::RecreationAfterRunError
+    );
+    assert_eq!(report.self_tests.len(), 8, "{:?}", report.self_tests);
+    assert!(watch.stop(PATIENCE));
+    for test in told {
+        println!(
+            "{MARKER}{:?} {:?}",
+            test.max_abs.unwrap(),
+            test.cosine.unwrap()
+        );
+    }
+}
+
+#[test]
+fn what_is_reported_is_what_npu_and_cpu_really_compute() {
+    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+        return one_device(&soc_model);
+    }
+    for soc_model in ["57", "68"] {
+        let told = support::child(
+            "what_is_reported_is_what_npu_and_cpu_really_compute",
+            &[(SOC_MODEL, soc_model)],
+            MARKER,
+        );
+        assert_eq!(told.len(), 3, "{told:?}");
+    }
+}
+
+const DEADLY: &str = "EPWATCH_TEST_SELF_TEST_DEADLY_DIR";
+
+/// The child: the process ends in the middle of the test, as one does whose driver crashes.
+fn die_in_the_test(dir: &Path) {
+    let rig = rig("57");
+    let watch = rig.watch(dir);
+    let mut session = rig.session(&watch, "cnn.qu8", false);
+    println!("{MARKER}begun");
+    let outcome = watch.self_test(&mut session, &image(), || -> ort::Result<Session> {
+        std::process::exit(0)
+    });
+    println!("{MARKER}{outcome:?}");
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be() {
+    if let Some(dir) = std::env::var_os(DEADLY) {
+        return die_in_the_test(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        support::child(
+            "a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be",
+            &[(DEADLY, dir.path().to_str().unwrap())],
+            MARKER,
+        )
+    };
+    for _ in 0..3 {
+        assert_eq!(start(), ["begun"]);
+    }
+    assert_eq!(start(), ["begun", "Skipped(GivenUp)"]);
+}
