@@ -9,6 +9,10 @@ check:
 test:
     cargo test --workspace
 
+# What watching a session costs: times, allocations, memory, wire bytes.
+bench *ARGS:
+    cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
+
 # The whole product on this machine, with a simulated fleet and real sessions.
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}

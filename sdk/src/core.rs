@@ -127,6 +127,8 @@ pub struct Core {
     sessions: Vec<Observed>,
     /// What sessions that are gone said last, until the next seal.
     gone: VecDeque<Part>,
+    /// How many of them make it wish for a seal.
+    next_wish: usize,
     start_failures: Vec<StartFailure>,
     ended: Vec<Ended>,
     health: SdkHealth,
@@ -159,6 +161,7 @@ impl Core {
             interval_start: now,
             sessions: Vec::new(),
             gone: VecDeque::new(),
+            next_wish: policy::GONE_SESSIONS_TO_SEAL,
             start_failures: Vec::new(),
             ended: Vec::new(),
             health: SdkHealth::default(),
@@ -260,7 +263,17 @@ impl Core {
     }
 
     /// Whether so many sessions came and went that their reports should not wait for the time.
-    pub(crate) fn wants_seal(&self) -> bool {
+    /// Says so once, and again only when as many more have gone: whoever seals may be busy.
+    pub(crate) fn wants_seal(&mut self) -> bool {
+        let wants = self.gone.len() >= self.next_wish;
+        if wants {
+            self.next_wish = self.gone.len() + policy::GONE_SESSIONS_TO_SEAL;
+        }
+        wants
+    }
+
+    /// Whether there still is what [`Self::wants_seal`] wished for.
+    pub(crate) fn has_many_gone(&self) -> bool {
         self.gone.len() >= policy::GONE_SESSIONS_TO_SEAL
     }
 
@@ -488,6 +501,7 @@ impl Core {
     /// Takes every session's series, learns from them, and forgets sessions that are closed.
     fn drain(&mut self) -> Vec<Part> {
         let mut parts: Vec<_> = std::mem::take(&mut self.gone).into();
+        self.next_wish = policy::GONE_SESSIONS_TO_SEAL;
         let mut sessions = std::mem::take(&mut self.sessions);
         sessions.retain_mut(|observed| {
             let (part, is_closed) = self.take_part(observed);

@@ -75,8 +75,9 @@ impl Worker {
                     let _ = answer.try_send(result);
                 }
                 Ok(Command::Seal) => self.guarded(|worker| {
-                    // Asked for at every session until it is done.
-                    if engine::lock(&worker.core).wants_seal() {
+                    // A seal may have come between.
+                    let has_many_gone = engine::lock(&worker.core).has_many_gone();
+                    if has_many_gone {
                         lock(&worker.engine).seal();
                     }
                 }),

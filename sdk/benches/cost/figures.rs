@@ -71,11 +71,13 @@ impl Figures {
                 cv_percent,
                 histogram,
                 series,
+                series_range: (least, most),
                 with_baseline,
             } = row;
             format!(
                 "{{\"cv_percent\": {cv_percent}, \"histogram\": {histogram}, \
-                 \"series\": {series}, \"with_baseline\": {with_baseline}}}"
+                 \"series\": {series}, \"least\": {least}, \"most\": {most}, \
+                 \"with_baseline\": {with_baseline}}}"
             )
         });
         let wire: Vec<_> = wire.collect();
@@ -140,14 +142,18 @@ impl Figures {
             out,
             "\nwire bytes of a series of 1,000 runs, everything but shared headers\n\
              (medians over latencies of 1 to 100 ms)\n\
-             {:>6} {:>11} {:>8} {:>23}",
-            "CV", "histogram", "series", "with a known baseline"
+             {:>6} {:>11} {:>8} {:>15} {:>23}",
+            "CV", "histogram", "series", "least to most", "with a known baseline"
         );
         for row in &self.wire {
             let _ = writeln!(
                 out,
-                "{:>4} % {:>11} {:>8} {:>23}",
-                row.cv_percent, row.histogram, row.series, row.with_baseline
+                "{:>4} % {:>11} {:>8} {:>15} {:>23}",
+                row.cv_percent,
+                row.histogram,
+                row.series,
+                format!("{} to {}", row.series_range.0, row.series_range.1),
+                row.with_baseline
             );
         }
         out

@@ -16,6 +16,8 @@ pub(crate) struct WireRow {
     pub(crate) histogram: usize,
     /// The whole series with its tag and length; no baseline is known.
     pub(crate) series: usize,
+    /// The same at the latencies where it is smallest and largest.
+    pub(crate) series_range: (usize, usize),
     /// The same of a device that knows its own past.
     pub(crate) with_baseline: usize,
 }
@@ -41,6 +43,10 @@ fn row(cv_percent: u32) -> WireRow {
         cv_percent,
         histogram: of(|row| row.histogram),
         series: of(|row| row.series),
+        series_range: (
+            all.iter().map(|row| row.series).min().unwrap_or(0),
+            all.iter().map(|row| row.series).max().unwrap_or(0),
+        ),
         with_baseline: of(|row| row.with_baseline),
     }
 }
@@ -57,6 +63,7 @@ fn series(cv_percent: u32, mean_ms: f64) -> WireRow {
         cv_percent,
         histogram: alone.histogram.len(),
         series: bytes_in_report(&alone),
+        series_range: (0, 0),
         with_baseline: bytes_in_report(&compared),
     }
 }

@@ -48,7 +48,7 @@ impl SeriesSnapshot {
         let order = &recorded.order;
         let baselines = baselines.of_shape(&stratum.shape_key);
         let mut snapshot = Self {
-            histogram: SparseHistogram::from_hdr(&recorded.histogram),
+            histogram: recorded.histogram(),
             sums: recorded.sums,
             clipped: recorded.clipped,
             dropped_runs: 0,
@@ -66,8 +66,7 @@ impl SeriesSnapshot {
 
     /// Adds the same series of another shard.
     pub(super) fn add(&mut self, recorded: &Recorded) {
-        self.histogram
-            .merge(&SparseHistogram::from_hdr(&recorded.histogram));
+        self.histogram.merge(&recorded.histogram());
         self.sums.merge(&recorded.sums);
         self.clipped += recorded.clipped;
         self.passed_over += recorded.passed_over;

@@ -1,0 +1,109 @@
+//! What a device was used to, on disk: shared by processes, lost where it cannot be read, and never
+//! in the way of a report.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{fs, path::Path, time::Duration};
+
+use epwatch_proto::{
+    BaselineAbsence, Baselines, Phase, Placement, ReasonCode, SessionOptions, placement::QNN_EP,
+};
+use epwatch_sdk::{Conditions, DeviceFacts, ModelInfo, SdkConfig, Watch};
+use support::collector::Collector;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const COLD: u64 = epwatch_sdk::policy::COLD_RUNS;
+
+fn start(dir: &Path, collector: &Collector) -> Watch {
+    let config = SdkConfig::builder("app", collector.endpoint(), "key", dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(PATIENCE * 100)
+        .build()
+        .unwrap();
+    Watch::start(config).unwrap()
+}
+
+/// Makes so many warm runs of a version.
+fn run(watch: &Watch, version: &str, runs: u64) {
+    let model = ModelInfo::new("m", version).unwrap();
+    let eps = vec![QNN_EP.to_owned()];
+    let placement = Placement::unavailable(eps, ReasonCode::AssignmentApiUnavailable);
+    let session = watch.simulated_session(model, placement, SessionOptions::default());
+    for _ in 0..COLD + runs {
+        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    }
+}
+
+/// Baselines of the last report's warm series.
+fn reported(collector: &Collector) -> Baselines {
+    let report = collector.reports().pop().unwrap();
+    let warm = report
+        .series
+        .into_iter()
+        .find(|s| s.stratum.phase == Phase::Warm);
+    warm.unwrap().baselines
+}
+
+#[test]
+fn processes_of_an_app_teach_the_same_book() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let both = [start(dir.path(), &collector), start(dir.path(), &collector)];
+    for watch in &both {
+        run(watch, "1", 30);
+        watch.flush(PATIENCE).unwrap();
+    }
+    assert!(both.iter().all(|watch| watch.stop(PATIENCE)));
+
+    let next = start(dir.path(), &collector);
+    run(&next, "2", 10);
+    next.flush(PATIENCE).unwrap();
+    let Baselines::Known(known) = reported(&collector) else {
+        panic!("{:?}", reported(&collector));
+    };
+    assert_eq!((known[0].model_version.as_str(), known[0].n), ("1", 60));
+    assert!(next.stop(PATIENCE));
+}
+
+#[test]
+fn a_rotten_file_is_lost_and_said_to_be_and_what_is_learnt_after_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let file = dir.path().join("baselines.json");
+    fs::write(&file, b"{\"is_lost\": false, \"entries\": [[{}, 7").unwrap();
+    for (version, runs) in [("1", 30), ("2", 10)] {
+        let watch = start(dir.path(), &collector);
+        run(&watch, version, runs);
+        watch.flush(PATIENCE).unwrap();
+        assert!(watch.stop(PATIENCE));
+        match version {
+            "1" => assert_eq!(reported(&collector).absence(), Some(BaselineAbsence::Lost)),
+            _ => assert_eq!(reported(&collector).known()[0].n, 30),
+        }
+    }
+}
+
+#[test]
+fn lessons_wait_until_they_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("key");
+    let file = dir.path().join("baselines.json");
+    fs::create_dir(&file).unwrap();
+    let watch = start(dir.path(), &collector);
+    run(&watch, "1", 30);
+    // The report arrives all the same.
+    let error = watch.flush(PATIENCE).map_err(|e| e.to_string());
+    assert_eq!(collector.reports().len(), 1, "{error:?}");
+    fs::remove_dir(&file).unwrap();
+    run(&watch, "1", 5);
+    watch.flush(PATIENCE).unwrap();
+    assert!(watch.stop(PATIENCE));
+
+    let next = start(dir.path(), &collector);
+    run(&next, "2", 10);
+    next.flush(PATIENCE).unwrap();
+    assert_eq!(reported(&collector).known()[0].n, 35);
+    assert!(next.stop(PATIENCE));
+}
