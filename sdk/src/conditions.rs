@@ -1,6 +1,6 @@
 //! What holds while a run is measured, as the host sets it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use epwatch_proto::{PowerSave, Thermal};
 
@@ -74,13 +74,14 @@ impl PackedConditions {
     };
 }
 
-/// The conditions that hold now: one atomic word, so that a run reads them without waiting.
+/// The conditions that hold now: one atomic word, so that a run reads them without waiting, and
+/// beside it whether runs are recorded at all.
 #[derive(Debug)]
-pub(crate) struct CurrentConditions(AtomicU32);
+pub(crate) struct CurrentConditions(AtomicU32, AtomicBool);
 
 impl CurrentConditions {
     pub(crate) fn new() -> Self {
-        let current = Self(AtomicU32::new(0));
+        let current = Self(AtomicU32::new(0), AtomicBool::new(true));
         current.set(PackedConditions::UNKNOWN);
         current
     }
@@ -90,6 +91,15 @@ impl CurrentConditions {
         let power_save = position(PowerSave::ALL, conditions.power_save);
         let word = u32::from_le_bytes([thermal, power_save, conditions.mode.0, 0]);
         self.0.store(word, Ordering::Relaxed);
+    }
+
+    /// Whether consent is given: without it nothing is kept of a run, not even its number.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_recording(&self, is_recording: bool) {
+        self.1.store(is_recording, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> PackedConditions {

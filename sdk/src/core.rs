@@ -93,6 +93,8 @@ pub struct SealedReport {
 
 #[derive(Debug)]
 struct Observed {
+    /// Its id changes when the installation is forgotten.
+    opened_as: SessionUid,
     recorder: Arc<SessionRecorder>,
     session: Session,
     is_reported: bool,
@@ -123,6 +125,7 @@ pub struct Core {
     health: SdkHealth,
     sealed_health: SdkHealth,
     book: BaselineBook,
+    settled_runs: u64,
     lessons: Vec<Lesson>,
     keeps_lessons: bool,
     modes: Arc<Names>,
@@ -148,6 +151,7 @@ impl Core {
             health: SdkHealth::default(),
             sealed_health: SdkHealth::default(),
             book: BaselineBook::new(config.settled_runs),
+            settled_runs: config.settled_runs,
             lessons: Vec::new(),
             keeps_lessons: false,
             modes: Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
@@ -158,6 +162,11 @@ impl Core {
     /// Whose reports these are; until it is known nothing is sealed.
     pub fn set_installation(&mut self, installation: InstallationId) {
         self.installation = Some(installation);
+    }
+
+    /// Whose reports these are, once that is known.
+    pub fn installation(&self) -> Option<InstallationId> {
+        self.installation
     }
 
     /// The stream that reports are numbered in.
@@ -229,18 +238,20 @@ impl Core {
             created_at_unix_ms: now.wall_unix_ms,
         };
         let observed = Observed {
+            opened_as: info.uid,
             recorder: Arc::clone(&recorder),
             session,
             is_reported: false,
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
+        self.let_go_unrecorded();
         self.sessions.push(observed);
         recorder
     }
 
     /// Adds the hash of a session's model file, where it was not known at the start.
     pub fn set_model_hash(&mut self, uid: SessionUid, hash: epwatch_proto::ModelHash) {
-        let observed = self.sessions.iter_mut().find(|o| o.session.uid == uid);
+        let observed = self.sessions.iter_mut().find(|o| o.opened_as == uid);
         if let Some(observed) = observed {
             observed.session.model.sha256.get_or_insert(hash);
         }
@@ -253,6 +264,9 @@ impl Core {
 
     /// Counts a session that could not be made; equal ones of an interval are counted together.
     pub fn start_failed(&mut self, failure: StartFailure) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let is_same = |f: &&mut StartFailure| {
             f.model == failure.model
                 && f.requested_eps == failure.requested_eps
@@ -505,5 +519,6 @@ impl ConditionsSetter {
     }
 }
 
+mod forget;
 #[cfg(test)]
 mod tests;

@@ -10,21 +10,30 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{DropReason, SendClock, UploadFailureKind, v1};
+use epwatch_proto::DropReason;
 
 use crate::{
     baseline::BaselineBook,
     config::SdkConfig,
+    consent::Consent,
     core::{Core, SealedReport},
     device::{self, DeviceFacts},
     files::{self, FileLock},
-    identity, random_u64,
+    folder,
+    identity::{self, Secret},
     spool::{Loss, Spool},
     time::Clock,
-    upload::{Schedule, Settled, UploadBatch, UploadError, settle},
 };
 
-const BASELINES_FILE: &str = "baselines.json";
+mod privacy;
+mod send;
+
+use privacy::Privacy;
+pub(crate) use send::Asked;
+use send::Sender;
+
+/// Something may be due that no clock of ours shows, for example what another process left.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
 pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
@@ -37,22 +46,32 @@ pub(crate) struct Engine {
     clock: Clock,
     core: Arc<Mutex<Core>>,
     spool: Option<Spool>,
-    schedule: Schedule,
+    /// The installation's, while the spool is open.
+    secret: Option<Secret>,
+    sender: Sender,
+    privacy: Privacy,
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
 }
 
 impl Engine {
-    pub(crate) fn new(config: SdkConfig, clock: Clock, core: Arc<Mutex<Core>>) -> Self {
+    pub(crate) fn new(
+        config: SdkConfig,
+        clock: Clock,
+        core: Arc<Mutex<Core>>,
+        consent: Arc<Consent>,
+    ) -> Self {
         let now = clock.now_on_caller().mono;
         Self {
-            schedule: Schedule::new(config.upload_interval, now),
+            sender: Sender::new(config.upload_interval, now),
+            privacy: Privacy::new(consent),
             next_seal: now + config.report_interval,
             config,
             clock,
             core,
             spool: None,
+            secret: None,
             boot_id: String::new(),
             last_error: None,
         }
@@ -60,8 +79,8 @@ impl Engine {
 
     /// Reads what is on disk. Where that fails the SDK records on, and tries again at the next
     /// seal: a full disk may have room then.
-    pub(crate) fn open(&mut self) {
-        if self.spool.is_some() {
+    fn open(&mut self) {
+        if self.spool.is_some() || !self.may_keep() {
             return;
         }
         if let Err(error) = self.try_open() {
@@ -85,19 +104,27 @@ impl Engine {
         let (spool, found) = opened.map_err(|e| text_of(&e))?;
         let book = self.read_book();
         let mut core = lock(&self.core);
+        if core.stream() != stream {
+            // Forgotten meanwhile: what was opened belongs to nobody.
+            drop(core);
+            spool.end(0);
+            return Err("the installation was forgotten while it was opened".to_owned());
+        }
         core.set_book(book);
         core.add_ended_streams(found.ended);
         for loss in &found.losses {
             core.dropped(loss.reason, loss.reports, loss.runs);
         }
         core.set_installation(secret.installation());
+        drop(core);
         self.spool = Some(spool);
+        self.secret = Some(secret);
         self.last_error = None;
         Ok(())
     }
 
     fn baselines_path(&self) -> PathBuf {
-        self.config.dir.join(BASELINES_FILE)
+        self.config.dir.join(folder::BASELINES)
     }
 
     fn read_book(&self) -> BaselineBook {
@@ -110,18 +137,28 @@ impl Engine {
     }
 
     pub(crate) fn is_seal_due(&self) -> bool {
-        self.clock.now().mono >= self.next_seal
+        self.may_keep() && self.clock.now().mono >= self.next_seal
     }
 
     /// Time until something is due; `None`: it is.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        let due = self.next_seal.min(self.schedule.next_at());
-        due.checked_sub(self.clock.now().mono)
-            .filter(|wait| !wait.is_zero())
+        let now = self.clock.now().mono;
+        let mut due = now + LONGEST_WAIT;
+        if self.may_keep() {
+            due = due.min(self.next_seal).min(self.sender.reports_at());
+        }
+        if let Some(at) = self.sender.deletion_at() {
+            due = due.min(at);
+        }
+        if let Some(at) = self.privacy.retry_at() {
+            due = due.min(at);
+        }
+        due.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
     /// Seals what was recorded, keeps it on disk, and drops what is too much.
     pub(crate) fn seal(&mut self) {
+        self.follow_consent();
         self.open();
         let now = self.clock.now();
         self.next_seal = now.mono + self.config.report_interval;
@@ -151,7 +188,7 @@ impl Engine {
 
     /// Adds lessons to the file that all processes of the app share.
     fn teach(&mut self, lessons: &[crate::baseline::Lesson]) {
-        let Ok(_lock) = FileLock::wait(&self.config.dir.join("lock")) else {
+        let Ok(_lock) = FileLock::wait(&self.config.dir.join(folder::LOCK)) else {
             return;
         };
         let mut book = self.read_book();
@@ -161,87 +198,6 @@ impl Engine {
         if let Err(error) = files::replace(&self.baselines_path(), &book.to_json()) {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
         }
-    }
-
-    /// The next request, if one is due (or `now` is asked for) and there is something to send.
-    pub(crate) fn next_upload(&mut self, is_asked_for: bool) -> Option<UploadBatch> {
-        let now = self.clock.now();
-        if !is_asked_for && !self.schedule.is_due(now.mono) {
-            return None;
-        }
-        let Some(spool) = &mut self.spool else {
-            self.schedule.idle(now.mono);
-            return None;
-        };
-        let (reports, losses) = spool.pending(self.schedule.max_request_bytes());
-        self.count(&losses);
-        if reports.is_empty() {
-            self.schedule.idle(now.mono);
-            return None;
-        }
-        let clock = SendClock {
-            wall_unix_ms: Some(now.wall_unix_ms),
-            uptime_ms: now.uptime_ms,
-            boot_id: epwatch_proto::clipped(&self.boot_id, 64),
-        };
-        let sdk = self.config.core.sdk.clone();
-        Some(UploadBatch::new(reports, clock, sdk))
-    }
-
-    /// What an answer, or its absence, means.
-    ///
-    /// # Errors
-    /// The failure that was given or found, for who waits for it.
-    pub(crate) fn upload_result(
-        &mut self,
-        batch: &UploadBatch,
-        result: Result<v1::UploadResponse, UploadError>,
-    ) -> Result<(), UploadError> {
-        let now = self.clock.now();
-        let settled = result.and_then(|response| {
-            settle(batch, response).map_err(|error| {
-                UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
-            })
-        });
-        let (settled, advice) = match settled {
-            Ok(settled) => settled,
-            Err(error) => {
-                let asked = match error.retry() {
-                    crate::upload::Retry::After(delay) => Some(delay),
-                    crate::upload::Retry::Backoff => None,
-                };
-                self.schedule.failed(now.mono, asked, random_u64());
-                lock(&self.core).upload_failed(error.kind());
-                self.last_error = Some(error.to_string());
-                return Err(error);
-            }
-        };
-        let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
-        self.schedule
-            .answered(now.mono, advice, made_progress, random_u64());
-        let Some(spool) = &mut self.spool else {
-            return Ok(());
-        };
-        let mut core = lock(&self.core);
-        for (key, how) in settled {
-            match how {
-                Settled::Kept => {}
-                Settled::Acked => {
-                    core.acked(&key);
-                    spool.finish(&key);
-                }
-                Settled::Refused => {
-                    let runs = spool.finish(&key);
-                    core.dropped(DropReason::Refused, 1, runs);
-                }
-            }
-        }
-        // Which streams still need naming is decided now; folders are removed without the lock.
-        let named: Vec<_> = core.streams_to_name().collect();
-        drop(core);
-        spool.retire_ended(|stream| named.contains(&stream));
-        self.last_error = None;
-        Ok(())
     }
 
     /// Reports that wait on disk.
@@ -254,27 +210,10 @@ impl Engine {
         self.last_error.as_deref()
     }
 
-    /// Nothing will be sent for an interval.
-    pub(crate) fn idle(&mut self) {
-        self.schedule.idle(self.clock.now().mono);
-    }
-
-    #[cfg(feature = "grpc")]
-    pub(crate) fn set_last_error(&mut self, error: String) {
-        self.last_error = Some(error);
-    }
-
-    /// Time until the next upload, and bytes that wait.
-    pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now();
-        let usage = self.spool.as_ref().map(|s| s.usage(now.wall_unix_ms));
-        let wait = self.schedule.next_at().saturating_sub(now.mono);
-        (wait, usage.map_or(0, |(bytes, _)| bytes))
-    }
-
     /// Seals the rest and leaves the folder to the next process.
     pub(crate) fn end(&mut self) {
         self.seal();
+        self.secret = None;
         let last = lock(&self.core).last_sequence();
         if let Some(spool) = self.spool.take() {
             spool.end(last);

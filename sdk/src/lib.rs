@@ -20,13 +20,17 @@ pub mod policy;
 pub mod qnn;
 
 mod baseline;
+mod budget;
 mod conditions;
 mod config;
+mod consent;
 mod core;
+mod deletion;
 mod device;
 mod endpoint;
 mod engine;
 mod files;
+mod folder;
 mod identity;
 mod moments;
 mod names;
@@ -42,8 +46,11 @@ mod upload;
 mod watch;
 mod worker;
 
+pub use crate::budget::{ByteBudget, NetworkKind};
 pub use crate::conditions::Conditions;
-pub use crate::config::{ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder};
+pub use crate::config::{
+    ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
+};
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
@@ -51,5 +58,5 @@ pub use crate::recorder::SessionRecorder;
 pub use crate::session::{ObservedSession, SessionRequest};
 pub use crate::simulated::SimulatedSession;
 pub use crate::time::Now;
-pub use crate::upload::{Retry, UploadBatch, UploadError};
+pub use crate::upload::{RequestKind, Retry, UploadBatch, UploadError};
 pub use crate::watch::{FlushError, StartError, Watch};

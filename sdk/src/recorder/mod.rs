@@ -52,7 +52,8 @@ struct Live {
 /// Counts and measures the runs of one session. Shared by those who run and the one who seals.
 #[derive(Debug)]
 pub struct SessionRecorder {
-    uid: SessionUid,
+    /// Changes only when the installation is forgotten.
+    uid: AtomicU64,
     created: Duration,
     shards: [Shard; policy::SHARDS],
     shapes: Names,
@@ -73,7 +74,7 @@ impl SessionRecorder {
         conditions: Arc<CurrentConditions>,
     ) -> Self {
         Self {
-            uid,
+            uid: AtomicU64::new(uid.get()),
             created,
             shards: Default::default(),
             shapes: Names::new(policy::MAX_SHAPES_PER_SESSION, 128),
@@ -89,7 +90,11 @@ impl SessionRecorder {
 
     /// The session's id.
     pub fn uid(&self) -> SessionUid {
-        self.uid
+        SessionUid::new(self.uid.load(Relaxed)).expect("it was one when it was stored")
+    }
+
+    pub(crate) fn rename(&self, uid: SessionUid) {
+        self.uid.store(uid.get(), Relaxed);
     }
 
     /// Records one run under the conditions that the host set for the process.
@@ -101,6 +106,9 @@ impl SessionRecorder {
     ///
     /// Never waits: a run that finds every shard held is dropped and counted.
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let run = self.runs_seen.fetch_add(1, Relaxed);
         self.keep(run, began, latency, shape_key, self.conditions.get());
     }
@@ -113,6 +121,9 @@ impl SessionRecorder {
         shape_key: &str,
         conditions: &Conditions,
     ) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let run = self.runs_seen.fetch_add(1, Relaxed);
         let Some(mode) = self.modes.try_id(&conditions.performance_mode) else {
             self.contended.fetch_add(1, Relaxed);
@@ -128,6 +139,9 @@ impl SessionRecorder {
 
     /// Counts a run that failed with this ORT status code; it has no latency.
     pub fn record_error(&self, ort_status_code: i32) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let code = usize::try_from(ort_status_code).unwrap_or(N_STATUS_CODES);
         self.errors[code.min(N_STATUS_CODES - 1)].fetch_add(1, Relaxed);
     }
@@ -135,6 +149,10 @@ impl SessionRecorder {
     /// The session is gone: what it recorded is sealed once more, and then forgotten.
     pub fn close(&self) {
         self.is_closed.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
     }
 
     fn keep(

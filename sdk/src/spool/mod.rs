@@ -38,6 +38,9 @@ use crate::{
 use quota::SegmentUse;
 use stream::StreamDir;
 
+/// The folder of all streams.
+pub(crate) const STREAMS: &str = "streams";
+
 /// Why the spool cannot keep something.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
@@ -100,7 +103,7 @@ impl Spool {
     }
 
     fn try_open(dir: &Path, stream: StreamId, limits: Limits) -> io::Result<(Self, Found)> {
-        let streams = dir.join("streams");
+        let streams = dir.join(STREAMS);
         files::create_private_dir(&streams)?;
         let _lock = FileLock::wait(&dir.join("lock"))?;
         let mut found = Found::default();
@@ -251,9 +254,29 @@ impl Spool {
         self.streams().map(StreamDir::n_open).sum()
     }
 
+    /// Runs in reports that wait.
+    pub(crate) fn n_runs_pending(&self) -> u64 {
+        let runs = self.streams().map(StreamDir::n_open_runs);
+        runs.fold(0, u64::saturating_add)
+    }
+
+    /// Whether a report waits here.
+    pub(crate) fn has(&self, key: &ReportKey) -> bool {
+        self.streams().any(|stream| stream.stream() == key.stream)
+    }
+
     fn streams(&self) -> impl Iterator<Item = &StreamDir> {
         self.ended.iter().chain([&self.own])
     }
+}
+
+/// Runs in whole reports under a folder, whoever they belong to: for counting before a wipe.
+pub(crate) fn runs_left(dir: &Path) -> u64 {
+    let dirs = stream_dirs(&dir.join(STREAMS)).unwrap_or_default();
+    let segments = dirs.iter().flat_map(|dir| stream::segment_paths(dir));
+    let scans = segments.filter_map(|path| segment::scan(&path).ok());
+    let records = scans.flat_map(|scan| scan.records);
+    records.fold(0, |runs, record| record.runs.saturating_add(runs))
 }
 
 /// Folders of streams, the one changed longest ago first.

@@ -33,6 +33,17 @@ pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
     u64::from_str_radix(name, 16).ok().map(StreamId)
 }
 
+/// Segment files of a stream's folder, in order; none if it cannot be read.
+pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "seg"))
+        .collect();
+    paths.sort();
+    paths
+}
+
 #[derive(Debug)]
 pub(super) struct Segment {
     path: PathBuf,
@@ -154,6 +165,11 @@ impl StreamDir {
 
     pub(super) fn n_open(&self) -> usize {
         self.segments.iter().map(|s| s.open().count()).sum()
+    }
+
+    pub(super) fn n_open_runs(&self) -> u64 {
+        let open = self.segments.iter().flat_map(Segment::open);
+        open.fold(0, |runs, meta| meta.runs.saturating_add(runs))
     }
 
     /// Key and length of every report that waits, oldest first.
