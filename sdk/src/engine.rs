@@ -5,6 +5,7 @@
 //! never across I/O: sessions are opened under the same lock.
 
 use std::{
+    panic::catch_unwind,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -21,8 +22,8 @@ use crate::{
     files::{self, FileLock},
     folder,
     identity::{self, Secret},
-    spool::{Loss, Spool},
-    time::Clock,
+    spool::{Found, Loss, Spool},
+    time::{Clock, Now},
 };
 
 mod privacy;
@@ -84,7 +85,9 @@ impl Engine {
             return;
         }
         if let Err(error) = self.try_open() {
-            tracing::warn!(error, "the SDK's folder cannot be used");
+            if self.last_error.as_ref() != Some(&error) {
+                log_unusable(&error);
+            }
             self.last_error = Some(error);
         }
     }
@@ -111,10 +114,7 @@ impl Engine {
             return Err("the installation was forgotten while it was opened".to_owned());
         }
         core.set_book(book);
-        core.add_ended_streams(found.ended);
-        for loss in &found.losses {
-            core.dropped(loss.reason, loss.reports, loss.runs);
-        }
+        take_in(&mut core, found);
         core.set_installation(secret.installation());
         drop(core);
         self.spool = Some(spool);
@@ -165,14 +165,21 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return;
         };
+        let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
         let (sealed, lessons) = {
             let mut core = lock(&self.core);
+            match adopted {
+                Ok(found) => take_in(&mut core, found),
+                Err(error) => {
+                    self.last_error = Some(format!("failed to look for ended streams: {error}"));
+                }
+            }
             core.set_spool(bytes, oldest);
             (core.seal(now), core.take_lessons())
         };
-        let mut losses = keep(spool, &sealed, &mut self.last_error);
-        losses.extend(spool.enforce(now.wall_unix_ms));
+        let mut losses = keep(spool, &sealed, now, &mut self.last_error);
+        losses.extend(spool.enforce(now));
         self.count(&losses);
         if !lessons.is_empty() {
             self.teach(&lessons);
@@ -221,8 +228,27 @@ impl Engine {
     }
 }
 
+/// Once for each error. The subscriber is the host's code: should it panic, that is not to end our
+/// thread.
+fn log_unusable(error: &str) {
+    let _ = catch_unwind(|| tracing::warn!(error, "the SDK's folder cannot be used"));
+}
+
+/// What streams that ended mean for the ledger.
+fn take_in(core: &mut Core, found: Found) {
+    core.add_ended_streams(found.ended);
+    for loss in &found.losses {
+        core.dropped(loss.reason, loss.reports, loss.runs);
+    }
+}
+
 /// Writes reports down; those that cannot be are lost, and counted.
-fn keep(spool: &mut Spool, sealed: &[SealedReport], last_error: &mut Option<String>) -> Vec<Loss> {
+fn keep(
+    spool: &mut Spool,
+    sealed: &[SealedReport],
+    now: Now,
+    last_error: &mut Option<String>,
+) -> Vec<Loss> {
     let mut losses = Vec::new();
     for report in sealed {
         // The number is taken whether or not it can be written down.
@@ -230,7 +256,7 @@ fn keep(spool: &mut Spool, sealed: &[SealedReport], last_error: &mut Option<Stri
         if let Err(error) = noted {
             *last_error = Some(format!("failed to note a report's number: {error}"));
         }
-        if let Err(error) = spool.append(report) {
+        if let Err(error) = spool.append(report, now) {
             *last_error = Some(text_of(&error));
             losses.push(Loss {
                 reason: DropReason::SpoolIo,
