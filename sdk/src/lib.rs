@@ -10,6 +10,9 @@
 //!   simulations drive many;
 //! - [`policy`] holds every number with its reason.
 //!
+//! Without the user's consent nothing is recorded, written or sent ([`Watch::set_consent`]); what
+//! is sent stays within a byte budget per day and kind of network ([`ByteBudget`]).
+//!
 //! It never touches disk or network on a caller's thread (but where a function says so), never
 //! waits on the inference path, never panics into the app, and never sends tensors, identifiers or
 //! text of a user. What it has to give up it counts, and reports.

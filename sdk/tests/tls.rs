@@ -68,6 +68,9 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
     let mut configs = vec![];
     let dir = tempfile::tempdir().unwrap();
     configs.push(config(&dir.path().join("bundled"), &collector.endpoint()));
+    let system = config(&dir.path().join("system"), &collector.endpoint())
+        .with_trusted_roots(TrustedRoots::System);
+    configs.push(system);
     // A root that signed something else.
     let other = config(&dir.path().join("other"), &collector.endpoint())
         .with_trusted_roots(TrustedRoots::Only)

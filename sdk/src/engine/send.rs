@@ -93,13 +93,15 @@ impl Engine {
         match self.next_reports(now) {
             Ok(batch) => Ok(batch),
             Err(refusal) => {
+                // Hosts may ask often: one failure an interval.
+                let counts = asked == Asked::Now || self.sender.reports.is_due(now.mono);
                 self.sender.reports.idle(now.mono);
                 let kind = match refusal {
                     Refusal::Offline => UploadFailureKind::Unreachable,
                     Refusal::Metered | Refusal::UsedUp { .. } => UploadFailureKind::Budget,
                 };
                 // Being offline is no failure.
-                if kind == UploadFailureKind::Budget {
+                if counts && kind == UploadFailureKind::Budget {
                     lock(&self.core).upload_failed(kind);
                 }
                 self.last_error = Some(refusal.to_string());
@@ -256,7 +258,11 @@ impl Engine {
             .deletion
             .answered(now.mono, crate::upload::Advice::default(), true, 0);
         // What stays on disk is asked for again at the next start, which harms nobody.
-        let _ = deletion::settle(&self.config.dir, installation);
+        let settled = deletion::settle(&self.config.dir, installation);
+        if settled.is_ok() && self.sender.deletions.is_empty() {
+            // There were more than are looked at in one go.
+            self.sender.deletions = deletion::pending(&self.config.dir);
+        }
     }
 
     fn take_answer(

@@ -8,10 +8,10 @@
 //! DIR/streams/<stream>/<n>.seg   reports (`segment.rs`), named by the first one's sequence
 //! ```
 //!
-//! One writer per process, in a folder of its own; several processes share DIR. A process that
-//! starts takes over the streams that ended: it uploads what they left, and names them in its
-//! reports until one of those is acked. Reports are deleted on ack only, a segment when its last
-//! one is; full or old spools lose whole segments, oldest first, and every loss is counted.
+//! One writer per process, in a folder of its own; several processes share DIR. At its start and at
+//! each seal a process takes over the streams that ended: it uploads what they left, and names them
+//! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
+//! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
 
 mod quota;
 mod segment;
