@@ -18,16 +18,18 @@ use crate::{
 };
 
 /// Who wants to send.
+#[cfg_attr(
+    not(feature = "grpc"),
+    expect(dead_code, reason = "only hosts ask then")
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The clock: when it is time.
-    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "the host sends"))]
     OnTime,
     /// A host that sends by itself: at its own pace, but not where a failure or the collector
     /// asked to wait.
     ByHost,
     /// A flush: now.
-    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "the host sends"))]
     Now,
 }
 
