@@ -267,9 +267,9 @@ fn another_process_notices_a_withdrawal() {
     run(&others, 10);
     other.flush(PATIENCE).unwrap();
     one.flush(PATIENCE).unwrap();
+    run(&others, 10);
     one.set_consent(false);
     until("the deletion", || collector.deleted().len() == 1);
-    run(&others, 10);
     // The folder's installation is gone: nothing is kept, and no new one is made.
     let _ = other.flush(PATIENCE);
     assert!(
