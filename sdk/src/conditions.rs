@@ -1,6 +1,6 @@
 //! What holds while a run is measured, as the host sets it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use epwatch_proto::{PowerSave, Thermal};
 
@@ -89,17 +89,30 @@ impl PackedConditions {
     }
 }
 
-/// The conditions that hold now: one atomic word, so that a run reads them without waiting.
+/// The conditions that hold now: one atomic word, so that a run reads them without waiting, and
+/// beside it whether runs are recorded at all.
 #[derive(Debug)]
-pub(crate) struct CurrentConditions(AtomicU32);
+pub(crate) struct CurrentConditions(AtomicU32, AtomicBool);
 
 impl CurrentConditions {
     pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(PackedConditions::unknown().0))
+        Self(
+            AtomicU32::new(PackedConditions::unknown().0),
+            AtomicBool::new(true),
+        )
     }
 
     pub(crate) fn set(&self, conditions: PackedConditions) {
         self.0.store(conditions.0, Ordering::Relaxed);
+    }
+
+    /// Whether consent is given: without it nothing is kept of a run, not even its number.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_recording(&self, is_recording: bool) {
+        self.1.store(is_recording, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> PackedConditions {

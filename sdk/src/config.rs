@@ -4,7 +4,13 @@ use std::{path::PathBuf, time::Duration};
 
 use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
 
-use crate::{device::DeviceFacts, directives, endpoint::check_endpoint, policy};
+use crate::{
+    budget::ByteBudget,
+    device::DeviceFacts,
+    directives,
+    endpoint::{check_endpoint, check_root_certificate},
+    policy,
+};
 
 /// What is wrong with a configuration, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +43,18 @@ pub enum ConfigError {
         /// What was expected.
         problem: &'static str,
     },
+    /// A root certificate is no PEM text.
+    #[error(
+        "failed to accept a root certificate: expected PEM text with BEGIN CERTIFICATE and \
+         END CERTIFICATE, not DER, a key or a path"
+    )]
+    RootCertificate,
+    /// Nothing is trusted: every certificate would be refused.
+    #[error(
+        "failed to accept no trusted roots: name one with with_root_certificate(), or use \
+         TrustedRoots::Bundled or TrustedRoots::System"
+    )]
+    NoRoots,
     /// An interval or a bound is zero.
     #[error("failed to accept {0}: expected more than 0")]
     Zero(&'static str),
@@ -216,6 +234,20 @@ impl Default for Limits {
     }
 }
 
+/// Whose certificates the collector's may be signed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TrustedRoots {
+    /// Mozilla's list, as of when the SDK was built. The same on every device.
+    #[default]
+    Bundled,
+    /// The device's own list, with what its owner or operator added; read when a connection is
+    /// first made.
+    System,
+    /// None but those given by [`SdkConfigBuilder::with_root_certificate`].
+    Only,
+}
+
 /// How the SDK works inside an app. Made by [`SdkConfig::builder`].
 #[derive(Clone)]
 pub struct SdkConfig {
@@ -229,6 +261,12 @@ pub struct SdkConfig {
     pub(crate) upload_interval: Duration,
     pub(crate) upload_deadline: Duration,
     pub(crate) limits: Limits,
+    pub(crate) roots: TrustedRoots,
+    /// PEM.
+    pub(crate) root_certificates: Vec<String>,
+    pub(crate) budget: ByteBudget,
+    pub(crate) has_consent: bool,
+    pub(crate) sends_itself: bool,
     plaintext_allowed: bool,
 }
 
@@ -243,6 +281,9 @@ impl std::fmt::Debug for SdkConfig {
             .field("report_interval", &self.report_interval)
             .field("upload_interval", &self.upload_interval)
             .field("limits", &self.limits)
+            .field("roots", &self.roots)
+            .field("budget", &self.budget)
+            .field("has_consent", &self.has_consent)
             .finish_non_exhaustive()
     }
 }
@@ -281,6 +322,11 @@ impl SdkConfig {
                 upload_interval: policy::UPLOAD_INTERVAL,
                 upload_deadline: policy::UPLOAD_DEADLINE,
                 limits: Limits::default(),
+                roots: TrustedRoots::default(),
+                root_certificates: Vec::new(),
+                budget: ByteBudget::default(),
+                has_consent: true,
+                sends_itself: true,
                 plaintext_allowed: false,
             },
             app_id: app_id.into(),
@@ -362,6 +408,50 @@ impl SdkConfigBuilder {
         self
     }
 
+    /// Whose certificates are trusted; the default is [`TrustedRoots::Bundled`].
+    pub fn with_trusted_roots(mut self, roots: TrustedRoots) -> Self {
+        self.config.roots = roots;
+        self
+    }
+
+    /// One more root certificate that is trusted, as PEM text: for collectors with a private CA.
+    /// Checked by [`Self::build`].
+    pub fn with_root_certificate(mut self, pem: impl Into<String>) -> Self {
+        self.config.root_certificates.push(pem.into());
+        self
+    }
+
+    /// Most bytes that are sent on a UTC day over networks that cost nothing, or of which the host
+    /// does not say what they cost; the default is 64 MiB.
+    pub fn with_unmetered_bytes_per_day(mut self, bytes: u64) -> Self {
+        self.config.budget.unmetered_per_day = bytes;
+        self
+    }
+
+    /// Allows uploads over metered networks, up to so many bytes on a UTC day. Without this they
+    /// wait for another network. [`policy::METERED_BYTES_PER_DAY`] is a fair amount. The host says
+    /// which network there is with [`Watch::set_network`](crate::Watch::set_network).
+    pub fn with_metered_bytes_per_day(mut self, bytes: u64) -> Self {
+        self.config.budget.metered_per_day = Some(bytes);
+        self
+    }
+
+    /// Whether the user's consent is there from the start; the default is `true`. With `false`
+    /// nothing is recorded, written or sent until
+    /// [`Watch::set_consent`](crate::Watch::set_consent) gives it.
+    pub fn with_consent(mut self, is_given: bool) -> Self {
+        self.config.has_consent = is_given;
+        self
+    }
+
+    /// Leaves sending to the host, which asks for requests with
+    /// [`Watch::next_upload`](crate::Watch::next_upload): the SDK opens no connection. So it is
+    /// anyway without the feature `grpc`.
+    pub fn with_uploads_by_host(mut self) -> Self {
+        self.config.sends_itself = false;
+        self
+    }
+
     /// Clean runs after which a version's latency counts as known; the default is 20.
     pub fn with_settled_runs(mut self, runs: u64) -> Self {
         self.config.core.settled_runs = runs;
@@ -397,6 +487,12 @@ impl SdkConfigBuilder {
         check_endpoint(&config.endpoint, config.plaintext_allowed)?;
         for (key_id, public_key) in self.directive_keys {
             add_directive_key(&mut config.core.directive_keys, key_id, public_key)?;
+        }
+        for pem in &config.root_certificates {
+            check_root_certificate(pem)?;
+        }
+        if config.roots == TrustedRoots::Only && config.root_certificates.is_empty() {
+            return Err(ConfigError::NoRoots);
         }
         let positive = [
             ("report interval", config.report_interval.is_zero()),
@@ -471,6 +567,21 @@ mod tests {
             .build();
         assert_eq!(no_time.unwrap_err(), ConfigError::Zero("report interval"));
         assert!(ModelInfo::new("a\nb", "1").is_err());
+    }
+
+    #[test]
+    fn what_is_trusted_is_said_and_can_be_read() {
+        let with = |pem: &str| {
+            let builder = SdkConfig::builder("a", "https://collector.example", "key", "dir");
+            builder.with_root_certificate(pem).build()
+        };
+        for wrong in ["", "ca.pem", "-----BEGIN PRIVATE KEY-----"] {
+            assert_eq!(with(wrong).unwrap_err(), ConfigError::RootCertificate);
+        }
+        assert!(with("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----").is_ok());
+        let nobody = SdkConfig::builder("a", "https://collector.example", "key", "dir")
+            .with_trusted_roots(TrustedRoots::Only);
+        assert_eq!(nobody.build().unwrap_err(), ConfigError::NoRoots);
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub struct SealedReport {
 
 #[derive(Debug)]
 struct Observed {
+    /// Its id changes when the installation is forgotten.
+    opened_as: SessionUid,
     recorder: Arc<SessionRecorder>,
     session: Session,
     is_reported: bool,
@@ -134,6 +136,7 @@ pub struct Core {
     health: SdkHealth,
     sealed_health: SdkHealth,
     book: BaselineBook,
+    settled_runs: u64,
     lessons: Vec<Lesson>,
     keeps_lessons: bool,
     modes: Arc<Names>,
@@ -167,6 +170,7 @@ impl Core {
             health: SdkHealth::default(),
             sealed_health: SdkHealth::default(),
             book: BaselineBook::new(config.settled_runs),
+            settled_runs: config.settled_runs,
             lessons: Vec::new(),
             keeps_lessons: false,
             modes: Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
@@ -177,6 +181,11 @@ impl Core {
     /// Whose reports these are; until it is known nothing is sealed.
     pub fn set_installation(&mut self, installation: InstallationId) {
         self.installation = Some(installation);
+    }
+
+    /// Whose reports these are, once that is known.
+    pub fn installation(&self) -> Option<InstallationId> {
+        self.installation
     }
 
     /// The stream that reports are numbered in.
@@ -250,6 +259,7 @@ impl Core {
             created_at_unix_ms: now.wall_unix_ms,
         };
         let observed = Observed {
+            opened_as: info.uid,
             recorder: Arc::clone(&recorder),
             session,
             is_reported: false,
@@ -257,6 +267,7 @@ impl Core {
         };
         recorder.set_baselines(self.baselines_of(&observed.session));
         recorder.sample(self.directives.one_in(&observed.session.model, now));
+        self.let_go_unrecorded();
         self.sessions.push(observed);
         self.fold_gone_sessions();
         recorder
@@ -307,7 +318,7 @@ impl Core {
 
     /// Adds the hash of a session's model file, where it was not known at the start.
     pub fn set_model_hash(&mut self, uid: SessionUid, hash: epwatch_proto::ModelHash) {
-        let observed = self.sessions.iter_mut().find(|o| o.session.uid == uid);
+        let observed = self.sessions.iter_mut().find(|o| o.opened_as == uid);
         if let Some(observed) = observed {
             observed.session.model.sha256.get_or_insert(hash);
         }
@@ -344,6 +355,9 @@ impl Core {
 
     /// Counts a session that could not be made; equal ones of an interval are counted together.
     pub fn start_failed(&mut self, failure: StartFailure) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let is_same = |f: &&mut StartFailure| {
             f.model == failure.model
                 && f.requested_eps == failure.requested_eps
@@ -633,6 +647,7 @@ impl ConditionsSetter {
 }
 
 mod directives;
+mod forget;
 
 #[cfg(test)]
 mod tests;

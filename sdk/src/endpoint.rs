@@ -20,6 +20,17 @@ pub(crate) fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<
     }
 }
 
+/// Only that it may be one: it is parsed when a connection is made.
+pub(crate) fn check_root_certificate(pem: &str) -> Result<(), ConfigError> {
+    let is_pem = pem
+        .split_once("-----BEGIN CERTIFICATE-----")
+        .is_some_and(|(_, rest)| rest.contains("-----END CERTIFICATE-----"));
+    match is_pem {
+        true => Ok(()),
+        false => Err(ConfigError::RootCertificate),
+    }
+}
+
 fn is_loopback(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),

@@ -5,25 +5,38 @@
 //! never across I/O: sessions are opened under the same lock.
 
 use std::{
+    panic::catch_unwind,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use epwatch_proto::{DropReason, SendClock, UploadFailureKind, v1};
+use epwatch_proto::DropReason;
 
 use crate::{
     baseline::BaselineBook,
     config::SdkConfig,
+    consent::Consent,
     core::{Core, SealedReport},
     device::{self, DeviceFacts},
     directives::{self, DirectiveFile, Opened},
     files::{self, FileLock},
-    folder, identity, policy, random_u64, self_test,
-    spool::{Loss, Spool},
+    folder,
+    identity::{self, Secret},
+    policy, self_test,
+    spool::{Found, Loss, Spool},
     time::{Clock, Now},
-    upload::{Schedule, Settled, UploadBatch, UploadError, settle},
 };
+
+mod privacy;
+mod send;
+
+use privacy::Privacy;
+pub(crate) use send::Asked;
+use send::Sender;
+
+/// Something may be due that no clock of ours shows, for example what another process left.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
 pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
@@ -36,7 +49,10 @@ pub(crate) struct Engine {
     clock: Clock,
     core: Arc<Mutex<Core>>,
     spool: Option<Spool>,
-    schedule: Schedule,
+    /// The installation's, while the spool is open.
+    secret: Option<Secret>,
+    sender: Sender,
+    privacy: Privacy,
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
@@ -50,10 +66,12 @@ impl Engine {
         clock: Clock,
         core: Arc<Mutex<Core>>,
         opened: Arc<Opened>,
+        consent: Arc<Consent>,
     ) -> Self {
         let now = clock.now_on_caller().mono;
         Self {
-            schedule: Schedule::new(config.upload_interval, now),
+            sender: Sender::new(config.upload_interval, now),
+            privacy: Privacy::new(consent),
             next_seal: now + config.report_interval,
             directives: DirectiveFile::new(config.dir.clone()),
             opened,
@@ -61,6 +79,7 @@ impl Engine {
             clock,
             core,
             spool: None,
+            secret: None,
             boot_id: String::new(),
             last_error: None,
         }
@@ -68,12 +87,14 @@ impl Engine {
 
     /// Reads what is on disk. Where that fails the SDK records on, and tries again at the next
     /// seal: a full disk may have room then.
-    pub(crate) fn open(&mut self) {
-        if self.spool.is_some() {
+    fn open(&mut self) {
+        if self.spool.is_some() || !self.may_keep() {
             return;
         }
         if let Err(error) = self.try_open() {
-            tracing::warn!(error, "the SDK's folder cannot be used");
+            if self.last_error.as_ref() != Some(&error) {
+                log_unusable(&error);
+            }
             self.last_error = Some(error);
         }
         self.opened.set();
@@ -95,13 +116,18 @@ impl Engine {
         let (spool, found) = opened.map_err(|e| text_of(&e))?;
         let book = self.read_book();
         let mut core = lock(&self.core);
-        core.set_book(book);
-        core.add_ended_streams(found.ended);
-        for loss in &found.losses {
-            core.dropped(loss.reason, loss.reports, loss.runs);
+        if core.stream() != stream {
+            // Forgotten meanwhile: what was opened belongs to nobody.
+            drop(core);
+            spool.end(0);
+            return Err("the installation was forgotten while it was opened".to_owned());
         }
+        core.set_book(book);
+        take_in(&mut core, found);
         core.set_installation(secret.installation());
+        drop(core);
         self.spool = Some(spool);
+        self.secret = Some(secret);
         self.last_error = None;
         Ok(())
     }
@@ -120,18 +146,28 @@ impl Engine {
     }
 
     pub(crate) fn is_seal_due(&self) -> bool {
-        self.clock.now().mono >= self.next_seal
+        self.may_keep() && self.clock.now().mono >= self.next_seal
     }
 
     /// Time until something is due; `None`: it is.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        let due = self.next_seal.min(self.schedule.next_at());
-        due.checked_sub(self.clock.now().mono)
-            .filter(|wait| !wait.is_zero())
+        let now = self.clock.now().mono;
+        let mut due = now + LONGEST_WAIT;
+        if self.may_keep() {
+            due = due.min(self.next_seal).min(self.sender.reports_at());
+        }
+        if let Some(at) = self.sender.deletion_at() {
+            due = due.min(at);
+        }
+        if let Some(at) = self.privacy.retry_at() {
+            due = due.min(at);
+        }
+        due.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
     /// Seals what was recorded, keeps it on disk, and drops what is too much.
     pub(crate) fn seal(&mut self) {
+        self.follow_consent();
         self.open();
         let now = self.clock.now();
         self.pass_directives(now);
@@ -139,15 +175,22 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return;
         };
+        let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
         let (sealed, lessons, tests) = {
             let mut core = lock(&self.core);
+            match adopted {
+                Ok(found) => take_in(&mut core, found),
+                Err(error) => {
+                    self.last_error = Some(format!("failed to look for ended streams: {error}"));
+                }
+            }
             core.set_spool(bytes, oldest);
             let sealed = core.seal(now);
             (sealed, core.take_lessons(), core.self_tests.take_unsaved())
         };
-        let mut losses = keep(spool, &sealed, &mut self.last_error);
-        losses.extend(spool.enforce(now.wall_unix_ms));
+        let mut losses = keep(spool, &sealed, now, &mut self.last_error);
+        losses.extend(spool.enforce(now));
         self.count(&losses);
         if !lessons.is_empty()
             && let Err(error) = self.teach(&lessons)
@@ -199,91 +242,6 @@ impl Engine {
         files::replace(&self.baselines_path(), &book.to_json())
     }
 
-    /// The next request, if one is due (or `now` is asked for) and there is something to send.
-    pub(crate) fn next_upload(&mut self, is_asked_for: bool) -> Option<UploadBatch> {
-        let now = self.clock.now();
-        if !is_asked_for && !self.schedule.is_due(now.mono) {
-            return None;
-        }
-        let Some(spool) = &mut self.spool else {
-            self.schedule.idle(now.mono);
-            return None;
-        };
-        let (reports, losses) = spool.pending(self.schedule.max_request_bytes());
-        self.count(&losses);
-        if reports.is_empty() {
-            self.schedule.idle(now.mono);
-            return None;
-        }
-        let clock = SendClock {
-            wall_unix_ms: Some(now.wall_unix_ms),
-            uptime_ms: now.uptime_ms,
-            boot_id: epwatch_proto::clipped(&self.boot_id, 64),
-        };
-        let sdk = self.config.core.sdk.clone();
-        let held = lock(&self.core).directives.held_ids();
-        Some(UploadBatch::new(reports, clock, sdk, held))
-    }
-
-    /// What an answer, or its absence, means.
-    ///
-    /// # Errors
-    /// The failure that was given or found, for who waits for it.
-    pub(crate) fn upload_result(
-        &mut self,
-        batch: &UploadBatch,
-        result: Result<v1::UploadResponse, UploadError>,
-    ) -> Result<(), UploadError> {
-        let now = self.clock.now();
-        let mut received = directives::Received::default();
-        let settled = result.and_then(|mut response| {
-            received = directives::take_from(&mut response);
-            settle(batch, response).map_err(|error| {
-                UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
-            })
-        });
-        let (settled, advice) = match settled {
-            Ok(settled) => settled,
-            Err(error) => {
-                let asked = match error.retry() {
-                    crate::upload::Retry::After(delay) => Some(delay),
-                    crate::upload::Retry::Backoff => None,
-                };
-                self.schedule.failed(now.mono, asked, random_u64());
-                lock(&self.core).upload_failed(error.kind());
-                self.last_error = Some(error.to_string());
-                return Err(error);
-            }
-        };
-        let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
-        self.schedule
-            .answered(now.mono, advice, made_progress, random_u64());
-        self.last_error = None;
-        self.receive_directives(received, now);
-        let Some(spool) = &mut self.spool else {
-            return Ok(());
-        };
-        let mut core = lock(&self.core);
-        for (key, how) in settled {
-            match how {
-                Settled::Kept => {}
-                Settled::Acked => {
-                    core.acked(&key);
-                    spool.finish(&key);
-                }
-                Settled::Refused => {
-                    let runs = spool.finish(&key);
-                    core.dropped(DropReason::Refused, 1, runs);
-                }
-            }
-        }
-        // Which streams still need naming is decided now; folders are removed without the lock.
-        let named: Vec<_> = core.streams_to_name().collect();
-        drop(core);
-        spool.retire_ended(|stream| named.contains(&stream));
-        Ok(())
-    }
-
     /// Reports that wait on disk.
     pub(crate) fn n_pending(&self) -> usize {
         self.spool.as_ref().map_or(0, Spool::n_pending)
@@ -294,27 +252,10 @@ impl Engine {
         self.last_error.as_deref()
     }
 
-    /// Nothing will be sent for an interval.
-    pub(crate) fn idle(&mut self) {
-        self.schedule.idle(self.clock.now().mono);
-    }
-
-    #[cfg(feature = "grpc")]
-    pub(crate) fn set_last_error(&mut self, error: String) {
-        self.last_error = Some(error);
-    }
-
-    /// Time until the next upload, and bytes that wait.
-    pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now_on_caller();
-        let usage = self.spool.as_ref().map(|s| s.usage(now.wall_unix_ms));
-        let wait = self.schedule.next_at().saturating_sub(now.mono);
-        (wait, usage.map_or(0, |(bytes, _)| bytes))
-    }
-
     /// Seals the rest and leaves the folder to the next process.
     pub(crate) fn end(&mut self) {
         self.seal();
+        self.secret = None;
         let last = lock(&self.core).last_sequence();
         if let Some(spool) = self.spool.take() {
             spool.end(last);
@@ -322,8 +263,27 @@ impl Engine {
     }
 }
 
+/// Once for each error. The subscriber is the host's code: should it panic, that is not to end our
+/// thread.
+fn log_unusable(error: &str) {
+    let _ = catch_unwind(|| tracing::warn!(error, "the SDK's folder cannot be used"));
+}
+
+/// What streams that ended mean for the ledger.
+fn take_in(core: &mut Core, found: Found) {
+    core.add_ended_streams(found.ended);
+    for loss in &found.losses {
+        core.dropped(loss.reason, loss.reports, loss.runs);
+    }
+}
+
 /// Writes reports down; those that cannot be are lost, and counted.
-fn keep(spool: &mut Spool, sealed: &[SealedReport], last_error: &mut Option<String>) -> Vec<Loss> {
+fn keep(
+    spool: &mut Spool,
+    sealed: &[SealedReport],
+    now: Now,
+    last_error: &mut Option<String>,
+) -> Vec<Loss> {
     let mut losses = Vec::new();
     for report in sealed {
         // The number is taken whether or not it can be written down.
@@ -331,7 +291,7 @@ fn keep(spool: &mut Spool, sealed: &[SealedReport], last_error: &mut Option<Stri
         if let Err(error) = noted {
             *last_error = Some(format!("failed to note a report's number: {error}"));
         }
-        if let Err(error) = spool.append(report) {
+        if let Err(error) = spool.append(report, now) {
             *last_error = Some(text_of(&error));
             losses.push(Loss {
                 reason: DropReason::SpoolIo,

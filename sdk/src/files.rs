@@ -6,6 +6,9 @@ use std::{
     path::Path,
 };
 
+/// How files begin that are not whole yet; a kill leaves them under this name.
+pub(crate) const UNFINISHED: &str = ".epwatch-";
+
 /// A folder's lock, released when it is dropped or its process dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
@@ -96,7 +99,9 @@ pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// The caller holds the lock of whatever the file belongs to.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".tmp").tempfile_in(dir)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(dir)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
@@ -106,7 +111,9 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Writes a file that must not be there yet; `false` if it is.
 pub(crate) fn create_whole(path: &Path, content: &[u8]) -> io::Result<bool> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".tmp").tempfile_in(dir)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(dir)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {

@@ -16,5 +16,4 @@ pub(crate) const DIRECTIVES: &str = "directives";
 pub(crate) const SELF_TESTS: &str = "self-tests.json";
 
 /// What was learnt or received and is forgotten with the installation.
-#[expect(dead_code, reason = "the list that a wipe goes through")]
 pub(crate) const MEMORIES: [&str; 3] = [BASELINES, DIRECTIVES, SELF_TESTS];

@@ -14,8 +14,10 @@ use crate::{
     folder,
 };
 
-const SECRET_BYTES: usize = 32;
-const SECRET_FILE: &str = "secret";
+pub(crate) const SECRET_BYTES: usize = 32;
+pub(crate) const SECRET_FILE: &str = "secret";
+/// A secret that somebody damaged, put aside.
+pub(crate) const UNREADABLE_FILE: &str = "secret.unreadable";
 
 /// Why there is no installation.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,15 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// For the one call that presents it, and for the file it waits in.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     pub(crate) fn installation(&self) -> InstallationId {
         InstallationId::from_secret(&self.0)
     }
@@ -62,10 +73,10 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     // At most two rounds: what is there and unreadable is put aside, what is not there is made.
     loop {
         match fs::read(&path) {
-            Ok(bytes) => match <[u8; SECRET_BYTES]>::try_from(bytes.as_slice()) {
-                Ok(secret) => return Ok(Secret(secret)),
+            Ok(bytes) => match Secret::from_bytes(&bytes) {
+                Some(secret) => return Ok(secret),
                 // Someone cut or replaced it. A new installation is honest; half a secret is not.
-                Err(_) => fs::rename(&path, dir.join("secret.unreadable")).map_err(io)?,
+                None => fs::rename(&path, dir.join(UNREADABLE_FILE)).map_err(io)?,
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut secret = [0; SECRET_BYTES];
@@ -76,6 +87,20 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
             }
             Err(error) => return Err(io(error)),
         }
+    }
+}
+
+/// Whether there is an installation in this folder.
+pub(crate) fn exists(dir: &Path) -> bool {
+    dir.join(SECRET_FILE).try_exists().unwrap_or(true)
+}
+
+/// Whether this folder's installation is still that one: another process of the app may have
+/// withdrawn consent, or begun a new one. What cannot be read is taken for unchanged.
+pub(crate) fn is_still(dir: &Path, secret: &Secret) -> bool {
+    match fs::read(dir.join(SECRET_FILE)) {
+        Ok(bytes) => bytes == secret.0,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 

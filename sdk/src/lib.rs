@@ -12,6 +12,9 @@
 //!   simulations drive many;
 //! - [`policy`] holds every number with its reason.
 //!
+//! Without the user's consent nothing is recorded, written or sent ([`Watch::set_consent`]); what
+//! is sent stays within a byte budget per day and kind of network ([`ByteBudget`]).
+//!
 //! It never touches disk or network on a caller's thread (but where a function says so), never
 //! waits on the inference path, never panics into the app, and never sends tensors, identifiers or
 //! text of a user. What it has to give up it counts, and reports.
@@ -23,9 +26,12 @@ pub mod qnn;
 pub mod self_test;
 
 mod baseline;
+mod budget;
 mod conditions;
 mod config;
+mod consent;
 mod core;
+mod deletion;
 mod device;
 mod directives;
 mod endpoint;
@@ -48,8 +54,11 @@ mod upload;
 mod watch;
 mod worker;
 
+pub use crate::budget::{ByteBudget, NetworkKind};
 pub use crate::conditions::Conditions;
-pub use crate::config::{ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder};
+pub use crate::config::{
+    ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
+};
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
 pub use crate::directives::SessionPlan;
@@ -58,5 +67,5 @@ pub use crate::recorder::SessionRecorder;
 pub use crate::session::{ObservedSession, SessionRequest};
 pub use crate::simulated::SimulatedSession;
 pub use crate::time::Now;
-pub use crate::upload::{Retry, UploadBatch, UploadError};
+pub use crate::upload::{RequestKind, Retry, UploadBatch, UploadError};
 pub use crate::watch::{FlushError, StartError, Watch};

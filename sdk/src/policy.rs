@@ -52,13 +52,13 @@ pub const MAX_BASELINES_BYTES: u64 = 4 << 20;
 /// is used for minutes, long enough that a report has runs to tell.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
-/// Holds about a month of reports of one busy model. When full the oldest segment goes first: a
+/// Holds more than twelve days of reports of one busy model. When full the oldest segment goes first: a
 /// fresh regression matters more than an old one.
 pub const MAX_SPOOL_BYTES: u64 = 8 << 20;
 
-/// Older reports are given up: the collector keeps raw rows for 30 days, and later ones would
-/// vanish right after they came.
-pub const MAX_SPOOL_AGE: Duration = Duration::from_secs(28 * 24 * 3600);
+/// Older reports are given up: the collector keeps raw rows for 14 days, and with two days for the
+/// way none comes later than that.
+pub const MAX_SPOOL_AGE: Duration = Duration::from_secs(12 * 24 * 3600);
 
 /// A segment is closed beyond this: small enough that dropping the oldest one loses little, large
 /// enough that a full spool is some dozens of files.
@@ -76,6 +76,22 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(5);
 
 /// Longest wait after failed uploads.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(3600);
+
+/// Shortest wait after the collector refused the app key: somebody has to register it or ship
+/// another one first, and a fleet with a wrong key must not cost the collector anything.
+pub const KEY_REFUSED_WAIT: Duration = Duration::from_secs(3600);
+
+/// Bytes a day on networks that cost nothing, and where the host does not say: a full spool goes
+/// out several times over, a fault that repeats does not go on for ever.
+pub const UNMETERED_BYTES_PER_DAY: u64 = 64 << 20;
+
+/// Bytes a day on networks that somebody pays for, where the host allows them at all: a day's
+/// reports of some busy models.
+pub const METERED_BYTES_PER_DAY: u64 = 1 << 20;
+
+/// What a request takes beside its message: the call's metadata and framing. Reserved before it is
+/// sent; what was really sent is counted after.
+pub const REQUEST_OVERHEAD_BYTES: u64 = 512;
 
 /// Most bytes of reports in one request unless the collector said otherwise. Far below what it
 /// accepts: a phone's uplink loses little when a request of this size fails.

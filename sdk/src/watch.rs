@@ -14,17 +14,18 @@ use std::{
 };
 
 use epwatch_proto::{
-    Placement, ReasonCode, SdkHealth, SessionOptions, StartFailure, StartPhase, StreamId, v1,
+    Placement, ReasonCode, SdkHealth, SessionOptions, StartFailure, StartPhase, StreamId,
 };
 use ort::session::builder::SessionBuilder;
-use prost::Message;
 
 use crate::{
+    budget::NetworkKind,
     conditions::Conditions,
     config::{ModelInfo, SdkConfig},
+    consent::Consent,
     core::{ConditionsSetter, Core, SessionInfo},
     directives::{InEffect, Opened, SessionPlan},
-    engine::{self, Engine},
+    engine::{self, Asked, Engine},
     placement, random_stream,
     recorder::SessionRecorder,
     session::SessionRequest,
@@ -106,6 +107,7 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<Mutex<Core>>,
     pub(crate) engine: Arc<Mutex<Engine>>,
     conditions: ConditionsSetter,
+    consent: Arc<Consent>,
     commands: SyncSender<Command>,
     panics: Arc<AtomicU64>,
     pub(crate) opened: Arc<Opened>,
@@ -123,14 +125,22 @@ impl Watch {
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
         let conditions = core.conditions();
+        core.set_recording(config.has_consent);
+        let consent = Arc::new(Consent::new(config.has_consent));
         let core = Arc::new(Mutex::new(core));
         let opened = Arc::new(Opened::default());
+        if !config.has_consent {
+            // Nothing is on disk to wait for.
+            opened.set();
+        }
         let dir = config.dir.clone();
+        let worker_consent = Arc::clone(&consent);
         let engine = Engine::new(
             config.clone(),
             clock,
             Arc::clone(&core),
             Arc::clone(&opened),
+            Arc::clone(&consent),
         );
         let engine = Arc::new(Mutex::new(engine));
         let panics = Arc::new(AtomicU64::new(0));
@@ -142,10 +152,14 @@ impl Watch {
             .spawn(move || {
                 let worker = Worker {
                     #[cfg(feature = "grpc")]
-                    transport: transport(&config, &worker_engine),
+                    transport: config
+                        .sends_itself
+                        .then(|| crate::upload::grpc::LazyTransport::new(config)),
                     engine: worker_engine,
                     core: worker_core,
                     panics: worker_panics,
+                    consent: worker_consent,
+                    unread: Vec::new(),
                 };
                 worker.run(&inbox);
             })
@@ -155,6 +169,7 @@ impl Watch {
             core,
             engine,
             conditions,
+            consent,
             commands,
             panics,
             opened,
@@ -217,6 +232,49 @@ impl Watch {
             return plan;
         }
         self.plan(model)
+    }
+
+    /// Says whether the user agrees. Returns in microseconds.
+    ///
+    /// Without consent nothing is recorded, written or sent, and no thread of the SDK works.
+    /// Giving it starts everything; sessions that exist are recorded from then on. Withdrawing it
+    /// ends recording at once; then the SDK's thread wipes what it kept (spool, baselines, the
+    /// installation's secret) and asks the collector to delete what the installation ever sent. That
+    /// request outlives crashes and times without a network: until the collector has acknowledged
+    /// it, it is the one thing that is kept, and sent. Consent given again begins a new
+    /// installation and a new stream, and counts the runs that were given up as dropped.
+    ///
+    /// It holds for this process and is not remembered: hosts keep their users' choice, and start
+    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no. Other
+    /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
+    /// and keep nothing until they are told otherwise.
+    pub fn set_consent(&self, is_given: bool) {
+        if is_given {
+            self.shared.consent.set(true);
+            engine::lock(&self.shared.core).set_recording(true);
+        } else if self.shared.consent.set(false) {
+            let now = self.shared.clock.now_on_caller();
+            let mut core = engine::lock(&self.shared.core);
+            core.set_recording(false);
+            core.forget(random_stream(), 0, now);
+        }
+        self.shared.ask(Command::Wake);
+    }
+
+    /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
+    /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
+    pub fn reset_installation(&self) {
+        let now = self.shared.clock.now_on_caller();
+        self.shared.consent.forget();
+        engine::lock(&self.shared.core).forget(random_stream(), 0, now);
+        self.shared.ask(Command::Wake);
+    }
+
+    /// Says which network uploads would take. Call it from the platform's connectivity listener;
+    /// without it, every network counts as one that costs nothing.
+    pub fn set_network(&self, network: NetworkKind) {
+        self.shared.consent.set_network(network);
+        self.shared.ask(Command::Wake);
     }
 
     /// Wraps a session that is to be made from the host's own builder, with its options, EPs and
@@ -311,34 +369,58 @@ impl Watch {
         engine::lock(&self.shared.core).health().clone()
     }
 
-    /// For hosts that send by themselves (feature `grpc` off, or no connection of ours allowed):
-    /// seals if it is time and gives the next request, `None` if nothing waits. Touches the disk:
-    /// call it from a background thread, and always hand the result to [`Self::upload_result`].
+    /// For hosts that send by themselves (feature `grpc` off, or
+    /// [`with_uploads_by_host`](crate::SdkConfigBuilder::with_uploads_by_host)): seals if it is
+    /// time and gives the next request. `None` if nothing waits, or if a failure, the collector or
+    /// the byte budget asked to wait: ask again later, for example each quarter of an hour.
+    /// Touches the disk: call it from a background thread, one request at a time, and always hand
+    /// the result to [`Self::upload_result`].
+    ///
+    /// Requests are of two [kinds](UploadBatch::kind), each with a path of its own; deletions are
+    /// handed out also while consent is withheld.
+    ///
+    /// ```no_run
+    /// # use epwatch_sdk::{UploadError, Watch};
+    /// # use epwatch_proto::UploadFailureKind;
+    /// # struct Http;
+    /// # impl Http { fn post(&self, _: &str, _: &[u8]) -> Result<Vec<u8>, String> { Ok(vec![]) } }
+    /// # fn upload(watch: &Watch, http: &Http) {
+    /// while let Some(request) = watch.next_upload() {
+    ///     // One gRPC message each way, over whatever the host has for HTTP/2.
+    ///     let answer = http.post(request.kind().path(), &request.encoded());
+    ///     let answer = match &answer {
+    ///         Ok(message) => Ok(&message[..]),
+    ///         Err(text) => Err(UploadError::new(UploadFailureKind::Unreachable, text)),
+    ///     };
+    ///     if watch.upload_result(&request, answer).is_err() {
+    ///         break;
+    ///     }
+    /// }
+    /// # }
+    /// ```
     pub fn next_upload(&self) -> Option<UploadBatch> {
         let mut engine = worker::lock(&self.shared.engine);
+        engine.follow_consent();
         if engine.is_seal_due() {
             engine.seal();
         }
-        engine.next_upload(true)
+        // What is refused is counted, and told by `explain`.
+        engine.next_upload(Asked::ByHost).ok().flatten()
     }
 
-    /// What came of a request of [`Self::next_upload`]: the encoded `epwatch.v1.UploadResponse`,
-    /// or why there is none.
+    /// What came of a request of [`Self::next_upload`]: the encoded answer of its kind
+    /// (`epwatch.v1.UploadResponse`, `epwatch.v1.DeleteInstallationResponse`), or why there is none.
     ///
     /// # Errors
-    /// The error that was given, or that the answer cannot be read; reports stay in the spool.
+    /// The error that was given, or that the answer cannot be read; what was sent stays, and is
+    /// handed out again.
     pub fn upload_result(
         &self,
         batch: &UploadBatch,
         response: Result<&[u8], UploadError>,
     ) -> Result<(), UploadError> {
-        let response = response.and_then(|bytes| {
-            v1::UploadResponse::decode(bytes).map_err(|error| {
-                let kind = epwatch_proto::UploadFailureKind::Server;
-                UploadError::new(kind, format!("bad answer: {error}"))
-            })
-        });
-        worker::lock(&self.shared.engine).upload_result(batch, response)
+        let answer = response.and_then(|bytes| batch.read_answer(bytes));
+        worker::lock(&self.shared.engine).upload_result(batch, answer, None)
     }
 
     /// Where each session runs and why, and when something is sent next, for people.
@@ -371,6 +453,15 @@ impl Watch {
             out,
             "spool: {reports} reports, {bytes} bytes; next upload in {wait:.0?}"
         )?;
+        let (network, (unmetered, metered)) = engine.spent();
+        writeln!(
+            out,
+            "network: {network:?}; sent today: {unmetered} bytes unmetered, {metered} metered"
+        )?;
+        writeln!(out, "consent: {}", engine.consent_note())?;
+        if engine.n_deletions() > 0 {
+            writeln!(out, "deletions that wait: {}", engine.n_deletions())?;
+        }
         if let Some(error) = engine.last_error() {
             writeln!(out, "last problem: {error}")?;
         }
@@ -414,20 +505,6 @@ impl Shared {
     /// Hands work to the SDK's thread; what does not fit is left undone.
     pub(crate) fn ask(&self, command: Command) {
         let _ = self.commands.try_send(command);
-    }
-}
-
-#[cfg(feature = "grpc")]
-fn transport(
-    config: &SdkConfig,
-    engine: &Mutex<Engine>,
-) -> Option<crate::upload::grpc::GrpcTransport> {
-    match crate::upload::grpc::GrpcTransport::new(config) {
-        Ok(transport) => Some(transport),
-        Err(error) => {
-            worker::lock(engine).set_last_error(error.to_string());
-            None
-        }
     }
 }
 

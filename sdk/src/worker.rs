@@ -20,13 +20,16 @@ use epwatch_proto::{ModelHash, SessionUid};
 use sha2::{Digest, Sha256};
 
 #[cfg(feature = "grpc")]
-use crate::upload::grpc::GrpcTransport;
+use crate::upload::grpc::LazyTransport;
 use crate::{
+    consent::Consent,
     core::Core,
     engine::{self, Engine},
     upload::UploadError,
     watch::FlushError,
 };
+#[cfg(feature = "grpc")]
+use crate::{engine::Asked, upload::RequestKind};
 
 /// Panics after which the thread ends: something is wrong for good then.
 const MAX_PANICS: u64 = 3;
@@ -38,6 +41,8 @@ pub(crate) enum Command {
     Flush(SyncSender<Result<(), FlushError>>),
     /// Seal before it is time: much waits.
     Seal,
+    /// Look again: something was switched.
+    Wake,
     /// Take the hash of a model's file.
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
@@ -53,14 +58,19 @@ pub(crate) struct Worker {
     pub(crate) engine: Arc<Mutex<Engine>>,
     pub(crate) core: Arc<Mutex<Core>>,
     pub(crate) panics: Arc<AtomicU64>,
+    pub(crate) consent: Arc<Consent>,
+    /// Models whose files must not be read yet.
+    pub(crate) unread: Vec<(SessionUid, PathBuf)>,
     #[cfg(feature = "grpc")]
-    pub(crate) transport: Option<GrpcTransport>,
+    pub(crate) transport: Option<LazyTransport>,
 }
+
+/// Files that wait for consent at most; the hash of a model is a convenience.
+const MAX_UNREAD: usize = 64;
 
 impl Worker {
     /// Runs until it is told to stop, or nobody is left who could.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) {
-        self.guarded(|worker| lock(&worker.engine).open());
         let stopped = loop {
             if self.panics.load(Relaxed) >= MAX_PANICS {
                 return;
@@ -81,8 +91,11 @@ impl Worker {
                         lock(&worker.engine).seal();
                     }
                 }),
+                Ok(Command::Wake) => {}
                 Ok(Command::HashModel(uid, path)) => {
-                    self.guarded(|worker| worker.hash_model(uid, &path));
+                    if self.unread.len() < MAX_UNREAD {
+                        self.unread.push((uid, path));
+                    }
                 }
                 Ok(Command::Stop(answer)) => break Some(answer),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -103,8 +116,14 @@ impl Worker {
 
     /// What time has brought.
     fn due(&mut self) {
+        if self.consent.wish().is_given {
+            for (uid, path) in std::mem::take(&mut self.unread) {
+                self.hash_model(uid, &path);
+            }
+        }
         {
             let mut engine = lock(&self.engine);
+            engine.follow_consent();
             if engine.is_seal_due() {
                 engine.seal();
             }
@@ -127,24 +146,39 @@ impl Worker {
     /// Sends what is due, or everything if it is asked for.
     #[cfg(feature = "grpc")]
     fn upload(&mut self, is_asked_for: bool) -> Result<(), UploadError> {
+        let asked = if is_asked_for {
+            Asked::Now
+        } else {
+            Asked::OnTime
+        };
         let Some(transport) = &mut self.transport else {
             // Without a transport nothing would ever be due again.
             lock(&self.engine).idle();
             return Ok(());
         };
+        if is_asked_for {
+            lock(&self.engine).hurry_deletions();
+        }
+        let mut failed_deletion = Ok(());
         loop {
             let mut engine = lock(&self.engine);
             let before = engine.n_pending();
-            let Some(batch) = engine.next_upload(is_asked_for) else {
-                return Ok(());
+            let Some(batch) = engine.next_upload(asked)? else {
+                return failed_deletion;
             };
             // Nobody waits for the network while it holds the engine.
             drop(engine);
-            let result = transport.upload(&batch);
+            let (result, sent) = transport.send(&batch);
             let mut engine = lock(&self.engine);
-            engine.upload_result(&batch, result)?;
+            let settled = engine.upload_result(&batch, result, Some(sent));
+            if batch.kind() == RequestKind::DeleteInstallation {
+                // Reports do not wait for it.
+                failed_deletion = failed_deletion.and(settled);
+                continue;
+            }
+            settled?;
             if is_asked_for && engine.n_pending() >= before {
-                return Ok(());
+                return failed_deletion;
             }
         }
     }

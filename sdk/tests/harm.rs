@@ -1,96 +1,458 @@
-//! What a host does to the SDK: runs that panic, sessions by the thousand. It goes on, within
-//! little memory, and every run is either in a report or counted as lost.
+//! Whatever goes wrong around the SDK: the host goes on, and what is lost is counted.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
+
+mod support;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use epwatch_proto::{DropReason, Placement, ReasonCode, SdkHealth, SessionOptions};
-use epwatch_sdk::{DeviceFacts, FlushError, ModelInfo, SdkConfig, SimulatedSession, Watch};
+use bytes::Bytes;
+use epwatch_proto::{
+    DropReason, InstallationId, Outcome, Placement, ReasonCode, Report, SessionOptions,
+    UploadFailureKind, placement::QNN_EP, v1,
+};
+use epwatch_sdk::{
+    Conditions, Core, CoreConfig, DeviceFacts, FlushError, ModelInfo, Now, SdkConfig,
+    SdkConfigBuilder, SessionInfo, SimulatedSession, Watch, random_stream,
+};
+use proptest::prelude::*;
+use support::{
+    collector::{Answer, Collector},
+    until,
+};
+use tonic::{Code, Status};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const KEY: &str = "demo-key";
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The SDK without a collector.
-fn start(dir: &tempfile::TempDir) -> Watch {
-    let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir)
         .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(PATIENCE * 1000)
-        .build()
-        .unwrap();
-    Watch::start(config).unwrap()
+        .with_report_interval(Duration::from_secs(3600))
+        .with_upload_interval(Duration::from_secs(3600))
+}
+
+fn start(dir: &Path, endpoint: &str) -> Watch {
+    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
+}
+
+fn placement() -> Placement {
+    let reason = ReasonCode::AssignmentApiUnavailable;
+    Placement::unavailable(vec![QNN_EP.to_owned()], reason)
 }
 
 fn session(watch: &Watch) -> SimulatedSession {
     let model = ModelInfo::new("m", "1").unwrap();
-    let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
-    watch.simulated_session(model, placement, SessionOptions::default())
+    watch.simulated_session(model, placement(), SessionOptions::default())
 }
 
-/// What the SDK says once everything is sealed.
-fn sealed(watch: &Watch) -> SdkHealth {
-    // Nobody is there to upload to; before that everything was sealed.
-    let error = watch.flush(PATIENCE).unwrap_err();
-    assert!(matches!(error, FlushError::Upload(_)), "{error:?}");
-    watch.health()
+fn run(session: &SimulatedSession, runs: u64) {
+    for _ in 0..runs {
+        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    }
+}
+
+#[track_caller]
+fn is_unharmed(watch: &Watch) {
+    let text = watch.explain();
+    assert!(!text.contains("internal errors"), "{text}");
+}
+
+const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
+const CHILD_ENDPOINT: &str = "EPWATCH_TEST_ENDPOINT";
+
+/// Role of the child: files of its may not grow beyond a few KiB, which fails writes in the middle
+/// of a report as a full disk does.
+fn fill_the_disk(dir: &Path, endpoint: &str) {
+    let watch = start(dir, endpoint);
+    let session = session(&watch);
+    for _ in 0..20 {
+        run(&session, 10);
+        // Nobody listens yet.
+        watch.flush(PATIENCE).unwrap_err();
+    }
+    is_unharmed(&watch);
+    let health = watch.health();
+    let lost = health.dropped[&DropReason::SpoolIo];
+    assert_eq!(health.runs_recorded, 200);
+    assert!(
+        watch.explain().contains("last problem"),
+        "{}",
+        watch.explain()
+    );
+    println!("lost {} {}", lost.reports, lost.runs);
+    assert!(watch.stop(PATIENCE));
+}
+
+#[cfg(unix)]
+#[test]
+fn on_a_full_disk_every_report_is_there_or_counted() {
+    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+        let endpoint = std::env::var(CHILD_ENDPOINT).unwrap();
+        return fill_the_disk(Path::new(&dir), &endpoint);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new("sh")
+        // Ignored signals stay ignored: a write beyond the limit is an error then.
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "on_a_full_disk_every_report_is_there_or_counted",
+            "--nocapture",
+        ])
+        .env(CHILD_DIR, dir.path())
+        .env(CHILD_ENDPOINT, "http://127.0.0.1:1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let lost = text
+        .lines()
+        .find_map(|l| Some(l.split_once("lost ")?.1))
+        .unwrap();
+    let (lost_reports, lost_runs) = lost.split_once(' ').unwrap();
+    let (lost_reports, lost_runs): (u64, u64) =
+        (lost_reports.parse().unwrap(), lost_runs.parse().unwrap());
+    assert!(lost_reports > 0);
+
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let arrived: Vec<_> = reports.iter().filter(|r| !r.series.is_empty()).collect();
+    let runs: u64 = arrived.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
+    assert!(!arrived.is_empty());
+    assert_eq!(runs + lost_runs, 200);
+    assert_eq!(arrived.len() as u64 + lost_reports, 20);
 }
 
 #[test]
-fn a_run_that_panics_is_the_hosts_panic_and_no_run() {
-    let dir = tempfile::tempdir().unwrap();
-    let watch = start(&dir);
+fn in_a_folder_that_cannot_be_written_the_host_goes_on() {
+    // Nobody may make a folder there, not even root.
+    let watch = start(Path::new("/proc/epwatch"), "http://127.0.0.1:1");
     let session = session(&watch);
-    for run in 0..10 {
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            session.run(|| assert!(run % 2 == 0, "the host's own"));
-        }));
-        assert_eq!(outcome.is_ok(), run % 2 == 0);
+    for _ in 0..5 {
+        run(&session, 10);
+        let error = watch.flush(PATIENCE).unwrap_err();
+        assert!(matches!(error, FlushError::Spool(_)), "{error}");
     }
-    let health = sealed(&watch);
-    assert_eq!((health.runs_observed, health.runs_recorded), (5, 5));
+    watch.set_consent(false);
+    let _ = watch.flush(PATIENCE);
+    watch.set_consent(true);
+    let _ = watch.flush(PATIENCE);
+    is_unharmed(&watch);
     assert!(watch.stop(PATIENCE));
 }
 
 #[test]
-fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
-    const SESSIONS: u64 = 10_000;
+fn a_clock_that_jumps_back_a_day_makes_reports_that_are_accepted() {
+    let day = 86_400_000;
+    let walls = [
+        1_800_000_000_000,
+        1_800_000_000_000 - day,
+        1_800_000_000_000 + day,
+        0,
+    ];
+    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let at = |n: usize| Now::simulated(Duration::from_secs(60 * n as u64), walls[n % walls.len()]);
+    let mut core = Core::new(config, random_stream(), at(0));
+    core.set_installation(InstallationId::from_secret(b"device"));
+    let model = ModelInfo::new("m", "1").unwrap();
+    let recorder = core.open_session(SessionInfo::new(model, placement()), at(0));
+    for n in 1..12 {
+        recorder.record(at(n).mono, Duration::from_millis(8), "static");
+        let sealed = core.seal(at(n));
+        assert_eq!(sealed.len(), 1);
+        let report = Report::parse(&sealed[0].bytes).unwrap();
+        assert_eq!(report.series[0].n, 1);
+        assert_eq!(report.interval_length_ms, 60_000);
+    }
+}
+
+#[test]
+fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let watch = start(&dir);
-    session(&watch).run(|| ());
-    let before = resident_bytes();
-    for _ in 0..SESSIONS {
-        let session = session(&watch);
-        for _ in 0..5 {
-            session.run(|| ());
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    let session = session(&watch);
+    let mut refused = 0;
+    let unknown = [(99, false), (99, true)];
+    let known = Outcome::ALL.iter().flat_map(|outcome| {
+        let outcome = v1::Outcome::from(*outcome).into();
+        [(outcome, false), (outcome, true)]
+    });
+    for (outcome, retryable) in known.chain(unknown) {
+        run(&session, 1);
+        let result = v1::ReportResult {
+            index: 0,
+            outcome,
+            retryable,
+            ..Default::default()
+        };
+        collector.answer([Answer::Ok(v1::UploadResponse {
+            results: vec![result],
+            ..Default::default()
+        })]);
+        let is_ack = [v1::Outcome::Stored.into(), v1::Outcome::Duplicate.into()].contains(&outcome);
+        let flushed = watch.flush(PATIENCE);
+        if retryable && !is_ack {
+            assert!(
+                matches!(flushed, Err(FlushError::Kept { reports: 1 })),
+                "{outcome}"
+            );
+            watch.flush(PATIENCE).unwrap();
+        } else {
+            flushed.unwrap();
+            refused += u64::from(!is_ack);
+        }
+        let dropped = watch.health().dropped.get(&DropReason::Refused).copied();
+        assert_eq!(
+            dropped.map_or(0, |d| d.reports),
+            refused,
+            "{outcome} {retryable}"
+        );
+    }
+    is_unharmed(&watch);
+}
+
+#[test]
+fn every_status_keeps_the_reports_and_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    run(&session(&watch), 10);
+    let codes = 1..=16;
+    for code in codes.clone() {
+        collector.answer([Answer::Fail(Status::new(Code::from_i32(code), "no"))]);
+        watch.flush(PATIENCE).unwrap_err();
+    }
+    // An answer about reports that were not sent.
+    let beyond = v1::ReportResult {
+        index: 7,
+        ..Default::default()
+    };
+    collector.answer([Answer::Ok(v1::UploadResponse {
+        results: vec![beyond],
+        ..Default::default()
+    })]);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures.values().sum::<u64>(), 17, "{failures:?}");
+    watch.flush(PATIENCE).unwrap();
+    assert!(watch.health().dropped.is_empty());
+    let first: Bytes = collector.calls()[0][0].clone();
+    assert!(collector.calls().iter().all(|call| call[0] == first));
+    is_unharmed(&watch);
+}
+
+#[test]
+fn a_refused_key_is_not_tried_again_for_long_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start("another key");
+    let config = config(dir.path(), &collector.endpoint())
+        .with_report_interval(Duration::from_millis(10))
+        .with_upload_interval(Duration::from_millis(10));
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    run(&session(&watch), 10);
+    until("a refusal", || {
+        let failures = watch.health().upload_failures;
+        failures.get(&UploadFailureKind::Unauthenticated) == Some(&1)
+    });
+    let text = watch.explain();
+    assert!(text.contains("register it there"), "{text}");
+    let wait = text.split("next upload in ").nth(1).unwrap();
+    let seconds: u64 = wait.split('s').next().unwrap().parse().unwrap();
+    assert!((3_500..=7_200).contains(&seconds), "{text}");
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path)
+            } else {
+                found.push(path)
+            }
         }
     }
-    // 20 kB each, were they kept until the seal.
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 100 << 20, "{grown} bytes");
-    let health = sealed(&watch);
-    assert_eq!(health.runs_observed, 5 * SESSIONS + 1);
-    // Where the disk was slower than the sessions, the oldest of them were given up.
-    let given_up = health.dropped.get(&DropReason::SpoolFull);
-    let given_up = given_up.copied().unwrap_or_default();
-    assert_eq!(given_up.reports, 0);
-    assert_eq!(health.runs_recorded + given_up.runs, health.runs_observed);
-    assert!(watch.stop(PATIENCE));
+    found.sort();
+    found
 }
 
-#[cfg(target_os = "linux")]
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmRSS:"))
-        .unwrap();
-    let kilobytes = line.trim().trim_end_matches(" kB");
-    1024 * kilobytes.parse::<u64>().unwrap()
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip(prop::sample::Index, prop::sample::Index, u8),
+    Cut(prop::sample::Index, prop::sample::Index),
+    Grow(prop::sample::Index, Vec<u8>),
+    Remove(prop::sample::Index),
 }
 
-#[cfg(not(target_os = "linux"))]
-fn resident_bytes() -> u64 {
-    0
+fn damage() -> impl Strategy<Value = Damage> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        (index(), index(), 1_u8..).prop_map(|(file, at, with)| Damage::Flip(file, at, with)),
+        (index(), index()).prop_map(|(file, at)| Damage::Cut(file, at)),
+        (index(), prop::collection::vec(any::<u8>(), 1..100))
+            .prop_map(|(file, bytes)| Damage::Grow(file, bytes)),
+        index().prop_map(Damage::Remove),
+    ]
+}
+
+fn apply(damage: &Damage, files: &[PathBuf]) {
+    let read = |file: &prop::sample::Index| {
+        let path = &files[file.index(files.len())];
+        (path, fs::read(path).unwrap_or_default())
+    };
+    match damage {
+        Damage::Flip(file, at, with) => {
+            let (path, mut bytes) = read(file);
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] ^= with;
+                fs::write(path, bytes).unwrap();
+            }
+        }
+        Damage::Cut(file, at) => {
+            let (path, mut bytes) = read(file);
+            bytes.truncate(at.index(bytes.len() + 1));
+            fs::write(path, bytes).unwrap();
+        }
+        Damage::Grow(file, more) => {
+            let (path, mut bytes) = read(file);
+            bytes.extend(more);
+            fs::write(path, bytes).unwrap();
+        }
+        Damage::Remove(file) => {
+            let _ = fs::remove_file(&files[file.index(files.len())]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Whatever happened to the folder: the next process works, what arrives is what was sealed,
+    /// and new runs arrive too.
+    #[test]
+    fn a_damaged_folder_brings_whole_reports_or_none(
+        damages in prop::collection::vec(damage(), 1..6),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sealed = BTreeSet::new();
+        for _ in 0..2 {
+            let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
+            let watch = Watch::start(config.build().unwrap()).unwrap();
+            let session = session(&watch);
+            for _ in 0..3 {
+                run(&session, 10);
+                let _ = watch.flush(PATIENCE);
+            }
+            let batch = watch.next_upload().unwrap();
+            let request: v1::UploadRequest = prost::Message::decode(&batch.encoded()[..]).unwrap();
+            sealed.extend(request.reports);
+            assert!(watch.stop(PATIENCE));
+        }
+        let files = files(dir.path());
+        for damage in &damages {
+            apply(damage, &files);
+        }
+        let collector = Collector::start(KEY);
+        let watch = start(dir.path(), &collector.endpoint());
+        run(&session(&watch), 7);
+        watch.flush(PATIENCE).unwrap();
+        is_unharmed(&watch);
+        let own = watch.stream();
+        let (new, old): (Vec<_>, Vec<_>) = collector
+            .calls()
+            .into_iter()
+            .flatten()
+            .partition(|bytes| Report::parse(bytes).unwrap().key.stream == own);
+        let runs: u64 = new.iter().flat_map(|b| Report::parse(b).unwrap().series).map(|s| s.n).sum();
+        prop_assert_eq!(runs, 7);
+        prop_assert!(old.iter().all(|bytes| sealed.contains(bytes)));
+        let old: BTreeSet<_> = old.into_iter().collect();
+        // What is missing is counted, unless whatever said that it was there is gone as well.
+        let lost = sealed.len() - old.len();
+        let whole_files = damages.iter().any(|d| !matches!(d, Damage::Flip(..)));
+        let is_counted = watch.health().dropped.contains_key(&DropReason::SpoolCorrupt);
+        prop_assert!(lost == 0 || is_counted || whole_files, "{} lost", lost);
+    }
+}
+
+/// `ort` panics where its library is missing: in the host's own call, before the SDK is asked.
+#[test]
+fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
+    let missing = "/nowhere/libonnxruntime.so";
+    let error = ort::init_from(missing).err().unwrap();
+    assert!(error.to_string().contains(missing), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(dir.path(), &collector.endpoint());
+    let model = ModelInfo::new("m", "1").unwrap();
+    watch.start_failed(
+        model,
+        &[QNN_EP],
+        epwatch_proto::StartPhase::SessionCreation,
+        ReasonCode::Unknown,
+        &error.to_string(),
+    );
+    assert!(watch.explain().contains("(version not known)"));
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(collector.reports()[0].start_failures.len(), 1);
+    is_unharmed(&watch);
+}
+
+/// The one thing of the host's that the SDK calls is the subscriber for its log lines.
+#[test]
+fn a_host_whose_log_panics_keeps_its_sdk() {
+    struct Panicking;
+    impl tracing::Subscriber for Panicking {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target().starts_with("epwatch")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            panic!("the host's log");
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+    // For all tests of this binary: none of them needs a log.
+    let _ = tracing::subscriber::set_global_default(Panicking);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let watch = start(&file.join("sub"), "http://127.0.0.1:1");
+    let session = session(&watch);
+    for _ in 0..5 {
+        run(&session, 10);
+        let error = watch.flush(PATIENCE).unwrap_err();
+        assert!(matches!(error, FlushError::Spool(_)), "{error}");
+    }
+    fs::remove_file(&file).unwrap();
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error}");
+    assert_eq!(watch.health().runs_recorded, 50);
 }

@@ -21,8 +21,8 @@ use epwatch_proto::{
     placement::QNN_EP, v1,
 };
 use epwatch_sdk::{
-    Conditions, DeviceFacts, FlushError, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession,
-    Watch,
+    Conditions, DeviceFacts, FlushError, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder,
+    SimulatedSession, UploadError, Watch,
 };
 use support::{
     collector::{Answer, Collector},
@@ -295,11 +295,14 @@ fn two_processes_of_an_app_share_the_folder() {
 #[test]
 fn a_host_can_carry_the_bytes_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let watch = start(dir.path(), "http://127.0.0.1:1");
+    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
+    let watch = Watch::start(config.build().unwrap()).unwrap();
     run(&session(&watch, "1"), 10);
-    watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
     let batch = watch.next_upload().unwrap();
     assert_eq!(batch.n_reports(), 1);
+    assert_eq!(batch.kind(), RequestKind::Upload);
     let sent: v1::UploadRequest = prost::Message::decode(&batch.encoded()[..]).unwrap();
     assert_eq!(sent.reports.len(), 1);
     // No results, an empty message: stored.
@@ -307,6 +310,25 @@ fn a_host_can_carry_the_bytes_itself() {
     assert!(watch.next_upload().is_none());
     let again: Vec<Bytes> = sent.reports;
     assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
+}
+
+#[test]
+fn a_host_that_carries_the_bytes_is_held_back_as_we_would_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    run(&session(&watch, "1"), 10);
+    watch.flush(PATIENCE).unwrap_err();
+    let batch = watch.next_upload().unwrap();
+    let busy = UploadError::new(UploadFailureKind::PushedBack, "busy")
+        .with_retry_after(Duration::from_secs(600));
+    watch.upload_result(&batch, Err(busy)).unwrap_err();
+    assert!(watch.next_upload().is_none());
+    assert!(
+        watch.explain().contains("spool: 1 reports"),
+        "{}",
+        watch.explain()
+    );
 }
 
 #[test]

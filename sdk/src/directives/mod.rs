@@ -100,6 +100,15 @@ impl Directives {
         boot_id.clone_into(&mut self.boot_id);
     }
 
+    /// Forgets what was held and counted for an installation that is no more; its file is wiped
+    /// with the others.
+    pub(crate) fn forget(&mut self) {
+        self.book = DirectiveBook::default();
+        self.applied = 0;
+        self.refused.clear();
+        self.refused_known.clear();
+    }
+
     /// Whether the host gave a key at all.
     pub(crate) fn is_enabled(&self) -> bool {
         !self.keys.is_empty()

@@ -56,7 +56,8 @@ type P95s = [Option<f64>; 256];
 /// Counts and measures the runs of one session. Shared by those who run and the one who seals.
 #[derive(Debug)]
 pub struct SessionRecorder {
-    uid: SessionUid,
+    /// Changes only when the installation is forgotten.
+    uid: AtomicU64,
     created: Duration,
     shards: Shards,
     /// Empty, to be swapped in for one series after the other. Held for the length of a seal, so
@@ -83,7 +84,7 @@ impl SessionRecorder {
         conditions: Arc<CurrentConditions>,
     ) -> Self {
         Self {
-            uid,
+            uid: AtomicU64::new(uid.get()),
             created,
             shards: Shards::default(),
             spare: Mutex::default(),
@@ -102,7 +103,11 @@ impl SessionRecorder {
 
     /// The session's id.
     pub fn uid(&self) -> SessionUid {
-        self.uid
+        SessionUid::new(self.uid.load(Relaxed)).expect("it was one when it was stored")
+    }
+
+    pub(crate) fn rename(&self, uid: SessionUid) {
+        self.uid.store(uid.get(), Relaxed);
     }
 
     /// Records one run under the conditions that the host set for the process.
@@ -115,6 +120,9 @@ impl SessionRecorder {
     /// Never waits: a run that finds every shard held is dropped and counted.
     #[inline]
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let shape = self.shape(shape_key);
         self.keep(began, latency, shape, self.conditions.get());
     }
@@ -122,7 +130,9 @@ impl SessionRecorder {
     /// As [`Self::record`], of a model that admits one shape only.
     #[inline]
     pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
-        self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
+        if self.conditions.is_recording() {
+            self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
+        }
     }
 
     /// As [`Self::record`], under conditions of this run's own.
@@ -133,6 +143,9 @@ impl SessionRecorder {
         shape_key: &str,
         conditions: &Conditions,
     ) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let Some(mode) = self.modes.try_id(&conditions.performance_mode) else {
             self.contended.fetch_add(1, Relaxed);
             return;
@@ -143,6 +156,9 @@ impl SessionRecorder {
 
     /// Counts a run that failed with this ORT status code; it has no latency.
     pub fn record_error(&self, ort_status_code: i32) {
+        if !self.conditions.is_recording() {
+            return;
+        }
         let code = usize::try_from(ort_status_code).unwrap_or(N_STATUS_CODES);
         self.errors[code.min(N_STATUS_CODES - 1)].fetch_add(1, Relaxed);
     }

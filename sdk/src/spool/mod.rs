@@ -8,10 +8,10 @@
 //! DIR/streams/<stream>/<n>.seg   reports (`segment.rs`), named by the first one's sequence
 //! ```
 //!
-//! One writer per process, in a folder of its own; several processes share DIR. A process that
-//! starts takes over the streams that ended: it uploads what they left, and names them in its
-//! reports until one of those is acked. Reports are deleted on ack only, a segment when its last
-//! one is; full or old spools lose whole segments, oldest first, and every loss is counted.
+//! One writer per process, in a folder of its own; several processes share DIR. At its start and at
+//! each seal a process takes over the streams that ended: it uploads what they left, and names them
+//! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
+//! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
 
 mod quota;
 mod segment;
@@ -34,9 +34,14 @@ use crate::{
     config::Limits,
     core::SealedReport,
     files::{self, FileLock},
+    folder,
+    time::Now,
 };
 use quota::SegmentUse;
 use stream::StreamDir;
+
+/// The folder of all streams.
+pub(crate) const STREAMS: &str = "streams";
 
 /// Why the spool cannot keep something.
 #[derive(Debug, thiserror::Error)]
@@ -100,15 +105,41 @@ impl Spool {
     }
 
     fn try_open(dir: &Path, stream: StreamId, limits: Limits) -> io::Result<(Self, Found)> {
-        let streams = dir.join("streams");
+        let streams = dir.join(STREAMS);
         files::create_private_dir(&streams)?;
-        let _lock = FileLock::wait(&dir.join("lock"))?;
+        let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+        let mut spool = Self {
+            dir: dir.to_owned(),
+            limits,
+            ended: Vec::new(),
+            own: StreamDir::begin(&streams, stream)?,
+        };
+        let found = spool.take_ended()?;
+        Ok((spool, found))
+    }
+
+    /// Takes over streams that ended since: of other processes, or more than there was room for.
+    pub(crate) fn adopt(&mut self) -> io::Result<Found> {
+        let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
+        self.take_ended()
+    }
+
+    /// The caller holds the folder's lock.
+    fn take_ended(&mut self) -> io::Result<Found> {
         let mut found = Found::default();
-        let mut ended = Vec::new();
-        for path in stream_dirs(&streams)? {
-            // More would not fit into a report; the next start takes them.
-            if ended.len() == MAX_ENDED_STREAMS {
-                break;
+        let (own_bytes, _) = self.usage(0);
+        let mut left_bytes = self.limits.max_spool_bytes.saturating_sub(own_bytes);
+        // Newest first where there is no room for all: what goes then is the oldest.
+        let mut untaken = Vec::new();
+        for path in stream_dirs(&self.dir.join(STREAMS))? {
+            let is_ours = |s: &StreamDir| s.is_at(&path);
+            if self.streams().any(is_ours) {
+                continue;
+            }
+            if self.ended.len() == MAX_ENDED_STREAMS {
+                // More would not fit into a report; they are taken when others are done.
+                untaken.push(path);
+                continue;
             }
             // One folder that cannot be read must not keep the others from being sent.
             let Ok(Some(mut taken)) = StreamDir::take_over(&path) else {
@@ -116,22 +147,36 @@ impl Spool {
             };
             found.losses.extend(taken.lost.take());
             found.ended.push(taken.ended_stream());
-            ended.push(taken);
+            let bytes: u64 = taken.segments().map(|s| s.bytes).sum();
+            left_bytes = left_bytes.saturating_sub(bytes);
+            self.ended.push(taken);
         }
-        let own = StreamDir::begin(&streams, stream)?;
-        let dir = dir.to_owned();
-        let spool = Self {
-            dir,
-            limits,
-            ended,
-            own,
-        };
-        Ok((spool, found))
+        for path in untaken.into_iter().rev() {
+            let bytes = stream::bytes_of(&path);
+            if bytes <= left_bytes {
+                left_bytes -= bytes;
+                continue;
+            }
+            // An app that crashes over and over without a network must not fill the disk.
+            let Ok(Some(mut stream)) = StreamDir::take_over(&path) else {
+                continue;
+            };
+            found.losses.extend(stream.lost.take());
+            while stream.segments().next().is_some() {
+                let (reports, runs) = stream.drop_oldest();
+                found.losses.push(Loss {
+                    reason: DropReason::SpoolFull,
+                    reports,
+                    runs,
+                });
+            }
+        }
+        Ok(found)
     }
 
     /// Keeps a report; it is on disk when this returns.
-    pub(crate) fn append(&mut self, report: &SealedReport) -> Result<(), SpoolError> {
-        let appended = self.own.append(report, self.limits.segment_bytes);
+    pub(crate) fn append(&mut self, report: &SealedReport, now: Now) -> Result<(), SpoolError> {
+        let appended = self.own.append(report, now, self.limits.segment_bytes);
         appended.map_err(|source| SpoolError::Write {
             sequence: report.key.sequence.get(),
             source,
@@ -144,13 +189,13 @@ impl Spool {
     }
 
     /// Drops what is too much or too old.
-    pub(crate) fn enforce(&mut self, wall_unix_ms: i64) -> Vec<Loss> {
+    pub(crate) fn enforce(&mut self, now: Now) -> Vec<Loss> {
         let uses: Vec<_> = self
             .streams()
             .flat_map(|s| s.segments())
             .map(|segment| SegmentUse {
                 bytes: segment.bytes,
-                age: segment.age(wall_unix_ms),
+                age: segment.age(now),
             })
             .collect();
         let limits = self.limits;
@@ -214,7 +259,7 @@ impl Spool {
         if !self.ended.iter().any(is_over) {
             return;
         }
-        let Ok(_lock) = FileLock::wait(&self.dir.join("lock")) else {
+        let Ok(_lock) = FileLock::wait(&self.dir.join(folder::LOCK)) else {
             return;
         };
         let ended = std::mem::take(&mut self.ended);
@@ -234,7 +279,7 @@ impl Spool {
             return;
         }
         // All of it was acked, so the collector has seen the last one: there is nothing to name.
-        if let Ok(_lock) = FileLock::wait(&self.dir.join("lock")) {
+        if let Ok(_lock) = FileLock::wait(&self.dir.join(folder::LOCK)) {
             self.own.remove();
         }
     }
@@ -251,9 +296,29 @@ impl Spool {
         self.streams().map(StreamDir::n_open).sum()
     }
 
+    /// Runs in reports that wait.
+    pub(crate) fn n_runs_pending(&self) -> u64 {
+        let runs = self.streams().map(StreamDir::n_open_runs);
+        runs.fold(0, u64::saturating_add)
+    }
+
+    /// Whether a report waits here.
+    pub(crate) fn has(&self, key: &ReportKey) -> bool {
+        self.streams().any(|stream| stream.stream() == key.stream)
+    }
+
     fn streams(&self) -> impl Iterator<Item = &StreamDir> {
         self.ended.iter().chain([&self.own])
     }
+}
+
+/// Runs in whole reports under a folder, whoever they belong to: for counting before a wipe.
+pub(crate) fn runs_left(dir: &Path) -> u64 {
+    let dirs = stream_dirs(&dir.join(STREAMS)).unwrap_or_default();
+    let segments = dirs.iter().flat_map(|dir| stream::segment_paths(dir));
+    let scans = segments.filter_map(|path| segment::scan(&path).ok());
+    let records = scans.flat_map(|scan| scan.records);
+    records.fold(0, |runs, record| record.runs.saturating_add(runs))
 }
 
 /// Folders of streams, the one changed longest ago first.

@@ -23,9 +23,13 @@ use super::{
 use crate::{
     core::SealedReport,
     files::{self, FileLock},
+    time::Now,
 };
 
 const STATE_BYTES: usize = 24;
+
+/// 2020: a device that says less has not set its clock since it booted.
+const FIRST_PLAUSIBLE_UNIX_MS: i64 = 1_577_836_800_000;
 
 /// The stream that a folder's name says.
 pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
@@ -33,11 +37,32 @@ pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
     u64::from_str_radix(name, 16).ok().map(StreamId)
 }
 
+/// Segment files of a stream's folder, in order; none if it cannot be read.
+pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "seg"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+/// Bytes of a stream's segments, whoever it belongs to.
+pub(super) fn bytes_of(dir: &Path) -> u64 {
+    let sizes = segment_paths(dir).into_iter();
+    sizes
+        .filter_map(|path| Some(path.metadata().ok()?.len()))
+        .sum()
+}
+
 #[derive(Debug)]
 pub(super) struct Segment {
     path: PathBuf,
     records: Vec<Record>,
     pub(super) bytes: u64,
+    /// When its youngest report was sealed, on this process's monotonic clock.
+    sealed_at: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -47,10 +72,18 @@ struct Record {
 }
 
 impl Segment {
-    /// Time since its youngest report was sealed; zero where the clock was set back since.
-    pub(super) fn age(&self, wall_unix_ms: i64) -> Duration {
+    /// Time since its youngest report was sealed. By the monotonic clock for those of this process,
+    /// which a jump of the wall clock must not cost; for others by the wall clock, and zero where it
+    /// was set back since, or was not set yet when they were sealed.
+    pub(super) fn age(&self, now: Now) -> Duration {
+        if let Some(at) = self.sealed_at {
+            return now.mono.saturating_sub(at);
+        }
         let sealed = self.records.iter().map(|r| r.meta.sealed_unix_ms).max();
-        age(sealed.unwrap_or(wall_unix_ms), wall_unix_ms)
+        match sealed {
+            Some(sealed) if sealed >= FIRST_PLAUSIBLE_UNIX_MS => age(sealed, now.wall_unix_ms),
+            _ => Duration::ZERO,
+        }
     }
 
     fn open(&self) -> impl Iterator<Item = &RecordMeta> {
@@ -79,6 +112,9 @@ pub(super) struct StreamDir {
     active: Option<File>,
     state_file: File,
     state: Option<State>,
+    /// The highest sequence in its segments when it was taken over: after a power cut the state
+    /// file may be older than they are, since only they are synced.
+    highest_found: u64,
     /// What was found torn or corrupt.
     pub(super) lost: Option<Loss>,
     _lock: FileLock,
@@ -99,6 +135,7 @@ impl StreamDir {
             segments: VecDeque::new(),
             active: None,
             state: None,
+            highest_found: 0,
             lost: None,
             _lock: lock,
         };
@@ -121,12 +158,17 @@ impl StreamDir {
             segments: VecDeque::new(),
             active: None,
             state: read_state(&mut state_file),
+            highest_found: 0,
             state_file,
             lost: None,
             _lock: lock,
         };
         ended.scan()?;
         Ok(Some(ended))
+    }
+
+    pub(super) fn is_at(&self, dir: &Path) -> bool {
+        self.dir == dir
     }
 
     pub(super) fn stream(&self) -> StreamId {
@@ -140,7 +182,7 @@ impl StreamDir {
     pub(super) fn ended_stream(&self) -> EndedStream {
         EndedStream {
             stream: self.stream,
-            last_sequence: self.state.map(|s| s.sequence),
+            last_sequence: self.state.map(|s| s.sequence.max(self.highest_found)),
             // Killed: nobody knows what it had recorded since its last report.
             unsealed_runs: self.state.filter(|s| s.is_clean).map(|_| 0),
         }
@@ -154,6 +196,11 @@ impl StreamDir {
 
     pub(super) fn n_open(&self) -> usize {
         self.segments.iter().map(|s| s.open().count()).sum()
+    }
+
+    pub(super) fn n_open_runs(&self) -> u64 {
+        let open = self.segments.iter().flat_map(Segment::open);
+        open.fold(0, |runs, meta| meta.runs.saturating_add(runs))
     }
 
     /// Key and length of every report that waits, oldest first.
@@ -171,7 +218,12 @@ impl StreamDir {
         Ok(())
     }
 
-    pub(super) fn append(&mut self, report: &SealedReport, segment_bytes: u64) -> io::Result<()> {
+    pub(super) fn append(
+        &mut self,
+        report: &SealedReport,
+        now: Now,
+        segment_bytes: u64,
+    ) -> io::Result<()> {
         let is_full = |s: &Segment| s.bytes >= segment_bytes;
         if self.active.is_none() || self.segments.back().is_none_or(is_full) {
             self.begin_segment(report.key.sequence.get())?;
@@ -194,6 +246,7 @@ impl StreamDir {
         }
         let start = segment.bytes + RECORD_HEADER_BYTES;
         segment.bytes += record.len() as u64;
+        segment.sealed_at = Some(now.mono);
         segment.records.push(Record {
             meta: RecordMeta {
                 key: report.key,
@@ -218,6 +271,7 @@ impl StreamDir {
             path,
             records: Vec::new(),
             bytes: MAGIC.len() as u64,
+            sealed_at: None,
         });
         self.active = Some(file);
         Ok(())
@@ -314,6 +368,8 @@ impl StreamDir {
             }
             let own = |r: &RecordMeta| r.key.stream == self.stream;
             let records: Vec<_> = scan.records.into_iter().filter(own).collect();
+            let highest = records.iter().map(|r| r.key.sequence.get()).max();
+            self.highest_found = self.highest_found.max(highest.unwrap_or(0));
             if records.is_empty() {
                 fs::remove_file(&path)?;
                 continue;
@@ -321,6 +377,7 @@ impl StreamDir {
             self.segments.push_back(Segment {
                 path,
                 bytes: scan.whole_bytes + scan.lost_bytes,
+                sealed_at: None,
                 records: records
                     .into_iter()
                     .map(|meta| Record {
@@ -360,6 +417,13 @@ fn encode_state(state: State) -> [u8; STATE_BYTES] {
 }
 
 fn read_state(file: &mut File) -> Option<State> {
+    if file.metadata().is_ok_and(|m| m.len() == 0) {
+        // Killed between making it and writing the first zero.
+        return Some(State {
+            sequence: 0,
+            is_clean: false,
+        });
+    }
     let mut bytes = [0; STATE_BYTES];
     file.read_exact(&mut bytes).ok()?;
     let sequence = u64::from_le_bytes(bytes[..8].try_into().ok()?);

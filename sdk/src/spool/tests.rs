@@ -32,6 +32,10 @@ fn limits(max_spool_bytes: u64, segment_bytes: u64) -> Limits {
 
 const WALL: i64 = 1_800_000_000_000;
 
+fn now(wall_unix_ms: i64) -> Now {
+    Now::simulated(Duration::from_secs(1), wall_unix_ms)
+}
+
 fn sequences(spool: &mut Spool) -> Vec<u64> {
     let (pending, losses) = spool.pending(u64::MAX);
     assert!(losses.is_empty());
@@ -41,7 +45,9 @@ fn sequences(spool: &mut Spool) -> Vec<u64> {
 fn append(spool: &mut Spool, stream: StreamId, sequences: impl IntoIterator<Item = u64>) {
     for sequence in sequences {
         spool.note_sealed(sequence).unwrap();
-        spool.append(&sealed(stream, sequence, 100)).unwrap();
+        spool
+            .append(&sealed(stream, sequence, 100), now(WALL))
+            .unwrap();
     }
 }
 
@@ -105,7 +111,7 @@ fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
     let (mut spool, _) = Spool::open(dir.path(), stream, limits(1_000, 300)).unwrap();
     append(&mut spool, stream, 1..=20);
     spool.finish(&key(stream, 2));
-    let losses = spool.enforce(WALL);
+    let losses = spool.enforce(now(WALL));
     let (bytes, _) = spool.usage(WALL);
     assert!(bytes <= 1_000, "{bytes}");
     let lost: u64 = losses.iter().map(|l| l.reports).sum();
@@ -120,19 +126,108 @@ fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
 #[test]
 fn old_reports_go_and_are_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
-    append(&mut spool, stream, 1..=2);
-    let month = 29 * 24 * 3_600_000;
-    assert!(spool.enforce(WALL - month).is_empty());
-    let losses = spool.enforce(WALL + month);
+    let (first, second) = (random_stream(), random_stream());
+    let (mut spool, _) = Spool::open(dir.path(), first, Limits::default()).unwrap();
+    append(&mut spool, first, 1..=2);
+    drop(spool);
+    let (mut spool, _) = Spool::open(dir.path(), second, Limits::default()).unwrap();
+    let age = 13 * 24 * 3_600_000;
+    assert!(spool.enforce(now(WALL - age)).is_empty());
+    let losses = spool.enforce(now(WALL + age));
     assert_eq!(
         (losses[0].reason, losses[0].reports),
         (DropReason::SpoolAge, 2)
     );
     // And the spool goes on.
-    append(&mut spool, stream, 3..=3);
-    assert_eq!(sequences(&mut spool), [3]);
+    append(&mut spool, second, 1..=1);
+    assert_eq!(sequences(&mut spool), [1]);
+}
+
+/// The wall clock jumps a month ahead, or was never set before: nothing of this process is lost.
+#[test]
+fn a_jump_of_the_wall_clock_costs_no_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=2);
+    let month = 30 * 24 * 3_600_000;
+    assert!(spool.enforce(now(WALL + month)).is_empty());
+    assert!(spool.enforce(now(WALL - month)).is_empty());
+    let later = Now::simulated(Duration::from_secs(13 * 24 * 3600), WALL - month);
+    assert_eq!(spool.enforce(later)[0].reason, DropReason::SpoolAge);
+}
+
+/// More crashed processes than a report can name: all their reports come, a few at a time, and
+/// without a network they stay within the bound.
+#[test]
+fn many_crashed_processes_are_all_taken_over_and_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let n = MAX_ENDED_STREAMS + 10;
+    // Ended streams are made by processes that see no others: as if all had run at once.
+    let alive: Vec<_> = (0..n)
+        .map(|_| {
+            let stream = random_stream();
+            let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+            append(&mut spool, stream, 1..=1);
+            spool
+        })
+        .collect();
+    drop(alive);
+    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(found.ended.len(), MAX_ENDED_STREAMS);
+    for (key, _) in spool.pending(u64::MAX).0 {
+        spool.finish(&key);
+    }
+    spool.retire_ended(|_| false);
+    assert_eq!(spool.adopt().unwrap().ended.len(), 10);
+    assert_eq!(spool.n_pending(), 10);
+    assert!(spool.adopt().unwrap().ended.is_empty());
+    drop(spool);
+
+    let one = segment::encode_record(&sealed(StreamId(1), 1, 100).bytes).len() as u64 + 8;
+    let alive: Vec<_> = (0..n)
+        .map(|_| {
+            let stream = random_stream();
+            let opened = Spool::open(dir.path(), stream, Limits::default());
+            let mut spool = opened.unwrap().0;
+            append(&mut spool, stream, 1..=1);
+            spool
+        })
+        .collect();
+    drop(alive);
+    let few = limits((MAX_ENDED_STREAMS as u64 + 2) * one, 400);
+    let (mut spool, found) = Spool::open(dir.path(), random_stream(), few).unwrap();
+    let mut lost: u64 = found.losses.iter().map(|l| l.reports).sum();
+    lost += spool
+        .enforce(now(WALL))
+        .iter()
+        .map(|l| l.reports)
+        .sum::<u64>();
+    let left: u64 = stream_dirs(&dir.path().join(STREAMS))
+        .unwrap()
+        .iter()
+        .map(|d| stream::bytes_of(d))
+        .sum();
+    assert!(left <= few.max_spool_bytes, "{left}");
+    assert_eq!(lost + left / one, n as u64 + 10);
+}
+
+#[test]
+fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let state = dir
+        .path()
+        .join(STREAMS)
+        .join(stream.to_string())
+        .join("state");
+    let old = fs::read(&state).unwrap();
+    append(&mut spool, stream, 1..=3);
+    drop(spool);
+    fs::write(&state, old).unwrap();
+    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(found.ended[0].last_sequence, Some(3));
 }
 
 #[test]
@@ -178,10 +273,10 @@ fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
     let stream = random_stream();
     let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
     fs::remove_dir_all(dir.path().join("streams")).unwrap();
-    let error = spool.append(&sealed(stream, 1, 10)).unwrap_err();
+    let error = spool.append(&sealed(stream, 1, 10), now(WALL)).unwrap_err();
     assert!(error.to_string().contains("report 1"), "{error}");
     assert!(spool.pending(u64::MAX).0.is_empty());
-    assert!(spool.enforce(WALL).is_empty());
+    assert!(spool.enforce(now(WALL)).is_empty());
 }
 
 proptest! {

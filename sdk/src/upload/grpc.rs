@@ -1,91 +1,135 @@
 //! Uploads over gRPC: a channel, and a runtime for it that lives on the SDK's own thread.
+//!
+//! Every byte that goes out is counted at the socket, below TLS: handshakes, headers and what is
+//! sent twice cost the user as much as reports do.
+
+mod counted;
 
 use std::time::Duration;
 
-use epwatch_proto::{
-    UploadFailureKind,
-    v1::{self, collector_service_client::CollectorServiceClient},
-};
+use epwatch_proto::{UploadFailureKind, v1::collector_service_client::CollectorServiceClient};
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
-    transport::{Channel, ClientTlsConfig, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
-use super::{UploadBatch, UploadError};
-use crate::config::SdkConfig;
+use self::counted::{CountingConnector, SentBytes};
+use super::{Answer, Payload, UploadBatch, UploadError, deletion_request};
+use crate::config::{SdkConfig, TrustedRoots};
 
 /// What gRPC servers call "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
+/// A transport that is made when something is first sent: until then no root certificate is read.
+#[derive(Debug)]
+pub(crate) struct LazyTransport {
+    config: SdkConfig,
+    transport: Option<GrpcTransport>,
+}
+
+impl LazyTransport {
+    pub(crate) fn new(config: SdkConfig) -> Self {
+        Self {
+            config,
+            transport: None,
+        }
+    }
+
+    /// Sends one request and waits for its answer, at most the deadline. Gives back the bytes that
+    /// went out for it, too.
+    pub(crate) fn send(&mut self, batch: &UploadBatch) -> (Result<Answer, UploadError>, u64) {
+        if self.transport.is_none() {
+            match GrpcTransport::new(&self.config) {
+                Ok(transport) => self.transport = Some(transport),
+                Err(error) => return (Err(error), 0),
+            }
+        }
+        let Some(transport) = &mut self.transport else {
+            unreachable!("it was made above")
+        };
+        let before = transport.sent.get();
+        let answer = transport.call(batch);
+        (answer, transport.sent.get() - before)
+    }
+}
+
 /// A connection that is made when it is first needed, and made again when it breaks.
 #[derive(Debug)]
-pub(crate) struct GrpcTransport {
+struct GrpcTransport {
     runtime: tokio::runtime::Runtime,
     endpoint: Endpoint,
     client: Option<CollectorServiceClient<Channel>>,
     authorization: MetadataValue<Ascii>,
     deadline: Duration,
+    sent: SentBytes,
 }
 
 impl GrpcTransport {
-    pub(crate) fn new(config: &SdkConfig) -> Result<Self, UploadError> {
-        let server = |what: &str, error: &dyn std::error::Error| {
+    fn new(config: &SdkConfig) -> Result<Self, UploadError> {
+        let failed = |what: &str, error: &dyn std::error::Error| {
             let message = format!("{what}: {}", chain(error));
             UploadError::new(UploadFailureKind::Unreachable, message)
         };
         let mut endpoint = Endpoint::from_shared(config.endpoint.clone())
-            .map_err(|e| server("the endpoint is no address", &e))?
+            .map_err(|e| failed("the endpoint is no address; expected https://HOST:PORT", &e))?
             .connect_timeout(config.upload_deadline)
             .timeout(config.upload_deadline);
         if config.endpoint.starts_with("https://") {
-            let tls = ClientTlsConfig::new().with_webpki_roots();
-            endpoint = endpoint.tls_config(tls).map_err(|e| {
-                UploadError::new(UploadFailureKind::Tls, format!("no TLS: {}", chain(&e)))
+            endpoint = endpoint.tls_config(tls_of(config)).map_err(|e| {
+                let message = format!(
+                    "no TLS: {}; check with_trusted_roots and with_root_certificate",
+                    chain(&e)
+                );
+                UploadError::new(UploadFailureKind::Tls, message)
             })?;
         }
         let mut authorization: MetadataValue<Ascii> = format!("Bearer {}", config.app_key)
             .parse()
-            .map_err(|e| server("the app key cannot travel in metadata", &e))?;
+            .map_err(|e| failed("the app key cannot travel in metadata: expected ASCII", &e))?;
         authorization.set_sensitive(true);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
-            .map_err(|e| server("no runtime", &e))?;
+            .map_err(|e| failed("no runtime", &e))?;
         Ok(Self {
             runtime,
             endpoint,
             client: None,
             authorization,
             deadline: config.upload_deadline,
+            sent: SentBytes::default(),
         })
     }
 
-    /// Sends one request and waits for its answer, at most the deadline.
-    pub(crate) fn upload(
-        &mut self,
-        batch: &UploadBatch,
-    ) -> Result<v1::UploadResponse, UploadError> {
-        let mut request = Request::new(batch.request());
-        let authorization = self.authorization.clone();
-        request
-            .metadata_mut()
-            .insert("authorization", authorization);
-        let endpoint = &self.endpoint;
-        let client = &mut self.client;
+    fn call(&mut self, batch: &UploadBatch) -> Result<Answer, UploadError> {
+        let (endpoint, client, sent) = (&self.endpoint, &mut self.client, &self.sent);
+        let (authorization, deadline) = (&self.authorization, self.deadline);
         let call = async {
             // Made inside the runtime that will drive it.
-            let client =
-                client.get_or_insert_with(|| CollectorServiceClient::new(endpoint.connect_lazy()));
-            client.upload(request).await
+            let client = client.get_or_insert_with(|| {
+                let connector = CountingConnector::new(sent.clone(), deadline);
+                CollectorServiceClient::new(endpoint.connect_with_connector_lazy(connector))
+            });
+            match batch.payload() {
+                Payload::Reports { request, .. } => {
+                    let request = authorized((**request).clone(), authorization);
+                    let response = client.upload(request).await?;
+                    Ok(Answer::Upload(response.into_inner()))
+                }
+                Payload::Deletion(secret) => {
+                    let request = authorized(deletion_request(secret), authorization);
+                    client.delete_installation(request).await?;
+                    Ok(Answer::Deleted)
+                }
+            }
         };
-        let deadline = self.deadline;
-        let answer = self
+        let answer: Result<Result<Answer, Status>, _> = self
             .runtime
             .block_on(async { tokio::time::timeout(deadline, call).await });
         match answer {
-            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(status)) => Err(error_of(&status)),
             Err(_elapsed) => {
                 // A connection that does not answer is not kept.
@@ -95,6 +139,23 @@ impl GrpcTransport {
             }
         }
     }
+}
+
+fn authorized<T>(message: T, authorization: &MetadataValue<Ascii>) -> Request<T> {
+    let mut request = Request::new(message);
+    let metadata = request.metadata_mut();
+    metadata.insert("authorization", authorization.clone());
+    request
+}
+
+fn tls_of(config: &SdkConfig) -> ClientTlsConfig {
+    let tls = ClientTlsConfig::new();
+    let tls = match config.roots {
+        TrustedRoots::Bundled => tls.with_webpki_roots(),
+        TrustedRoots::System => tls.with_native_roots(),
+        TrustedRoots::Only => tls,
+    };
+    tls.ca_certificates(config.root_certificates.iter().map(Certificate::from_pem))
 }
 
 /// The one mapping from a status to how a failure is counted.

@@ -17,13 +17,54 @@ use epwatch_proto::{
 };
 use prost::Message;
 
+use crate::{budget::NetworkKind, identity::Secret};
+
 pub(crate) use schedule::{Advice, Schedule};
+
+/// Which call of `epwatch.v1.CollectorService` a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RequestKind {
+    /// Reports: an `UploadRequest`, answered with an `UploadResponse`.
+    Upload,
+    /// The deletion of a forgotten installation: a `DeleteInstallationRequest`, answered with a
+    /// `DeleteInstallationResponse`.
+    DeleteInstallation,
+}
+
+impl RequestKind {
+    /// The call's path, as gRPC puts it into `:path`.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Upload => "/epwatch.v1.CollectorService/Upload",
+            Self::DeleteInstallation => "/epwatch.v1.CollectorService/DeleteInstallation",
+        }
+    }
+}
 
 /// One request on its way. Hand it back with the answer.
 #[derive(Debug)]
 pub struct UploadBatch {
-    keys: Vec<ReportKey>,
-    request: v1::UploadRequest,
+    payload: Payload,
+    /// What the budget was charged, and for which network.
+    pub(crate) reserved: u64,
+    pub(crate) network: NetworkKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Reports {
+        keys: Vec<ReportKey>,
+        request: Box<v1::UploadRequest>,
+    },
+    Deletion(Secret),
+}
+
+/// A collector's answer to a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Upload(v1::UploadResponse),
+    Deleted,
 }
 
 impl UploadBatch {
@@ -41,28 +82,81 @@ impl UploadBatch {
             held_directive_ids,
             attestation: None,
         };
+        let request = Box::new((&request).into());
+        Self::of(Payload::Reports { keys, request })
+    }
+
+    /// Asks for the deletion of the installation that this is the secret of.
+    pub(crate) fn deletion(secret: Secret) -> Self {
+        Self::of(Payload::Deletion(secret))
+    }
+
+    fn of(payload: Payload) -> Self {
         Self {
-            keys,
-            request: (&request).into(),
+            payload,
+            reserved: 0,
+            network: NetworkKind::Unknown,
         }
     }
 
-    /// The encoded `epwatch.v1.UploadRequest`, for hosts that send it themselves: the one message
-    /// of a gRPC call to `epwatch.v1.CollectorService/Upload` with the metadata
-    /// `authorization: Bearer <app key>`.
+    /// Which call it is for: hosts that send it themselves look here, since the two kinds have
+    /// paths of their own.
+    pub fn kind(&self) -> RequestKind {
+        match self.payload {
+            Payload::Reports { .. } => RequestKind::Upload,
+            Payload::Deletion(_) => RequestKind::DeleteInstallation,
+        }
+    }
+
+    /// The encoded request, for hosts that send it themselves: the one message of a gRPC call to
+    /// [`kind().path()`](RequestKind::path) with the metadata `authorization: Bearer <app key>`.
     pub fn encoded(&self) -> Vec<u8> {
-        self.request.encode_to_vec()
+        match &self.payload {
+            Payload::Reports { request, .. } => request.encode_to_vec(),
+            Payload::Deletion(secret) => deletion_request(secret).encode_to_vec(),
+        }
     }
 
     /// How many reports it carries.
     pub fn n_reports(&self) -> usize {
-        self.keys.len()
+        match &self.payload {
+            Payload::Reports { keys, .. } => keys.len(),
+            Payload::Deletion(_) => 0,
+        }
     }
 
-    #[cfg(feature = "grpc")]
-    pub(crate) fn request(&self) -> v1::UploadRequest {
-        self.request.clone()
+    pub(crate) fn encoded_len(&self) -> u64 {
+        let length = match &self.payload {
+            Payload::Reports { request, .. } => request.encoded_len(),
+            Payload::Deletion(secret) => deletion_request(secret).encoded_len(),
+        };
+        length as u64
     }
+
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// Reads the bytes that a host got for it.
+    pub(crate) fn read_answer(&self, bytes: &[u8]) -> Result<Answer, UploadError> {
+        let answer = match &self.payload {
+            Payload::Reports { .. } => v1::UploadResponse::decode(bytes).map(Answer::Upload),
+            Payload::Deletion(_) => {
+                v1::DeleteInstallationResponse::decode(bytes).map(|_| Answer::Deleted)
+            }
+        };
+        answer.map_err(|error| bad_answer(&error))
+    }
+}
+
+pub(crate) fn deletion_request(secret: &Secret) -> v1::DeleteInstallationRequest {
+    v1::DeleteInstallationRequest {
+        secret: secret.bytes().to_vec().into(),
+    }
+}
+
+pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
+    UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
 }
 
 /// Why an upload brought no answer.
@@ -129,15 +223,11 @@ pub(crate) enum Settled {
 
 /// Reads an answer for a request of `batch`.
 pub(crate) fn settle(
-    batch: &UploadBatch,
+    keys: &[ReportKey],
     response: v1::UploadResponse,
 ) -> Result<(Vec<(ReportKey, Settled)>, Advice), ParseError> {
     let response = UploadResponse::try_from(response)?;
-    let mut settled: Vec<_> = batch
-        .keys
-        .iter()
-        .map(|key| (*key, Settled::Acked))
-        .collect();
+    let mut settled: Vec<_> = keys.iter().map(|key| (*key, Settled::Acked)).collect();
     for result in &response.results {
         let at = usize::try_from(result.index).unwrap_or(usize::MAX);
         let Some((_, how)) = settled.get_mut(at) else {
@@ -168,22 +258,26 @@ mod tests {
     use super::*;
     use epwatch_proto::{InstallationId, Sequence, StreamId};
 
-    fn batch() -> UploadBatch {
+    fn keys() -> Vec<ReportKey> {
         let key = |sequence| ReportKey {
             installation: InstallationId::from_secret(b"x"),
             stream: StreamId(1),
             sequence: Sequence::new(sequence).unwrap(),
         };
-        let reports = (1..=4)
-            .map(|n| (key(n), Bytes::from_static(b"r")))
-            .collect();
-        let clock = SendClock::try_from(v1::SendClock::default()).unwrap();
-        let sdk = epwatch_proto::Sdk {
-            name: "epwatch-sdk".to_owned(),
-            version: "0".to_owned(),
-            language: "rust".to_owned(),
-        };
-        UploadBatch::new(reports, clock, sdk, Vec::new())
+        (1..=4).map(key).collect()
+    }
+
+    #[test]
+    fn a_deletion_shows_its_secret_to_the_collector_only() {
+        let secret = Secret::from_bytes(&[0xab; 32]).unwrap();
+        let batch = UploadBatch::deletion(secret);
+        assert_eq!(batch.kind(), RequestKind::DeleteInstallation);
+        assert!(batch.kind().path().ends_with("/DeleteInstallation"));
+        let request = v1::DeleteInstallationRequest::decode(&batch.encoded()[..]).unwrap();
+        assert_eq!(request.secret, [0xab; 32][..]);
+        assert!(!format!("{batch:?}").contains("171"), "{batch:?}");
+        assert!(matches!(batch.read_answer(&[]), Ok(Answer::Deleted)));
+        assert!(batch.read_answer(b"no message").is_err());
     }
 
     fn result(index: u32, outcome: v1::Outcome, retryable: bool) -> v1::ReportResult {
@@ -206,7 +300,7 @@ mod tests {
             retry_after_ms: Some(1_500),
             ..Default::default()
         };
-        let (settled, advice) = settle(&batch(), response).unwrap();
+        let (settled, advice) = settle(&keys(), response).unwrap();
         let how: Vec<_> = settled.iter().map(|(_, how)| *how).collect();
         use Settled::{Acked, Kept, Refused};
         assert_eq!(how, [Acked, Refused, Kept, Acked]);
@@ -219,6 +313,6 @@ mod tests {
             results: vec![result(4, v1::Outcome::Duplicate, false)],
             ..Default::default()
         };
-        assert!(settle(&batch(), response).is_err());
+        assert!(settle(&keys(), response).is_err());
     }
 }

@@ -19,6 +19,8 @@ const MAX_ADVISED: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Schedule {
     interval: Duration,
     next_at: Duration,
+    /// The part of the wait that is not for us to cut short.
+    not_before: Duration,
     failures: u32,
     max_request_bytes: u64,
 }
@@ -29,6 +31,7 @@ impl Schedule {
         Self {
             interval,
             next_at: now,
+            not_before: now,
             failures: 0,
             max_request_bytes: policy::MAX_REQUEST_BYTES,
         }
@@ -36,6 +39,17 @@ impl Schedule {
 
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         now >= self.next_at
+    }
+
+    /// Whether a failure or the collector's wish forbids an upload now. Waiting for the next
+    /// interval forbids nothing.
+    pub(crate) fn is_held(&self, now: Duration) -> bool {
+        now < self.not_before
+    }
+
+    /// Something changed for the better: as early as nothing forbids it.
+    pub(crate) fn hurry(&mut self, now: Duration) {
+        self.next_at = self.not_before.max(now);
     }
 
     pub(crate) fn next_at(&self) -> Duration {
@@ -72,9 +86,11 @@ impl Schedule {
         if let Some(delay) = advice.retry_after {
             self.failures = 0;
             self.next_at = now + delay.min(MAX_ADVISED);
+            self.not_before = self.next_at;
         } else if made_progress {
             self.failures = 0;
             self.next_at = now;
+            self.not_before = now;
         } else {
             self.failed(now, None, jitter);
         }
@@ -91,6 +107,7 @@ impl Schedule {
         let backoff = half + Duration::from_millis(jitter % spread);
         let asked = retry_after.unwrap_or_default().min(MAX_ADVISED);
         self.next_at = now + backoff.max(asked);
+        self.not_before = self.next_at;
     }
 }
 
@@ -132,6 +149,19 @@ mod tests {
         assert_eq!(schedule.next_at(), MINUTE * 7);
         schedule.failed(Duration::ZERO, Some(MINUTE * 2), 0);
         assert_eq!(schedule.next_at(), MINUTE * 2);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_not_cut_short() {
+        let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+        schedule.idle(Duration::ZERO);
+        assert!(!schedule.is_held(Duration::ZERO));
+        schedule.hurry(Duration::ZERO);
+        assert!(schedule.is_due(Duration::ZERO));
+        schedule.failed(Duration::ZERO, Some(MINUTE), 0);
+        schedule.hurry(Duration::ZERO);
+        assert!(schedule.is_held(MINUTE / 2));
+        assert_eq!(schedule.next_at(), MINUTE);
     }
 
     #[test]

@@ -8,14 +8,18 @@ use std::{
 
 use bytes::Bytes;
 use epwatch_proto::{
-    Report, UploadRequest,
+    InstallationId, Outcome, Report, ReportResult, UploadRequest,
     v1::{
         self,
         collector_service_server::{CollectorService, CollectorServiceServer},
     },
 };
 use tokio::{net::TcpListener, runtime::Runtime};
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+use tonic::{
+    Request, Response, Status,
+    metadata::MetadataMap,
+    transport::{Identity, ServerTlsConfig, server::TcpIncoming},
+};
 
 /// What the collector does with one call.
 #[derive(Debug, Clone)]
@@ -32,6 +36,10 @@ pub enum Answer {
 struct State {
     answers: VecDeque<Answer>,
     calls: Vec<Vec<Bytes>>,
+    /// What deletions get; when there is none left, they are done.
+    deletion_answers: VecDeque<Status>,
+    deleted: Vec<InstallationId>,
+    deletion_calls: usize,
     wrong: Vec<String>,
 }
 
@@ -46,11 +54,22 @@ struct Service {
 pub struct Collector {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
+    scheme: &'static str,
     _runtime: Runtime,
 }
 
 impl Collector {
     pub fn start(key: &str) -> Self {
+        Self::start_with(key, None)
+    }
+
+    /// One that proves itself with a certificate and its key, both PEM.
+    pub fn start_secured(key: &str, certificate: &str, private_key: &str) -> Self {
+        let identity = Identity::from_pem(certificate, private_key);
+        Self::start_with(key, Some(ServerTlsConfig::new().identity(identity)))
+    }
+
+    fn start_with(key: &str, tls: Option<ServerTlsConfig>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -63,18 +82,38 @@ impl Collector {
             state: Arc::clone(&state),
             key: key.to_owned(),
         };
-        let server =
-            tonic::transport::Server::builder().add_service(CollectorServiceServer::new(service));
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut builder = tonic::transport::Server::builder();
+        if let Some(tls) = tls {
+            builder = builder.tls_config(tls).unwrap();
+        }
+        let server = builder.add_service(CollectorServiceServer::new(service));
         runtime.spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
         Self {
             state,
             address,
+            scheme,
             _runtime: runtime,
         }
     }
 
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// What the next deletions get; when there is none left, they are done.
+    pub fn answer_deletions(&self, answers: impl IntoIterator<Item = Status>) {
+        self.state.lock().unwrap().deletion_answers.extend(answers);
+    }
+
+    /// Installations that are deleted.
+    pub fn deleted(&self) -> Vec<InstallationId> {
+        self.state.lock().unwrap().deleted.clone()
+    }
+
+    /// How often deletion was asked for.
+    pub fn n_deletion_calls(&self) -> usize {
+        self.state.lock().unwrap().deletion_calls
     }
 
     /// What the next calls get; when there is none left, everything is stored.
@@ -109,34 +148,61 @@ impl CollectorService for Service {
         &self,
         request: Request<v1::UploadRequest>,
     ) -> Result<Response<v1::UploadResponse>, Status> {
-        let key = request.metadata().get("authorization").cloned();
+        self.authorize(request.metadata())?;
         let message = request.into_inner();
         let bytes = message.reports.clone();
         let mut state = self.state.lock().unwrap();
-        if key.is_none_or(|key| key != format!("Bearer {}", self.key)) {
-            return Err(Status::unauthenticated("unknown key"));
-        }
         if let Err(error) = UploadRequest::try_from(message) {
             state.wrong.push(error.to_string());
         }
-        for report in &bytes {
-            if let Err(error) = Report::parse(report) {
-                state.wrong.push(error.to_string());
+        let mut results = Vec::new();
+        for (index, report) in (0..).zip(&bytes) {
+            match Report::parse(report) {
+                Err(error) => state.wrong.push(error.to_string()),
+                // A tombstone refuses what arrives late.
+                Ok(report) if state.deleted.contains(&report.key.installation) => {
+                    let key = Some(report.key);
+                    results.push(ReportResult::new(
+                        index,
+                        key,
+                        Outcome::RefusedDeleted,
+                        "deleted",
+                    ));
+                }
+                Ok(_) => {}
             }
         }
         state.calls.push(bytes);
         match state.answers.pop_front() {
             Some(Answer::Ok(response)) => Ok(Response::new(response)),
             Some(Answer::StoreAndFail(status) | Answer::Fail(status)) => Err(status),
-            None => Ok(Response::new(v1::UploadResponse::default())),
+            None => Ok(Response::new(v1::UploadResponse {
+                results: results.iter().map(Into::into).collect(),
+                ..Default::default()
+            })),
         }
     }
 
     async fn delete_installation(
         &self,
-        _: Request<v1::DeleteInstallationRequest>,
+        request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
-        self.unexpected("DeleteInstallation")
+        self.authorize(request.metadata())?;
+        let secret = request.into_inner().secret;
+        let mut state = self.state.lock().unwrap();
+        state.deletion_calls += 1;
+        if secret.len() != 32 {
+            state
+                .wrong
+                .push(format!("a secret of {} bytes", secret.len()));
+        }
+        if let Some(status) = state.deletion_answers.pop_front() {
+            return Err(status);
+        }
+        state.deleted.push(InstallationId::from_secret(&secret));
+        Ok(Response::new(v1::DeleteInstallationResponse {
+            tombstoned_at_unix_ms: 1_800_000_000_000,
+        }))
     }
 
     async fn put_model_manifest(
@@ -155,6 +221,14 @@ impl CollectorService for Service {
 }
 
 impl Service {
+    fn authorize(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let expected = format!("Bearer {}", self.key);
+        match metadata.get("authorization") {
+            Some(key) if *key == expected => Ok(()),
+            _ => Err(Status::unauthenticated("unknown key")),
+        }
+    }
+
     fn unexpected<T>(&self, call: &str) -> Result<Response<T>, Status> {
         self.state.lock().unwrap().wrong.push(call.to_owned());
         Err(Status::unimplemented(call))

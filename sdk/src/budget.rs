@@ -1,0 +1,363 @@
+//! How many bytes a day may go over which network. Pure but for its file at the end.
+//!
+//! Days are UTC days of the wall clock, which a phone may set at will: a clock set back keeps what
+//! was spent, and the day turns at most once in twenty hours of uptime, so that a clock that jumps
+//! to and fro brings no second budget. `DIR/budget.json` is shared by the processes of the app.
+
+use std::{io, path::Path, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    files::{self, FileLock},
+    folder,
+    time::Now,
+};
+
+pub(crate) const FILE: &str = "budget.json";
+const MAX_FILE_BYTES: u64 = 4096;
+const DAY_MS: i64 = 24 * 3_600_000;
+/// Shorter than any day between two midnights, longer than a clock's correction.
+const SHORTEST_DAY: Duration = Duration::from_secs(20 * 3600);
+
+/// What the host says of the network that uploads would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum NetworkKind {
+    /// The host does not say: counted as [`Self::Unmetered`].
+    #[default]
+    Unknown,
+    /// Costs nobody anything, for example Wi-Fi at home.
+    Unmetered,
+    /// Somebody pays by the byte, for example a mobile network.
+    Metered,
+    /// None: nothing is tried.
+    Offline,
+}
+
+/// What may be sent, in bytes a day. See [`policy`](crate::policy) for the defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ByteBudget {
+    /// On networks that cost nothing, and where the host does not say.
+    pub unmetered_per_day: u64,
+    /// On networks that somebody pays for; `None`: not one byte.
+    pub metered_per_day: Option<u64>,
+}
+
+impl Default for ByteBudget {
+    fn default() -> Self {
+        Self {
+            unmetered_per_day: crate::policy::UNMETERED_BYTES_PER_DAY,
+            metered_per_day: None,
+        }
+    }
+}
+
+impl ByteBudget {
+    pub(crate) fn of(&self, network: NetworkKind) -> u64 {
+        match network {
+            NetworkKind::Metered => self.metered_per_day.unwrap_or(0),
+            _ => self.unmetered_per_day,
+        }
+    }
+}
+
+/// Why nothing may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("there is no network")]
+    Offline,
+    #[error(
+        "the network is metered, and the host allows no bytes there: \
+         SdkConfigBuilder::with_metered_bytes_per_day"
+    )]
+    Metered,
+    #[error("the budget of {limit} bytes a day on {network:?} networks is used up")]
+    UsedUp { limit: u64, network: NetworkKind },
+}
+
+/// What was spent today.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Spent {
+    day: i64,
+    unmetered: u64,
+    metered: u64,
+    /// Boot and uptime at which the day began; empty: it began with this file.
+    boot_id: String,
+    uptime_ms: Option<u64>,
+}
+
+impl Spent {
+    /// Begins a new day if it is one.
+    fn turn(&mut self, now: Now, boot_id: &str) {
+        let day = now.wall_unix_ms.div_euclid(DAY_MS);
+        if *self == Self::default() {
+            // The first day is as short as it is.
+            self.day = day;
+            return;
+        }
+        if day <= self.day {
+            // Set back: the later day may have been the wrong one, and must not last for years.
+            self.day = day;
+            return;
+        }
+        let is_same_boot = !self.boot_id.is_empty() && self.boot_id == boot_id;
+        let since = match (self.uptime_ms, now.uptime_ms) {
+            (Some(then), Some(now)) if is_same_boot => now.checked_sub(then),
+            _ => None,
+        };
+        if since.is_some_and(|ms| Duration::from_millis(ms) < SHORTEST_DAY) {
+            return;
+        }
+        *self = Self {
+            day,
+            unmetered: 0,
+            metered: 0,
+            boot_id: boot_id.to_owned(),
+            uptime_ms: now.uptime_ms,
+        };
+    }
+
+    fn of(&mut self, network: NetworkKind) -> &mut u64 {
+        match network {
+            NetworkKind::Metered => &mut self.metered,
+            _ => &mut self.unmetered,
+        }
+    }
+
+    /// Bytes that may still be sent today over this network.
+    fn left(&mut self, limits: &ByteBudget, network: NetworkKind) -> Result<u64, Refusal> {
+        let limit = match network {
+            NetworkKind::Offline => return Err(Refusal::Offline),
+            NetworkKind::Metered => limits.metered_per_day.ok_or(Refusal::Metered)?,
+            NetworkKind::Unmetered | NetworkKind::Unknown => limits.unmetered_per_day,
+        };
+        match limit.saturating_sub(*self.of(network)) {
+            0 => Err(Refusal::UsedUp { limit, network }),
+            left => Ok(left),
+        }
+    }
+}
+
+/// The budget of this folder, as this process sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    spent: Spent,
+    /// Whether it could be written down last time; else only this process knows.
+    is_kept: bool,
+}
+
+impl Budget {
+    /// Bytes that may still be sent today.
+    pub(crate) fn left(
+        &mut self,
+        dir: &Path,
+        limits: &ByteBudget,
+        network: NetworkKind,
+        now: Now,
+        boot_id: &str,
+    ) -> Result<u64, Refusal> {
+        self.read(dir);
+        let day = self.spent.day;
+        self.spent.turn(now, boot_id);
+        if self.spent.day != day {
+            // A day that the clock took back must not come again from the file. Where it cannot
+            // be written, this process knows.
+            let _ = self.change(dir, network, |spent| spent);
+        }
+        self.spent.left(limits, network)
+    }
+
+    /// Counts bytes that are about to be sent, so that a kill cannot make them forgotten.
+    pub(crate) fn reserve(
+        &mut self,
+        dir: &Path,
+        network: NetworkKind,
+        bytes: u64,
+    ) -> io::Result<()> {
+        self.change(dir, network, |spent| spent.saturating_add(bytes))
+    }
+
+    /// Corrects what was reserved to what was really sent.
+    pub(crate) fn correct(
+        &mut self,
+        dir: &Path,
+        network: NetworkKind,
+        reserved: u64,
+        sent: u64,
+    ) -> io::Result<()> {
+        if reserved == sent {
+            return Ok(());
+        }
+        self.change(dir, network, |spent| {
+            spent.saturating_sub(reserved).saturating_add(sent)
+        })
+    }
+
+    /// Bytes spent today on networks without and with a price.
+    pub(crate) fn spent(&self) -> (u64, u64) {
+        (self.spent.unmetered, self.spent.metered)
+    }
+
+    fn change(
+        &mut self,
+        dir: &Path,
+        network: NetworkKind,
+        how: impl Fn(u64) -> u64,
+    ) -> io::Result<()> {
+        let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+        // Another process may have spent meanwhile, on the same day.
+        let mut theirs = Spent::default();
+        std::mem::swap(&mut theirs, &mut self.spent);
+        self.read(dir);
+        if self.spent.day != theirs.day {
+            self.spent = theirs;
+        }
+        let spent = self.spent.of(network);
+        *spent = how(*spent);
+        let json = serde_json::to_vec(&self.spent).map_err(io::Error::other)?;
+        let kept = files::replace(&dir.join(FILE), &json);
+        self.is_kept = kept.is_ok();
+        kept
+    }
+
+    /// What cannot be read, or was never written, leaves what this process knows.
+    fn read(&mut self, dir: &Path) {
+        let path = dir.join(FILE);
+        let is_bounded = path.metadata().is_ok_and(|m| m.len() <= MAX_FILE_BYTES);
+        let json = is_bounded.then(|| std::fs::read(&path).ok()).flatten();
+        let spent = json.and_then(|json| serde_json::from_slice::<Spent>(&json).ok());
+        match spent {
+            Some(spent) if self.is_kept || self.spent == Spent::default() => {
+                self.spent = spent;
+                self.is_kept = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: ByteBudget = ByteBudget {
+        unmetered_per_day: 1_000,
+        metered_per_day: Some(100),
+    };
+    const NOON: i64 = 20_000 * DAY_MS + DAY_MS / 2;
+    const HOUR: u64 = 3_600_000;
+
+    fn at(wall_unix_ms: i64, uptime_ms: u64) -> Now {
+        Now {
+            mono: Duration::from_millis(uptime_ms),
+            wall_unix_ms,
+            uptime_ms: Some(uptime_ms),
+        }
+    }
+
+    fn left(budget: &mut Budget, dir: &Path, network: NetworkKind, now: Now) -> Option<u64> {
+        budget.left(dir, &LIMITS, network, now, "boot").ok()
+    }
+
+    #[test]
+    fn each_network_has_its_own_and_a_restart_remembers() {
+        use NetworkKind::{Metered, Offline, Unknown, Unmetered};
+        let dir = tempfile::tempdir().unwrap();
+        let mut budget = Budget::default();
+        let now = at(NOON, HOUR);
+        assert_eq!(left(&mut budget, dir.path(), Unmetered, now), Some(1_000));
+        budget.reserve(dir.path(), Unmetered, 900).unwrap();
+        budget.correct(dir.path(), Unmetered, 900, 850).unwrap();
+        budget.reserve(dir.path(), Metered, 30).unwrap();
+        let mut again = Budget::default();
+        assert_eq!(left(&mut again, dir.path(), Unmetered, now), Some(150));
+        assert_eq!(left(&mut again, dir.path(), Unknown, now), Some(150));
+        assert_eq!(left(&mut again, dir.path(), Metered, now), Some(70));
+        assert_eq!(left(&mut again, dir.path(), Offline, now), None);
+        again.reserve(dir.path(), Metered, 70).unwrap();
+        assert_eq!(left(&mut again, dir.path(), Metered, now), None);
+        let tomorrow = at(NOON + DAY_MS, 25 * HOUR);
+        assert_eq!(left(&mut again, dir.path(), Metered, tomorrow), Some(100));
+    }
+
+    #[test]
+    fn metered_networks_are_for_those_that_allow_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = ByteBudget::default();
+        let network = NetworkKind::Metered;
+        let refused = Budget::default().left(dir.path(), &limits, network, at(NOON, 1), "boot");
+        assert_eq!(refused, Err(Refusal::Metered));
+    }
+
+    #[test]
+    fn two_processes_add_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let network = NetworkKind::Unmetered;
+        let (mut one, mut other) = (Budget::default(), Budget::default());
+        let now = at(NOON, HOUR);
+        for budget in [&mut one, &mut other] {
+            left(budget, dir.path(), network, now);
+            budget.reserve(dir.path(), network, 300).unwrap();
+        }
+        assert_eq!(left(&mut one, dir.path(), network, now), Some(400));
+    }
+
+    #[test]
+    fn a_file_of_nonsense_is_a_new_day() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), b"\0nonsense").unwrap();
+        let mut budget = Budget::default();
+        let now = at(NOON, HOUR);
+        assert_eq!(
+            left(&mut budget, dir.path(), NetworkKind::Unknown, now),
+            Some(1_000)
+        );
+    }
+
+    #[test]
+    fn a_clock_from_the_far_future_does_not_block_for_years() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut budget = Budget::default();
+        let network = NetworkKind::Unmetered;
+        left(
+            &mut budget,
+            dir.path(),
+            network,
+            at(NOON + 30_000 * DAY_MS, HOUR),
+        );
+        budget.reserve(dir.path(), network, 1_000).unwrap();
+        assert_eq!(
+            left(&mut budget, dir.path(), network, at(NOON, 2 * HOUR)),
+            None
+        );
+        let next = at(NOON + DAY_MS, 26 * HOUR);
+        assert_eq!(left(&mut budget, dir.path(), network, next), Some(1_000));
+    }
+
+    proptest! {
+        /// However the wall clock jumps, in one boot: at most one budget in twenty hours, and the
+        /// one it began with.
+        #[test]
+        fn a_jumping_clock_brings_no_second_budget(
+            jumps in prop::collection::vec((-5_i64..5, 0_u64..4), 1..60),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut budget = Budget::default();
+            let (mut uptime, mut sent) = (HOUR, 0);
+            for (days, hours) in jumps {
+                uptime += hours * HOUR;
+                let now = at(NOON + days * DAY_MS, uptime);
+                if let Some(bytes) = left(&mut budget, dir.path(), NetworkKind::Unmetered, now) {
+                    budget.reserve(dir.path(), NetworkKind::Unmetered, bytes).unwrap();
+                    sent += bytes;
+                }
+            }
+            let days = (uptime - HOUR) / (20 * HOUR);
+            prop_assert!(sent <= 1_000 * (days + 2), "{sent} bytes in {days} days");
+        }
+    }
+}

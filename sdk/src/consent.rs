@@ -1,0 +1,88 @@
+//! What the host says: whether its users agree, and what uploads may cost.
+//!
+//! Callers only say what they wish, under a lock that is never held across I/O; the SDK's own
+//! thread makes it so (`engine.rs`): begins, or wipes and asks for deletion. Wishes are counted,
+//! so that consent that was withdrawn and given again at once still wipes what was before.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::budget::NetworkKind;
+
+/// What is wished now, and how often it came to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) is_given: bool,
+    /// Times that what was recorded until then had to be forgotten.
+    pub(crate) n_forget: u64,
+    /// Times that consent was given or withdrawn.
+    pub(crate) n_changes: u64,
+    /// Times that the host said that it is given, whether or not it was.
+    pub(crate) n_told: u64,
+    /// The network that uploads would take, as the host says.
+    pub(crate) network: NetworkKind,
+}
+
+/// The switch.
+#[derive(Debug)]
+pub(crate) struct Consent(Mutex<Wish>);
+
+impl Consent {
+    pub(crate) fn new(is_given: bool) -> Self {
+        Self(Mutex::new(Wish {
+            is_given,
+            n_forget: 0,
+            n_changes: 0,
+            n_told: 0,
+            network: NetworkKind::default(),
+        }))
+    }
+
+    pub(crate) fn wish(&self) -> Wish {
+        *self.lock()
+    }
+
+    /// `false` if it was so before.
+    pub(crate) fn set(&self, is_given: bool) -> bool {
+        let mut wish = self.lock();
+        wish.n_told += u64::from(is_given);
+        if wish.is_given == is_given {
+            return false;
+        }
+        wish.is_given = is_given;
+        wish.n_changes += 1;
+        if !is_given {
+            wish.n_forget += 1;
+        }
+        true
+    }
+
+    pub(crate) fn set_network(&self, network: NetworkKind) {
+        self.lock().network = network;
+    }
+
+    pub(crate) fn forget(&self) {
+        self.lock().n_forget += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wish> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn withdrawn_and_given_again_still_forgets() {
+        let consent = Consent::new(true);
+        assert!(!consent.set(true));
+        assert!(consent.set(false));
+        assert!(consent.set(true));
+        let wish = consent.wish();
+        assert_eq!((wish.is_given, wish.n_forget, wish.n_changes), (true, 1, 2));
+        consent.forget();
+        assert_eq!(consent.wish().n_forget, 2);
+        assert_eq!(consent.wish().n_changes, 2);
+    }
+}

@@ -1,0 +1,176 @@
+//! Forgetting an installation: its secret waits until the collector has deleted it, all else goes.
+//!
+//! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be
+//! deleted. The secret's file is moved there by one rename, which is the moment of withdrawal:
+//! before it nothing happened, after it the installation is nobody's, and whatever else a kill
+//! leaves behind is wiped by the next start, since it belongs to no secret. The file goes with the
+//! collector's answer. With consent withheld these files, and the empty `lock`, are all there is.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use epwatch_proto::InstallationId;
+
+use crate::{
+    budget,
+    files::{self, FileLock},
+    folder,
+    identity::{SECRET_BYTES, SECRET_FILE, Secret, UNREADABLE_FILE},
+    spool,
+};
+
+const DELETIONS: &str = "deletions";
+/// Looked at in one go; there is one for each withdrawal that the collector has not heard of.
+const MAX_LOOKED_AT: usize = 256;
+
+/// Forgets the installation of this folder. Gives back how many runs waited in its spool.
+///
+/// A folder that is not there is as good as wiped, and is not made.
+///
+/// # Errors
+/// If the secret cannot be moved or something cannot be removed; it is to be tried again.
+pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
+    if !dir.try_exists()? {
+        return Ok(0);
+    }
+    let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+    retire(dir)?;
+    wipe(dir)
+}
+
+/// Wipes what a withdrawal left when it was interrupted.
+pub(crate) fn finish_interrupted(dir: &Path) -> io::Result<u64> {
+    let is_left = !dir.join(SECRET_FILE).try_exists()?
+        && !dir.join(UNREADABLE_FILE).try_exists()?
+        && dir.join(DELETIONS).try_exists()?;
+    if !is_left {
+        return Ok(0);
+    }
+    let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+    // Another process may have begun a new installation meanwhile.
+    match dir.join(SECRET_FILE).try_exists()? {
+        true => Ok(0),
+        false => wipe(dir),
+    }
+}
+
+fn retire(dir: &Path) -> io::Result<()> {
+    let path = dir.join(SECRET_FILE);
+    let secret = match fs::read(&path) {
+        Ok(bytes) => Secret::from_bytes(&bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(secret) = secret else {
+        // Nobody can present a secret that is cut; it goes with the rest.
+        return Ok(());
+    };
+    let deletions = dir.join(DELETIONS);
+    files::create_private_dir(&deletions)?;
+    fs::rename(&path, deletions.join(secret.installation().to_hex()))?;
+    files::sync_dir(&deletions)?;
+    files::sync_dir(dir)
+}
+
+/// Removes all that the SDK ever writes, but for the lock and the deletions that wait. Only names
+/// of its own: a host may have given a folder that holds other things.
+fn wipe(dir: &Path) -> io::Result<u64> {
+    let runs = spool::runs_left(dir);
+    let mut paths: Vec<PathBuf> = folder::MEMORIES.iter().map(|name| dir.join(name)).collect();
+    paths.extend([SECRET_FILE, UNREADABLE_FILE, budget::FILE].map(|name| dir.join(name)));
+    for entry in fs::read_dir(dir)?.flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(files::UNFINISHED) {
+            paths.push(entry.path());
+        }
+    }
+    for path in paths {
+        gone(fs::remove_file(path))?;
+    }
+    gone(fs::remove_dir_all(dir.join(spool::STREAMS)))?;
+    files::sync_dir(dir)?;
+    Ok(runs)
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Secrets whose installations are to be deleted.
+pub(crate) fn pending(dir: &Path) -> Vec<Secret> {
+    let Ok(entries) = fs::read_dir(dir.join(DELETIONS)) else {
+        return Vec::new();
+    };
+    let mut secrets = Vec::new();
+    for entry in entries.flatten().take(MAX_LOOKED_AT) {
+        let is_one = entry
+            .metadata()
+            .is_ok_and(|m| m.len() == SECRET_BYTES as u64);
+        let secret = is_one.then(|| fs::read(entry.path()).ok()).flatten();
+        secrets.extend(secret.and_then(|bytes| Secret::from_bytes(&bytes)));
+    }
+    secrets
+}
+
+/// The collector has deleted it: nothing of it is left here either.
+pub(crate) fn settle(dir: &Path, installation: &InstallationId) -> io::Result<()> {
+    let deletions = dir.join(DELETIONS);
+    gone(fs::remove_file(deletions.join(installation.to_hex())))?;
+    // Fails while others wait, which is as it should be.
+    let _ = fs::remove_dir(&deletions);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity;
+
+    #[test]
+    fn forgetting_keeps_the_secret_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = identity::load_or_create(dir.path()).unwrap();
+        fs::create_dir_all(dir.path().join(spool::STREAMS).join("0123456789abcdef")).unwrap();
+        fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();
+        fs::write(dir.path().join("the app's own file"), b"kept").unwrap();
+        assert_eq!(forget(dir.path()).unwrap(), 0);
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, [DELETIONS, folder::LOCK, "the app's own file"]);
+        let pending = pending(dir.path());
+        assert_eq!(pending.len(), 1);
+        assert_eq!(pending[0].bytes(), secret.bytes());
+
+        settle(dir.path(), &secret.installation()).unwrap();
+        assert!(!dir.path().join(DELETIONS).exists());
+        let new = identity::load_or_create(dir.path()).unwrap();
+        assert_ne!(new.bytes(), secret.bytes());
+    }
+
+    #[test]
+    fn a_kill_in_the_middle_is_finished_by_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        identity::load_or_create(dir.path()).unwrap();
+        fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
+        retire(dir.path()).unwrap();
+        finish_interrupted(dir.path()).unwrap();
+        assert!(!dir.path().join(spool::STREAMS).exists());
+        assert_eq!(pending(dir.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_was_never_made_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let never = dir.path().join("never");
+        assert_eq!(forget(&never).unwrap(), 0);
+        assert!(!never.exists());
+    }
+}

@@ -1,0 +1,167 @@
+//! Making wishes about consent come true: begin, or wipe and ask for deletion.
+//!
+//! With consent withheld the folder is looked at once, for a deletion that an earlier process
+//! could not bring to the collector; nothing is written. Where a wipe fails it is tried again until
+//! it succeeds, and nothing is kept or sent but the deletion meanwhile.
+//!
+//! Several processes of an app share the folder: when the installation in it is another one than
+//! ours, another process has forgotten ours. What we recorded for it is dropped then, and counted.
+//! With a new one there we go on under that; with none, consent was withdrawn, and we keep
+//! nothing until our host gives it again.
+
+use std::{sync::Arc, time::Duration};
+
+use epwatch_proto::DropReason;
+
+use super::{Engine, lock, text_of};
+use crate::{consent::Consent, deletion, identity, random_stream};
+
+/// Between two attempts to wipe a folder that does not let itself be wiped.
+const WIPE_RETRY: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Privacy {
+    consent: Arc<Consent>,
+    is_given: bool,
+    has_looked: bool,
+    /// Wishes to forget that came true.
+    n_forgotten: u64,
+    /// When to try again what could not be wiped.
+    wipe_at: Option<Duration>,
+    /// Another process withdrew consent; the number of times ours was told that it is there.
+    orphaned_at: Option<u64>,
+}
+
+impl Privacy {
+    pub(super) fn new(consent: Arc<Consent>) -> Self {
+        Self {
+            is_given: consent.wish().is_given,
+            consent,
+            has_looked: false,
+            n_forgotten: 0,
+            wipe_at: None,
+            orphaned_at: None,
+        }
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Duration> {
+        self.wipe_at
+    }
+}
+
+impl Engine {
+    /// Whether anything may be recorded, written and sent, but for deletions.
+    pub(super) fn may_keep(&self) -> bool {
+        let privacy = &self.privacy;
+        privacy.is_given && privacy.wipe_at.is_none() && privacy.orphaned_at.is_none()
+    }
+
+    /// Makes it as the host wishes, and begins where it may.
+    pub(crate) fn follow_consent(&mut self) {
+        let wish = self.privacy.consent.wish();
+        let now = self.clock.now().mono;
+        self.privacy.is_given = wish.is_given;
+        self.set_network(wish.network);
+        if wish.n_forget != self.privacy.n_forgotten {
+            self.privacy.n_forgotten = wish.n_forget;
+            self.privacy.orphaned_at = None;
+            self.forget();
+        } else if self.privacy.wipe_at.is_some_and(|at| now >= at) {
+            self.wipe();
+        }
+        if !self.privacy.has_looked {
+            self.privacy.has_looked = true;
+            self.look_for_deletions();
+        }
+        self.notice_others();
+        if self
+            .privacy
+            .orphaned_at
+            .is_some_and(|told| told != wish.n_told)
+        {
+            self.privacy.orphaned_at = None;
+        }
+        let mut core = lock(&self.core);
+        core.set_consent_changes(wish.n_changes);
+        core.set_recording(wish.is_given && self.privacy.orphaned_at.is_none());
+        drop(core);
+        if self.spool.is_none() && self.last_error.is_none() {
+            self.open();
+        }
+    }
+
+    fn forget(&mut self) {
+        let now = self.clock.now();
+        self.spool = None;
+        self.secret = None;
+        self.next_seal = now.mono + self.config.report_interval;
+        {
+            let mut core = lock(&self.core);
+            // The caller has done this already, unless we were just opening.
+            if core.installation().is_some() {
+                core.forget(random_stream(), 0, now);
+            }
+        }
+        self.last_error = None;
+        self.wipe();
+    }
+
+    fn wipe(&mut self) {
+        match deletion::forget(&self.config.dir) {
+            Ok(lost_runs) => {
+                self.privacy.wipe_at = None;
+                if lost_runs > 0 {
+                    lock(&self.core).dropped(DropReason::Consent, 0, lost_runs);
+                }
+            }
+            Err(error) => {
+                self.privacy.wipe_at = Some(self.clock.now().mono + WIPE_RETRY);
+                self.last_error = Some(format!(
+                    "failed to wipe {}: {error}",
+                    self.config.dir.display()
+                ));
+            }
+        }
+        self.look_for_deletions();
+    }
+
+    fn look_for_deletions(&mut self) {
+        if let Err(error) = deletion::finish_interrupted(&self.config.dir) {
+            self.last_error = Some(format!("failed to finish a wipe: {}", text_of(&error)));
+        }
+        let pending = deletion::pending(&self.config.dir);
+        self.sender.set_deletions(pending, self.clock.now().mono);
+    }
+
+    /// Notices that the folder's installation is no longer ours.
+    fn notice_others(&mut self) {
+        let Some(secret) = &self.secret else {
+            return;
+        };
+        if identity::is_still(&self.config.dir, secret) {
+            return;
+        }
+        let lost_runs = self.spool.take().map_or(0, |spool| spool.n_runs_pending());
+        self.secret = None;
+        let now = self.clock.now();
+        lock(&self.core).forget(random_stream(), lost_runs, now);
+        if !identity::exists(&self.config.dir) {
+            self.privacy.orphaned_at = Some(self.privacy.consent.wish().n_told);
+            self.last_error = Some(
+                "the folder was emptied, or another process withdrew consent: nothing is \
+                 recorded until the host calls set_consent(true)"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Whether the host's users agree, for people.
+    pub(crate) fn consent_note(&self) -> &'static str {
+        let privacy = &self.privacy;
+        match (privacy.is_given, privacy.orphaned_at.is_some()) {
+            (true, false) => "given",
+            (true, true) => "withdrawn by another process of the app",
+            (false, _) => "withheld: nothing is recorded, written or sent",
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What goes to the collector next, and what its answers mean.
+
+use std::time::Duration;
+
+use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
+
+use super::{Engine, lock};
+use crate::{
+    budget::{Budget, NetworkKind, Refusal},
+    deletion, directives,
+    identity::Secret,
+    policy, random_u64,
+    spool::Spool,
+    time::Now,
+    upload::{
+        Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer, settle,
+    },
+};
+
+/// Who wants to send.
+#[cfg_attr(
+    not(feature = "grpc"),
+    expect(dead_code, reason = "only hosts ask then")
+)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The clock: when it is time.
+    OnTime,
+    /// A host that sends by itself: at its own pace, but not where a failure or the collector
+    /// asked to wait.
+    ByHost,
+    /// A flush: now.
+    Now,
+}
+
+/// Schedules, budget, and deletions that wait.
+#[derive(Debug)]
+pub(super) struct Sender {
+    reports: Schedule,
+    deletion: Schedule,
+    deletions: Vec<Secret>,
+    budget: Budget,
+    network: NetworkKind,
+}
+
+impl Sender {
+    pub(super) fn new(interval: Duration, now: Duration) -> Self {
+        Self {
+            reports: Schedule::new(interval, now),
+            deletion: Schedule::new(interval, now),
+            deletions: Vec::new(),
+            budget: Budget::default(),
+            network: NetworkKind::default(),
+        }
+    }
+
+    pub(super) fn reports_at(&self) -> Duration {
+        self.reports.next_at()
+    }
+
+    pub(super) fn deletion_at(&self) -> Option<Duration> {
+        let is_waiting = !self.deletions.is_empty() && self.network != NetworkKind::Offline;
+        is_waiting.then(|| self.deletion.next_at())
+    }
+
+    pub(super) fn set_deletions(&mut self, secrets: Vec<Secret>, now: Duration) {
+        self.deletions = secrets;
+        self.deletion.hurry(now);
+    }
+}
+
+impl Engine {
+    /// The next request, if one is due.
+    ///
+    /// # Errors
+    /// If reports wait that must not be sent now, for want of a network or of bytes.
+    pub(crate) fn next_upload(&mut self, asked: Asked) -> Result<Option<UploadBatch>, UploadError> {
+        self.follow_consent();
+        let now = self.clock.now();
+        if let Some(batch) = self.next_deletion(asked, now) {
+            return Ok(Some(batch));
+        }
+        let is_due = match asked {
+            Asked::OnTime => self.sender.reports.is_due(now.mono),
+            Asked::ByHost => !self.sender.reports.is_held(now.mono),
+            Asked::Now => true,
+        };
+        if !is_due || !self.may_keep() {
+            return Ok(None);
+        }
+        if self.n_pending() == 0 {
+            self.sender.reports.idle(now.mono);
+            return Ok(None);
+        }
+        match self.next_reports(now) {
+            Ok(batch) => Ok(batch),
+            Err(refusal) => {
+                // Hosts may ask often: one failure an interval.
+                let counts = asked == Asked::Now || self.sender.reports.is_due(now.mono);
+                self.sender.reports.idle(now.mono);
+                let kind = match refusal {
+                    Refusal::Offline => UploadFailureKind::Unreachable,
+                    Refusal::Metered | Refusal::UsedUp { .. } => UploadFailureKind::Budget,
+                };
+                // Being offline is no failure.
+                if counts && kind == UploadFailureKind::Budget {
+                    lock(&self.core).upload_failed(kind);
+                }
+                self.last_error = Some(refusal.to_string());
+                Err(UploadError::new(kind, refusal.to_string()))
+            }
+        }
+    }
+
+    /// Deletions go first, over any network and beside the budget: they are small, and somebody
+    /// has a right to them.
+    fn next_deletion(&mut self, asked: Asked, now: Now) -> Option<UploadBatch> {
+        let sender = &self.sender;
+        let is_due = match asked {
+            Asked::OnTime | Asked::Now => sender.deletion.is_due(now.mono),
+            Asked::ByHost => !sender.deletion.is_held(now.mono),
+        };
+        if !is_due || sender.network == NetworkKind::Offline {
+            return None;
+        }
+        let secret = sender.deletions.first()?;
+        Some(UploadBatch::deletion(secret.clone()))
+    }
+
+    fn next_reports(&mut self, now: Now) -> Result<Option<UploadBatch>, Refusal> {
+        let sender = &mut self.sender;
+        let (dir, limits, network) = (&self.config.dir, &self.config.budget, sender.network);
+        let budget = &mut sender.budget;
+        let left = budget.left(dir, limits, network, now, &self.boot_id)?;
+        let used_up = Refusal::UsedUp {
+            limit: limits.of(network),
+            network,
+        };
+        let Some(room) = left.checked_sub(policy::REQUEST_OVERHEAD_BYTES) else {
+            return Err(used_up);
+        };
+        let most = sender.reports.max_request_bytes().min(room);
+        let Some(spool) = &mut self.spool else {
+            return Ok(None);
+        };
+        let (reports, losses) = spool.pending(most);
+        self.count(&losses);
+        if reports.is_empty() {
+            self.sender.reports.idle(now.mono);
+            return Ok(None);
+        }
+        let clock = SendClock {
+            wall_unix_ms: Some(now.wall_unix_ms),
+            uptime_ms: now.uptime_ms,
+            boot_id: epwatch_proto::clipped(&self.boot_id, 64),
+        };
+        let held = lock(&self.core).directives.held_ids();
+        let mut batch = UploadBatch::new(reports, clock, self.config.core.sdk.clone(), held);
+        let needed = batch.encoded_len() + policy::REQUEST_OVERHEAD_BYTES;
+        if needed > left {
+            return Err(used_up);
+        }
+        (batch.reserved, batch.network) = (needed, network);
+        let reserved = self
+            .sender
+            .budget
+            .reserve(&self.config.dir, network, needed);
+        if let Err(error) = reserved {
+            self.last_error = Some(format!("failed to keep the byte budget: {error}"));
+        }
+        Ok(Some(batch))
+    }
+
+    /// What an answer, or its absence, means. `sent`: bytes that went out for it, where somebody
+    /// counted.
+    ///
+    /// # Errors
+    /// The failure that was given or found, for who waits for it.
+    pub(crate) fn upload_result(
+        &mut self,
+        batch: &UploadBatch,
+        result: Result<Answer, UploadError>,
+        sent: Option<u64>,
+    ) -> Result<(), UploadError> {
+        self.charge(batch, result.as_ref().err().map(UploadError::kind), sent);
+        let now = self.clock.now();
+        let settled = match (batch.payload(), result) {
+            (Payload::Reports { keys, .. }, Ok(Answer::Upload(response))) => {
+                self.take_answer(keys, response, now)
+            }
+            (Payload::Deletion(secret), Ok(Answer::Deleted)) => {
+                self.deleted(&secret.installation(), now);
+                Ok(())
+            }
+            (_, Ok(_)) => Err(UploadError::new(
+                UploadFailureKind::Server,
+                "the answer is for another kind of request",
+            )),
+            (_, Err(error)) => Err(error),
+        };
+        match settled {
+            Ok(()) => self.last_error = None,
+            Err(ref error) => self.upload_failed(batch, error, now),
+        }
+        settled
+    }
+
+    fn charge(
+        &mut self,
+        batch: &UploadBatch,
+        failed: Option<UploadFailureKind>,
+        sent: Option<u64>,
+    ) {
+        use UploadFailureKind::{Budget, Tls, Unreachable};
+        if batch.reserved == 0 || !self.may_keep() {
+            return;
+        }
+        let sent = match (sent, failed) {
+            (Some(sent), _) => sent,
+            // A host that could not connect has sent none of it.
+            (None, Some(Budget | Tls | Unreachable)) => 0,
+            (None, _) => batch.reserved,
+        };
+        let (dir, network) = (&self.config.dir, batch.network);
+        let budget = &mut self.sender.budget;
+        if let Err(error) = budget.correct(dir, network, batch.reserved, sent) {
+            self.last_error = Some(format!("failed to keep the byte budget: {error}"));
+        }
+    }
+
+    fn upload_failed(&mut self, batch: &UploadBatch, error: &UploadError, now: Now) {
+        let mut asked = match error.retry() {
+            Retry::After(delay) => Some(delay),
+            Retry::Backoff => None,
+        };
+        let mut note = error.to_string();
+        if error.kind() == UploadFailureKind::Unauthenticated {
+            let least = policy::KEY_REFUSED_WAIT;
+            let jitter = Duration::from_secs(random_u64() % least.as_secs());
+            asked = asked.max(Some(least + jitter));
+            note.push_str(
+                "; the collector does not know this app key: register it there, or give the right \
+                 one to SdkConfig::builder",
+            );
+        }
+        let schedule = match batch.payload() {
+            Payload::Reports { .. } => &mut self.sender.reports,
+            Payload::Deletion(_) => &mut self.sender.deletion,
+        };
+        schedule.failed(now.mono, asked, random_u64());
+        lock(&self.core).upload_failed(error.kind());
+        self.last_error = Some(note);
+    }
+
+    fn deleted(&mut self, installation: &InstallationId, now: Now) {
+        let sender = &mut self.sender;
+        sender
+            .deletions
+            .retain(|s| s.installation() != *installation);
+        sender
+            .deletion
+            .answered(now.mono, crate::upload::Advice::default(), true, 0);
+        // What stays on disk is asked for again at the next start, which harms nobody.
+        let settled = deletion::settle(&self.config.dir, installation);
+        if settled.is_ok() && self.sender.deletions.is_empty() {
+            // There were more than are looked at in one go.
+            self.sender.deletions = deletion::pending(&self.config.dir);
+        }
+    }
+
+    fn take_answer(
+        &mut self,
+        keys: &[ReportKey],
+        mut response: v1::UploadResponse,
+        now: Now,
+    ) -> Result<(), UploadError> {
+        let received = directives::take_from(&mut response);
+        let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
+        let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
+        let schedule = &mut self.sender.reports;
+        schedule.answered(now.mono, advice, made_progress, random_u64());
+        if self.spool.is_some() {
+            self.receive_directives(received, now);
+        }
+        let Some(spool) = &mut self.spool else {
+            return Ok(());
+        };
+        let mut core = lock(&self.core);
+        for (key, how) in settled {
+            // Forgotten while it was on its way: counted as that already.
+            if core.installation() != Some(key.installation) && !spool.has(&key) {
+                continue;
+            }
+            match how {
+                Settled::Kept => {}
+                Settled::Acked => {
+                    core.acked(&key);
+                    spool.finish(&key);
+                }
+                Settled::Refused => {
+                    let runs = spool.finish(&key);
+                    core.dropped(DropReason::Refused, 1, runs);
+                }
+            }
+        }
+        // Which streams still need naming is decided now; folders are removed without the lock.
+        let named: Vec<_> = core.streams_to_name().collect();
+        drop(core);
+        spool.retire_ended(|stream| named.contains(&stream));
+        Ok(())
+    }
+
+    /// The network that uploads would take from now on.
+    pub(super) fn set_network(&mut self, network: NetworkKind) {
+        if self.sender.network == network {
+            return;
+        }
+        self.sender.network = network;
+        let now = self.clock.now_on_caller().mono;
+        self.sender.reports.hurry(now);
+        self.sender.deletion.hurry(now);
+    }
+
+    /// Nothing will be sent for an interval.
+    pub(crate) fn idle(&mut self) {
+        self.sender.reports.idle(self.clock.now().mono);
+    }
+
+    /// Lets a flush try again what failed before.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn hurry_deletions(&mut self) {
+        let now = self.clock.now().mono;
+        let interval = self.config.upload_interval;
+        if self.sender.deletion.is_held(now) {
+            self.sender.deletion = Schedule::new(interval, now);
+        }
+    }
+
+    /// Time until the next upload, and bytes that wait.
+    pub(crate) fn outlook(&self) -> (Duration, u64) {
+        let now = self.clock.now_on_caller();
+        let usage = self
+            .spool
+            .as_ref()
+            .map(|s: &Spool| s.usage(now.wall_unix_ms));
+        let wait = self.sender.reports_at().saturating_sub(now.mono);
+        (wait, usage.map_or(0, |(bytes, _)| bytes))
+    }
+
+    /// Installations whose deletion the collector has not acknowledged.
+    pub(crate) fn n_deletions(&self) -> usize {
+        self.sender.deletions.len()
+    }
+
+    /// The network as the host says it, and the bytes spent today: unmetered, metered.
+    pub(crate) fn spent(&self) -> (NetworkKind, (u64, u64)) {
+        (self.sender.network, self.sender.budget.spent())
+    }
+}

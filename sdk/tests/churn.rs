@@ -1,0 +1,96 @@
+//! What a host does to the SDK: runs that panic, sessions by the thousand. It goes on, within
+//! little memory, and every run is either in a report or counted as lost.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use epwatch_proto::{DropReason, Placement, ReasonCode, SdkHealth, SessionOptions};
+use epwatch_sdk::{DeviceFacts, FlushError, ModelInfo, SdkConfig, SimulatedSession, Watch};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The SDK without a collector.
+fn start(dir: &tempfile::TempDir) -> Watch {
+    let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(PATIENCE * 1000)
+        .build()
+        .unwrap();
+    Watch::start(config).unwrap()
+}
+
+fn session(watch: &Watch) -> SimulatedSession {
+    let model = ModelInfo::new("m", "1").unwrap();
+    let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+    watch.simulated_session(model, placement, SessionOptions::default())
+}
+
+/// What the SDK says once everything is sealed.
+fn sealed(watch: &Watch) -> SdkHealth {
+    // Nobody is there to upload to; before that everything was sealed.
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error:?}");
+    watch.health()
+}
+
+#[test]
+fn a_run_that_panics_is_the_hosts_panic_and_no_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(&dir);
+    let session = session(&watch);
+    for run in 0..10 {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            session.run(|| assert!(run % 2 == 0, "the host's own"));
+        }));
+        assert_eq!(outcome.is_ok(), run % 2 == 0);
+    }
+    let health = sealed(&watch);
+    assert_eq!((health.runs_observed, health.runs_recorded), (5, 5));
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
+    const SESSIONS: u64 = 10_000;
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(&dir);
+    session(&watch).run(|| ());
+    let before = resident_bytes();
+    for _ in 0..SESSIONS {
+        let session = session(&watch);
+        for _ in 0..5 {
+            session.run(|| ());
+        }
+    }
+    // 20 kB each, were they kept until the seal.
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes");
+    let health = sealed(&watch);
+    assert_eq!(health.runs_observed, 5 * SESSIONS + 1);
+    // Where the disk was slower than the sessions, the oldest of them were given up.
+    let given_up = health.dropped.get(&DropReason::SpoolFull);
+    let given_up = given_up.copied().unwrap_or_default();
+    assert_eq!(given_up.reports, 0);
+    assert_eq!(health.runs_recorded + given_up.runs, health.runs_observed);
+    assert!(watch.stop(PATIENCE));
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kilobytes = line.trim().trim_end_matches(" kB");
+    1024 * kilobytes.parse::<u64>().unwrap()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes() -> u64 {
+    0
+}

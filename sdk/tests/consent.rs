@@ -1,0 +1,363 @@
+//! Consent: withheld, given, withdrawn; and a byte budget that holds over restarts.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use epwatch_proto::{
+    DropReason, InstallationId, Placement, ReasonCode, SessionOptions, UploadFailureKind,
+    placement::QNN_EP, v1,
+};
+use epwatch_sdk::{
+    Conditions, DeviceFacts, FlushError, ModelInfo, NetworkKind, RequestKind, SdkConfig,
+    SdkConfigBuilder, SimulatedSession, UploadError, Watch,
+};
+use support::{
+    collector::{Answer, Collector},
+    until,
+};
+use tonic::Status;
+
+const KEY: &str = "demo-key";
+const PATIENCE: Duration = Duration::from_secs(30);
+const NOWHERE: &str = "http://127.0.0.1:1";
+
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(Duration::from_secs(3600))
+        .with_upload_interval(Duration::from_secs(3600))
+}
+
+fn start(config: SdkConfigBuilder) -> Watch {
+    Watch::start(config.build().unwrap()).unwrap()
+}
+
+fn session(watch: &Watch) -> SimulatedSession {
+    let reason = ReasonCode::AssignmentApiUnavailable;
+    let placement = Placement::unavailable(vec![QNN_EP.to_owned()], reason);
+    let model = ModelInfo::new("m", "1").unwrap();
+    watch.simulated_session(model, placement, SessionOptions::default())
+}
+
+fn run(session: &SimulatedSession, runs: u64) {
+    for _ in 0..runs {
+        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    }
+}
+
+fn secret(dir: &Path) -> InstallationId {
+    InstallationId::from_secret(&fs::read(dir.join("secret")).unwrap())
+}
+
+/// Every file below a folder, by its path in it.
+fn files(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(at).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else {
+                found.insert(path.strip_prefix(dir).unwrap().to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn withheld_consent_leaves_no_trace_and_giving_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = dir.path().join("never");
+    let collector = Collector::start(KEY);
+    let watch = start(config(&never, &collector.endpoint()).with_consent(false));
+    let session = session(&watch);
+    run(&session, 10);
+    watch.flush(PATIENCE).unwrap();
+    assert!(watch.next_upload().is_none());
+    assert!(
+        watch.explain().contains("consent: withheld"),
+        "{}",
+        watch.explain()
+    );
+    assert!(!never.exists());
+    assert_eq!(watch.health().runs_observed, 0);
+
+    watch.set_consent(true);
+    run(&session, 3);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let runs: u64 = reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
+    assert_eq!(runs, 3);
+    assert_eq!(reports[0].health.consent_changes, 1);
+    assert!(reports[0].health.dropped.is_empty());
+}
+
+#[test]
+fn a_watch_without_consent_that_ends_has_touched_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = dir.path().join("never");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let watch = start(config(&never, &endpoint).with_consent(false));
+    run(&session(&watch), 10);
+    assert!(watch.stop(PATIENCE));
+    assert!(!never.exists());
+    let nobody_came = listener.accept().unwrap_err();
+    assert_eq!(nobody_came.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(dir.path(), &collector.endpoint()).with_settled_runs(1));
+    let session = session(&watch);
+    run(&session, 10);
+    watch.flush(PATIENCE).unwrap();
+    collector.answer([Answer::Fail(Status::unavailable("down"))]);
+    run(&session, 20);
+    watch.flush(PATIENCE).unwrap_err();
+    run(&session, 5);
+    let old = secret(dir.path());
+    let old_stream = watch.stream();
+    assert!(dir.path().join("baselines.json").exists());
+
+    watch.set_consent(false);
+    until("the deletion", || collector.deleted() == [old]);
+    // The answer is on its way for a moment longer.
+    until("the wipe", || files(dir.path()) == ["lock".into()].into());
+    run(&session, 100);
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(files(dir.path()), ["lock".into()].into());
+    let n_calls = collector.calls().len();
+
+    watch.set_consent(true);
+    run(&session, 7);
+    watch.flush(PATIENCE).unwrap();
+    let new = secret(dir.path());
+    assert_ne!(new, old);
+    assert_ne!(watch.stream(), old_stream);
+    let later: Vec<_> = collector.reports().into_iter().skip(2).collect();
+    assert_eq!(collector.calls().len(), n_calls + 1);
+    assert_eq!(later.len(), 1);
+    let report = &later[0];
+    assert_eq!(
+        (report.key.installation, report.key.sequence.get()),
+        (new, 1)
+    );
+    let runs: u64 = report.series.iter().map(|s| s.n).sum();
+    assert_eq!(runs, 7);
+    // 20 in the spool, 5 not sealed; and no word of the old installation's sessions.
+    let lost = report.health.dropped[&DropReason::Consent];
+    assert_eq!((lost.reports, lost.runs), (0, 25));
+    assert_eq!(report.health.consent_changes, 2);
+    let uids: BTreeSet<_> = collector
+        .reports()
+        .iter()
+        .map(|r| r.sessions[0].uid)
+        .collect();
+    assert_eq!(uids.len(), 2);
+    assert!(report.ended_streams.is_empty());
+    assert_eq!(collector.deleted(), [old]);
+}
+
+#[test]
+fn a_deletion_outlives_the_process_and_goes_also_without_consent() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(config(dir.path(), NOWHERE));
+    run(&session(&watch), 10);
+    watch.flush(PATIENCE).unwrap_err();
+    let old = secret(dir.path());
+    watch.set_consent(false);
+    watch.flush(PATIENCE).unwrap_err();
+    let waiting = Path::new("deletions").join(old.to_hex());
+    assert_eq!(files(dir.path()), ["lock".into(), waiting].into());
+    assert!(
+        watch.explain().contains("deletions that wait: 1"),
+        "{}",
+        watch.explain()
+    );
+    assert!(watch.stop(PATIENCE));
+
+    let collector = Collector::start(KEY);
+    let down = Status::unavailable("down");
+    let not_yet = Status::unimplemented("not yet");
+    collector.answer_deletions([down, not_yet]);
+    let again = start(config(dir.path(), &collector.endpoint()).with_consent(false));
+    until("an attempt", || collector.n_deletion_calls() == 1);
+    again.flush(PATIENCE).unwrap_err();
+    again.flush(PATIENCE).unwrap();
+    assert_eq!(collector.deleted(), [old]);
+    assert_eq!(files(dir.path()), ["lock".into()].into());
+    assert!(collector.calls().is_empty());
+}
+
+#[test]
+fn a_deletion_that_fails_keeps_no_report_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(dir.path(), &collector.endpoint()));
+    let session = session(&watch);
+    run(&session, 10);
+    watch.flush(PATIENCE).unwrap();
+    let old = secret(dir.path());
+    collector.answer_deletions([Status::unimplemented(""), Status::unimplemented("")]);
+    watch.reset_installation();
+    until("an attempt", || collector.n_deletion_calls() == 1);
+    run(&session, 4);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error}");
+    let reports = collector.reports();
+    let last = reports.last().unwrap();
+    assert_eq!(last.key.installation, secret(dir.path()));
+    assert_ne!(last.key.installation, old);
+    assert_eq!(last.health.consent_changes, 0);
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(collector.deleted(), [old]);
+}
+
+#[test]
+fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(config(dir.path(), NOWHERE).with_uploads_by_host());
+    run(&session(&watch), 10);
+    watch.flush(PATIENCE).unwrap_err();
+    let in_flight = watch.next_upload().unwrap();
+    let old = secret(dir.path());
+    watch.set_consent(false);
+    let request = watch.next_upload().unwrap();
+    assert_eq!(request.kind(), RequestKind::DeleteInstallation);
+    assert_eq!(
+        request.kind().path(),
+        "/epwatch.v1.CollectorService/DeleteInstallation"
+    );
+    let sent: v1::DeleteInstallationRequest =
+        prost::Message::decode(&request.encoded()[..]).unwrap();
+    assert_eq!(InstallationId::from_secret(&sent.secret), old);
+    // The answer to what was on its way changes nothing.
+    watch.upload_result(&in_flight, Ok(&[])).unwrap();
+
+    let error = UploadError::new(UploadFailureKind::Unreachable, "no network");
+    watch.upload_result(&request, Err(error)).unwrap_err();
+    assert!(watch.next_upload().is_none(), "it is held back");
+    watch.upload_result(&request, Ok(&[])).unwrap();
+    assert_eq!(files(dir.path()), ["lock".into()].into());
+    assert!(watch.next_upload().is_none());
+}
+
+#[test]
+fn another_process_notices_a_withdrawal() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let one = start(config(dir.path(), &collector.endpoint()));
+    let other = start(config(dir.path(), &collector.endpoint()));
+    let others = session(&other);
+    run(&others, 10);
+    other.flush(PATIENCE).unwrap();
+    one.flush(PATIENCE).unwrap();
+    run(&others, 10);
+    one.set_consent(false);
+    until("the deletion", || collector.deleted().len() == 1);
+    // The folder's installation is gone: nothing is kept, and no new one is made.
+    let _ = other.flush(PATIENCE);
+    assert!(
+        other.explain().contains("withdrawn by another process"),
+        "{}",
+        other.explain()
+    );
+    assert!(!dir.path().join("secret").exists());
+    assert_eq!(collector.reports().len(), 1);
+
+    other.set_consent(true);
+    run(&others, 3);
+    other.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    assert_eq!(reports.len(), 2);
+    assert_ne!(reports[0].key.installation, reports[1].key.installation);
+    assert_eq!(reports[1].health.dropped[&DropReason::Consent].runs, 10);
+}
+
+#[test]
+fn a_day_s_bytes_are_a_day_s_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let one = config(dir.path(), &collector.endpoint()).with_unmetered_bytes_per_day(3_000);
+    let watch = start(one);
+    let sessions = session(&watch);
+    run(&sessions, 10);
+    watch.flush(PATIENCE).unwrap();
+    let mut refused = None;
+    for _ in 0..20 {
+        run(&sessions, 10);
+        if let Err(error) = watch.flush(PATIENCE) {
+            refused = Some(error);
+            break;
+        }
+    }
+    let Some(FlushError::Upload(error)) = refused else {
+        panic!("20 reports within 3,000 bytes")
+    };
+    assert_eq!(error.kind(), UploadFailureKind::Budget);
+    assert_eq!(
+        watch.health().upload_failures[&UploadFailureKind::Budget],
+        1
+    );
+    let n_calls = collector.calls().len();
+    assert!(watch.stop(PATIENCE));
+
+    // A restart brings no second budget.
+    let two = config(dir.path(), &collector.endpoint()).with_unmetered_bytes_per_day(3_000);
+    let watch = start(two);
+    watch.flush(PATIENCE).unwrap_err();
+    assert_eq!(collector.calls().len(), n_calls);
+    assert!(watch.stop(PATIENCE));
+    let three = start(config(dir.path(), &collector.endpoint()));
+    three.flush(PATIENCE).unwrap();
+}
+
+#[test]
+fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(dir.path(), &collector.endpoint()));
+    watch.set_network(NetworkKind::Metered);
+    run(&session(&watch), 10);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(&error, FlushError::Upload(e) if e.kind() == UploadFailureKind::Budget));
+    watch.set_network(NetworkKind::Offline);
+    watch.flush(PATIENCE).unwrap_err();
+    assert!(collector.calls().is_empty());
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures, [(UploadFailureKind::Budget, 1)].into());
+    // Back on a network that costs nothing, it goes by itself.
+    watch.set_network(NetworkKind::Unmetered);
+    until("the report", || collector.calls().len() == 1);
+    assert!(watch.stop(PATIENCE));
+
+    let allowed = config(dir.path(), &collector.endpoint()).with_metered_bytes_per_day(100_000);
+    let watch = start(allowed);
+    watch.set_network(NetworkKind::Metered);
+    run(&session(&watch), 10);
+    watch.flush(PATIENCE).unwrap();
+    let text = watch.explain();
+    let metered = text.split("unmetered, ").nth(1).unwrap();
+    let metered: u64 = metered.split(' ').next().unwrap().parse().unwrap();
+    let payload = collector.calls().last().unwrap()[0].len() as u64;
+    // The message, and what HTTP/2 takes for a first call.
+    assert!(
+        (payload..payload + 1_000).contains(&metered),
+        "{metered} for {payload}"
+    );
+}

@@ -1,0 +1,239 @@
+//! An app that is killed at any moment, 200 times over one folder, with uploads under way.
+//!
+//! What was on disk arrives, once; what was not sealed is all that is lost; numbers are missing
+//! only where a kill came between taking a number and writing the report.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test's helpers fail the test"
+)]
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use epwatch_proto::{
+    DropReason, Placement, ReasonCode, Report, ReportKey, SessionOptions, placement::QNN_EP,
+};
+use epwatch_sdk::{
+    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, Watch, random_u64,
+};
+use support::collector::Collector;
+
+const KEY: &str = "demo-key";
+const N_KILLS: usize = 200;
+/// A report is sealed and sent so often, so that kills hit every step.
+const INTERVAL: Duration = Duration::from_millis(3);
+const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
+const CHILD_ENDPOINT: &str = "EPWATCH_TEST_ENDPOINT";
+const TEST: &str = "an_app_killed_200_times_loses_only_what_was_not_sealed";
+
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir).with_device(DeviceFacts::simulated("SM8650"))
+}
+
+/// Role of the child: an app that runs its model until somebody kills it, and tells after every
+/// few runs how many it made and how many of them are certainly on disk.
+fn run_until_killed(dir: &Path, endpoint: &str) {
+    let config = config(dir, endpoint)
+        .with_report_interval(INTERVAL)
+        .with_upload_interval(INTERVAL)
+        .build()
+        .unwrap();
+    let watch = Watch::start(config).unwrap();
+    let placement = Placement::unavailable(
+        vec![QNN_EP.to_owned()],
+        ReasonCode::AssignmentApiUnavailable,
+    );
+    let model = ModelInfo::new("m", "1").unwrap();
+    let session = watch.simulated_session(model, placement, SessionOptions::default());
+    println!("stream {}", watch.stream());
+    for runs in 1_u64.. {
+        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+        if runs % 16 == 0 {
+            let sealed = watch.health().runs_recorded;
+            // Waits until a seal under way is done: what was counted before is on disk after.
+            watch.explain();
+            println!("told {runs} {sealed}");
+        }
+        thread::yield_now();
+    }
+}
+
+struct Killed {
+    stream: String,
+    /// Runs made, as last told; up to 16 more are not.
+    made: u64,
+    /// Runs of them in reports that were on disk.
+    kept: u64,
+}
+
+fn start_app(dir: &Path, endpoint: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .env(CHILD_ENDPOINT, endpoint)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+/// Starts an app and kills it at some moment: of its first 40 ms, its start included, or of the
+/// 20 ms after it has told that runs are on disk.
+fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
+    let (mut child, out) = start_app(dir, endpoint);
+    let (has_kept, kept) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut killed = None;
+        for line in out.lines() {
+            let line = line.unwrap();
+            take_line(&line, &mut killed);
+            if killed.as_ref().is_some_and(|k| k.kept > 0) {
+                let _ = has_kept.send(());
+            }
+        }
+        killed
+    });
+    // Not waits for something: the moment of the kill.
+    if is_early {
+        thread::sleep(Duration::from_micros(random_u64() % 40_000));
+    } else {
+        kept.recv_timeout(Duration::from_secs(30)).unwrap();
+        thread::sleep(Duration::from_micros(random_u64() % 20_000));
+    }
+    // SIGKILL; what it wrote until then is read too.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+fn take_line(line: &str, killed: &mut Option<Killed>) {
+    // Before the first line stand the test harness's own words.
+    if let Some((_, stream)) = line.split_once("stream ") {
+        *killed = Some(Killed {
+            stream: stream.to_owned(),
+            made: 0,
+            kept: 0,
+        });
+    }
+    let told = line
+        .split_once("told ")
+        .and_then(|(_, told)| told.split_once(' '));
+    // The last line may be cut, and be a smaller number then.
+    let told = told.and_then(|(made, kept)| Some((made.parse().ok()?, kept.parse().ok()?)));
+    if let (Some((made, kept)), Some(killed)) = (told, killed)
+        && kept >= killed.kept
+    {
+        (killed.made, killed.kept) = (made, kept);
+    }
+}
+
+/// Sends what is left, and gives back the reports by key: each as often as it likes, but always
+/// with the same bytes.
+fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
+    let config = config(dir, &collector.endpoint()).build().unwrap();
+    let watch = Watch::start(config).unwrap();
+    watch.flush(Duration::from_secs(60)).unwrap();
+    // What did not fit into the first one's list is taken over by the next seal.
+    watch.flush(Duration::from_secs(60)).unwrap();
+    assert!(
+        !watch.explain().contains("internal errors"),
+        "{}",
+        watch.explain()
+    );
+    assert!(watch.stop(Duration::from_secs(60)));
+    let mut by_key: BTreeMap<ReportKey, Bytes> = BTreeMap::new();
+    for bytes in collector.calls().into_iter().flatten() {
+        let key = ReportKey::peek(&bytes).unwrap();
+        let first = by_key.entry(key).or_insert_with(|| bytes.clone());
+        assert_eq!(*first, bytes, "{key:?}: the same key with other bytes");
+    }
+    let reports = by_key.into_iter();
+    reports
+        .map(|(key, bytes)| (key, Report::parse(&bytes).unwrap()))
+        .collect()
+}
+
+#[test]
+fn an_app_killed_200_times_loses_only_what_was_not_sealed() {
+    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+        let endpoint = std::env::var(CHILD_ENDPOINT).unwrap();
+        return run_until_killed(Path::new(&dir), &endpoint);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let endpoint = collector.endpoint();
+    let killed: Vec<_> = (0..N_KILLS)
+        .filter_map(|n| kill_an_app(dir.path(), &endpoint, n % 3 == 0))
+        .collect();
+    // Otherwise every one was killed before it began, and nothing was tried.
+    let n_with_reports = killed.iter().filter(|k| k.kept > 0).count();
+    assert!(
+        n_with_reports >= 20,
+        "{n_with_reports} of {} had sealed",
+        killed.len()
+    );
+
+    let reports = drain(dir.path(), &collector);
+    let installations: BTreeSet<_> = reports.keys().map(|key| key.installation).collect();
+    assert_eq!(installations.len(), 1, "one folder, one installation");
+    let ended: BTreeMap<_, _> = reports
+        .values()
+        .flat_map(|report| &report.ended_streams)
+        .map(|ended| (ended.stream.to_string(), *ended))
+        .collect();
+    for killed in &killed {
+        let of_stream = reports
+            .iter()
+            .filter(|(key, _)| key.stream.to_string() == killed.stream);
+        let (mut numbers, mut runs) = (BTreeSet::new(), 0_u64);
+        for (key, report) in of_stream {
+            numbers.insert(key.sequence.get());
+            runs += report.series.iter().map(|s| s.n).sum::<u64>();
+            let dropped = &report.health.dropped;
+            let unexpected: Vec<_> = dropped
+                .keys()
+                .filter(|reason| {
+                    !matches!(reason, DropReason::SpoolCorrupt | DropReason::Contended)
+                })
+                .collect();
+            assert!(unexpected.is_empty(), "{unexpected:?}");
+        }
+        assert!(
+            runs >= killed.kept,
+            "{runs} runs arrived, {} were on disk",
+            killed.kept
+        );
+        assert!(
+            runs <= killed.made + 16 + 16,
+            "{runs} of {} runs",
+            killed.made
+        );
+        let last = numbers.last().copied().unwrap_or(0);
+        assert_eq!(numbers, (1..=last).collect(), "a gap inside a stream");
+        match ended.get(&killed.stream) {
+            Some(ended) => {
+                // The number is taken before the bytes are on disk.
+                let told = ended.last_sequence.unwrap();
+                assert!(told == last || told == last + 1, "{told} {last}");
+                assert_eq!(ended.unsealed_runs, None);
+            }
+            // Killed before it had a folder.
+            None => assert_eq!(last, 0, "a stream that ended and is not named"),
+        }
+    }
+}

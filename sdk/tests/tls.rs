@@ -1,0 +1,103 @@
+//! Uploads over TLS to a collector with a private CA: trusted where the host says so, and refused,
+//! and counted, everywhere else.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use epwatch_proto::{Placement, ReasonCode, SessionOptions, UploadFailureKind, placement::QNN_EP};
+use epwatch_sdk::{
+    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots, Watch,
+};
+use support::{collector::Collector, fixture};
+
+const KEY: &str = "demo-key";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn pem(name: &str) -> String {
+    std::fs::read_to_string(fixture("tls").join(name)).unwrap()
+}
+
+fn collector() -> Collector {
+    Collector::start_secured(KEY, &pem("server.pem"), &pem("server.key"))
+}
+
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(Duration::from_secs(3600))
+        .with_upload_interval(Duration::from_secs(3600))
+}
+
+fn start_and_run(config: SdkConfigBuilder) -> Watch {
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let reason = ReasonCode::AssignmentApiUnavailable;
+    let placement = Placement::unavailable(vec![QNN_EP.to_owned()], reason);
+    let model = ModelInfo::new("m", "1").unwrap();
+    let session = watch.simulated_session(model, placement, SessionOptions::default());
+    session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    watch
+}
+
+#[test]
+fn a_private_ca_is_trusted_beside_or_instead_of_the_roots() {
+    for roots in [TrustedRoots::Bundled, TrustedRoots::Only] {
+        let dir = tempfile::tempdir().unwrap();
+        let collector = collector();
+        for endpoint in [
+            collector.endpoint(),
+            collector.endpoint().replace("127.0.0.1", "localhost"),
+        ] {
+            let config = config(dir.path(), &endpoint)
+                .with_trusted_roots(roots)
+                .with_root_certificate(pem("ca.pem"));
+            let watch = start_and_run(config);
+            watch.flush(PATIENCE).unwrap();
+            assert!(watch.health().upload_failures.is_empty());
+            assert!(watch.stop(PATIENCE));
+        }
+        assert_eq!(collector.reports().len(), 2);
+    }
+}
+
+#[test]
+fn an_unknown_ca_is_refused_and_counted_as_that() {
+    let collector = collector();
+    let mut configs = vec![];
+    let dir = tempfile::tempdir().unwrap();
+    configs.push(config(&dir.path().join("bundled"), &collector.endpoint()));
+    let system = config(&dir.path().join("system"), &collector.endpoint())
+        .with_trusted_roots(TrustedRoots::System);
+    configs.push(system);
+    // A root that signed something else.
+    let other = config(&dir.path().join("other"), &collector.endpoint())
+        .with_trusted_roots(TrustedRoots::Only)
+        .with_root_certificate(pem("other-ca.pem"));
+    configs.push(other);
+    for config in configs {
+        let watch = start_and_run(config);
+        watch.flush(PATIENCE).unwrap_err();
+        let failures = watch.health().upload_failures;
+        let expected = [(UploadFailureKind::Tls, 1)].into();
+        assert_eq!(failures, expected, "{}", watch.explain());
+        assert!(watch.explain().contains("spool: 1 reports"));
+    }
+    assert!(collector.calls().is_empty());
+}
+
+#[test]
+fn a_certificate_that_cannot_be_parsed_is_named_where_it_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = collector();
+    let broken = "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n";
+    let config = config(dir.path(), &collector.endpoint())
+        .with_trusted_roots(TrustedRoots::Only)
+        .with_root_certificate(broken);
+    let watch = start_and_run(config);
+    watch.flush(PATIENCE).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures[&UploadFailureKind::Tls], 1, "{failures:?}");
+    assert!(collector.calls().is_empty());
+}
