@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod detector;
 mod engines;
+mod inspect;
 mod load;
 mod migrate;
 mod output;
@@ -44,10 +45,14 @@ enum Command {
     Detector(detector::Args),
     Migrate(migrate::Args),
     Engines(engines::Args),
+    Inspect(inspect::Args),
     Load(load::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
+    /// Makes one session of a model; started by `inspect`.
+    #[command(hide = true)]
+    InspectSession(inspect::session::Args),
     /// Becomes the embedded engine's process; started by `serve` and `demo`.
     #[command(hide = true)]
     EngineChild,
@@ -65,7 +70,11 @@ fn main() -> ExitCode {
 /// The demo and the load have a screen of their own: beside it only what goes wrong.
 fn default_logs(command: &Command) -> &'static str {
     match command {
-        Command::Demo(_) | Command::DemoDevice(_) | Command::Load(_) => "warn",
+        Command::Demo(_)
+        | Command::DemoDevice(_)
+        | Command::Inspect(_)
+        | Command::InspectSession(_)
+        | Command::Load(_) => "warn",
         _ => "info",
     }
 }
@@ -78,7 +87,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Detector(args) => block_on(detector::run(args)),
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
+        Command::Inspect(args) => block_on(inspect::run(args)),
         Command::Load(args) => block_on(load::run(args)),
+        Command::InspectSession(args) => inspect::session::run(&args),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),

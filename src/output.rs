@@ -7,6 +7,9 @@ use std::{
 
 use serde::Serialize;
 
+/// The command was not used as it must be.
+const WRONG_USE: u8 = 2;
+
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
@@ -19,6 +22,13 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     // Nothing is left to do when stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
     ExitCode::from(COULD_NOT_FIND_OUT)
+}
+
+/// Prints what is wrong with the command's arguments, and returns the exit code for it.
+pub(crate) fn wrong_use(problem: &str) -> ExitCode {
+    // Nothing is left to do when stderr is gone.
+    let _ = writeln!(io::stderr(), "epwatch: {problem}");
+    ExitCode::from(WRONG_USE)
 }
 
 /// Writes one line of an answer.

@@ -174,12 +174,7 @@ impl SessionRequest {
         self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
-        let mut builder = self
-            .builder
-            .0
-            .with_config_entry(RECORD_ASSIGNMENT, "1")
-            // Not observed is better than not made.
-            .unwrap_or_else(ort::Error::recover);
+        let mut builder = record_assignment(self.builder.0);
         self.shared.learn_ort_version();
         let heard = self.hears_log.then(|| placement::listen(&builder, &make));
         let in_effect = InEffect::of(&self.plan, &self.requested_eps, self.variant.as_deref());
@@ -239,6 +234,13 @@ impl SessionRequest {
             clock: self.shared.clock,
         })
     }
+}
+
+/// Has ORT remember which EP got which node.
+pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
+    let recording = builder.with_config_entry(RECORD_ASSIGNMENT, "1");
+    // Not observed is better than not made.
+    recording.unwrap_or_else(ort::Error::recover)
 }
 
 /// Where a session's nodes are, as far as this ORT tells: its assignment API, else a log that was

@@ -21,7 +21,7 @@ use epwatch_proto::{
     SessionOptions, UploadRequest, placement::QNN_EP, v1,
 };
 use epwatch_sdk::{
-    ConfigError, DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
+    ConfigError, DeviceFacts, ModelInfo, ObservedSession, SdkConfig, SdkConfigBuilder, Watch,
     qnn::{HtpOptions, Plugin},
 };
 use ort::session::Session;
@@ -79,13 +79,14 @@ fn answer(directives: Vec<v1::SignedDirective>) -> v1::UploadResponse {
 }
 
 fn watch(dir: &Path, endpoint: &str) -> Watch {
-    let config = SdkConfig::builder("app", endpoint, "key", dir)
+    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
+}
+
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, "key", dir)
         .with_device(DeviceFacts::simulated("SM8650"))
         .with_report_interval(PATIENCE * 100)
         .with_directive_key("ops", public_key())
-        .build()
-        .unwrap();
-    Watch::start(config).unwrap()
 }
 
 fn model(id: &str) -> ModelInfo {
@@ -157,12 +158,13 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
 #[test]
 fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();
-    let watch = watch(dir.path(), "http://127.0.0.1:9");
+    let config = config(dir.path(), "http://127.0.0.1:9").with_uploads_by_host();
+    let watch = Watch::start(config.build().unwrap()).unwrap();
     assert!(watch.plan_within(&model("m"), PATIENCE).is_known());
     let exchange = |directives: Vec<v1::SignedDirective>| {
         run_something(&watch);
-        // Nothing listens there: the report is kept.
-        watch.flush(PATIENCE).unwrap_err();
+        // Sealed, and left to the host.
+        let _ = watch.flush(PATIENCE);
         let batch = watch.next_upload().unwrap();
         let request = v1::UploadRequest::decode(&*batch.encoded()).unwrap();
         let bytes = answer(directives).encode_to_vec();

@@ -189,6 +189,7 @@ impl Engine {
                 self.take_answer(keys, response, now)
             }
             (Payload::Deletion(secret), Ok(Answer::Deleted)) => {
+                self.last_error = None;
                 self.deleted(&secret.installation(), now);
                 Ok(())
             }
@@ -198,9 +199,8 @@ impl Engine {
             )),
             (_, Err(error)) => Err(error),
         };
-        match settled {
-            Ok(()) => self.last_error = None,
-            Err(ref error) => self.upload_failed(batch, error, now),
+        if let Err(error) = &settled {
+            self.upload_failed(batch, error, now);
         }
         settled
     }
@@ -279,6 +279,7 @@ impl Engine {
         let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
         let schedule = &mut self.sender.reports;
         schedule.answered(now.mono, advice, made_progress, random_u64());
+        self.last_error = None;
         if self.spool.is_some() {
             self.receive_directives(received, now);
         }

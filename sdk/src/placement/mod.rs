@@ -4,6 +4,7 @@
 mod by_log;
 mod compiled;
 mod failure;
+mod inspect;
 mod listen;
 pub mod log;
 #[expect(
@@ -13,6 +14,7 @@ pub mod log;
 mod ort;
 mod summary;
 
+pub use self::inspect::{InspectInput, Inspection, inspect_file};
 pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
 pub use self::summary::{SummaryInput, summarise};
 

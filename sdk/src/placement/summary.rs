@@ -93,6 +93,25 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
     }
 }
 
+/// Every node on the CPU, in ORT's order, each with its name as ORT gives it.
+pub(super) fn all_cpu_nodes<'a>(
+    assignment: &'a Assignment,
+    manifest: Option<&ModelManifest>,
+) -> Vec<(CpuNode, &'a str)> {
+    let nodes: Vec<Node<'_>> = nodes_of(assignment).collect();
+    let attribution = manifest.map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
+    let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
+    let on_cpu = nodes.iter().enumerate().filter(|(_, n)| n.ep == CPU_EP);
+    on_cpu
+        .map(|(index, node)| {
+            let share = attribution
+                .as_ref()
+                .map(|a| a.by_node[index].clamp(0.0, 1.0));
+            (cpu_node(node, has_edges, share), node.name)
+        })
+        .collect()
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Node<'a> {
     name: &'a str,

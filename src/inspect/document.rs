@@ -1,0 +1,279 @@
+//! What `inspect` says: the document of `--json`, and the same for people.
+
+use std::{collections::BTreeMap, fmt};
+
+use epwatch_proto::{CpuNode, Placement, ReasonCode, placement::QNN_EP};
+use serde::{Deserialize, Serialize};
+
+use super::{chipset::SocModel, session::Answer};
+
+/// CPU nodes of a chipset that people are shown; `--json` has all.
+const SHOWN_NODES: usize = 20;
+
+/// The one document of `inspect --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    pub(super) model: String,
+    /// In the order asked.
+    pub(super) chipsets: Vec<OnChipset>,
+}
+
+/// The model on one chipset.
+#[derive(Debug, Serialize)]
+pub(super) struct OnChipset {
+    /// For example `SM8650`.
+    chipset: String,
+    /// As asked.
+    soc_model: String,
+    name: Option<&'static str>,
+    hexagon_arch: Option<u32>,
+    /// `ok`, or `failed`.
+    session: &'static str,
+    /// Why it failed; `null` where it did not.
+    error: Option<String>,
+    requested: Vec<String>,
+    #[serde(flatten)]
+    placed: Placed,
+}
+
+/// Where the nodes of one session are; empty for one that was not made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Placed {
+    /// `assignment_api`, `log` or `unavailable`.
+    source: String,
+    graph_kind: Option<String>,
+    eps: BTreeMap<String, OnEp>,
+    /// All of them, in ONNX Runtime's order.
+    cpu_nodes: Vec<OnCpu>,
+    /// Of the pairs of node and EP as they are; `null` where nodes are not known.
+    fingerprint: Option<String>,
+    /// Of the computing nodes, with names normalised over runtime versions.
+    fingerprint_normalised: Option<String>,
+    /// Why the NPU did not get everything.
+    reasons: Vec<Why>,
+}
+
+/// What one EP got.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct OnEp {
+    nodes: u32,
+    /// `null` for the CPU, where the count means nothing.
+    partitions: Option<u32>,
+    macs_share: Option<f64>,
+}
+
+/// A node on the CPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct OnCpu {
+    name: String,
+    op_type: String,
+    domain: String,
+    reason: String,
+    /// The validator's own sentence.
+    reason_text: Option<String>,
+    macs_share: Option<f64>,
+    /// Belongs there: the edge of a quantised graph.
+    benign: bool,
+}
+
+/// A reason code with its meaning and what to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Why {
+    code: String,
+    meaning: String,
+    fix: String,
+}
+
+impl Why {
+    fn of(reason: ReasonCode) -> Self {
+        Self {
+            code: reason.as_str().to_owned(),
+            meaning: reason.meaning().to_owned(),
+            fix: reason.fix().to_owned(),
+        }
+    }
+
+    fn named(code: &str) -> Self {
+        let reason = ReasonCode::ALL.iter().find(|r| r.as_str() == code);
+        Self::of(reason.copied().unwrap_or(ReasonCode::Unknown))
+    }
+}
+
+impl Placed {
+    pub(super) fn of(placement: &Placement) -> Self {
+        let eps = placement.eps.iter().map(|share| {
+            let on = OnEp {
+                nodes: share.n_nodes,
+                partitions: share.n_partitions,
+                macs_share: share.macs_share,
+            };
+            (share.ep.clone(), on)
+        });
+        Self {
+            source: placement.source.as_str().to_owned(),
+            graph_kind: Some(placement.graph_kind.as_str().to_owned()),
+            eps: eps.collect(),
+            cpu_nodes: placement.cpu_nodes.iter().map(OnCpu::of).collect(),
+            fingerprint: placement.exact.map(|f| f.to_string()),
+            fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
+            reasons: placement.reasons.iter().copied().map(Why::of).collect(),
+        }
+    }
+}
+
+impl OnCpu {
+    fn of(node: &CpuNode) -> Self {
+        Self {
+            name: node.name.clone(),
+            op_type: node.op_type.clone(),
+            domain: node.domain.clone(),
+            reason: node.reason.as_str().to_owned(),
+            reason_text: Some(node.reason_text.clone()).filter(|text| !text.is_empty()),
+            macs_share: node.macs_share,
+            benign: node.benign,
+        }
+    }
+}
+
+impl OnChipset {
+    pub(super) fn new(soc: &SocModel, answer: Answer) -> Self {
+        let known = soc.soc();
+        let (error, placed) = match answer {
+            Answer::Placed(placed) => (None, placed),
+            Answer::Failed { error, reason } => {
+                let placed = Placed {
+                    source: "unavailable".to_owned(),
+                    reasons: vec![Why::named(&reason)],
+                    ..Placed::default()
+                };
+                (Some(error), placed)
+            }
+        };
+        Self {
+            chipset: soc.chipset().to_owned(),
+            soc_model: soc.asked.clone(),
+            name: known.map(|soc| soc.name),
+            hexagon_arch: known.map(|soc| soc.hexagon_arch),
+            session: if error.is_none() { "ok" } else { "failed" },
+            error,
+            requested: vec![QNN_EP.to_owned()],
+            placed,
+        }
+    }
+
+    /// Nodes, partitions and share of the MACs on the NPU, nodes on the CPU.
+    fn cells(&self) -> [String; 4] {
+        if self.error.is_some() {
+            return ["failed", "", "", ""].map(str::to_owned);
+        }
+        let share =
+            |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));
+        let npu = self.placed.eps.get(QNN_EP);
+        let on_cpu = self.placed.cpu_nodes.len();
+        let edges = self
+            .placed
+            .cpu_nodes
+            .iter()
+            .filter(|node| node.benign)
+            .count();
+        [
+            npu.map_or(0, |npu| npu.nodes).to_string(),
+            npu.and_then(|npu| npu.partitions).unwrap_or(0).to_string(),
+            match npu {
+                Some(npu) => share(npu.macs_share),
+                None => "-".to_owned(),
+            },
+            match edges {
+                0 => on_cpu.to_string(),
+                edges => format!("{on_cpu} ({edges} at the edges)"),
+            },
+        ]
+    }
+
+    /// What is to be said beside the numbers; chipsets that say the same are told together.
+    fn story(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(error) = &self.error {
+            lines.push(format!("no session: {error}"));
+        }
+        let computing = self.placed.cpu_nodes.iter().filter(|node| !node.benign);
+        let shown: Vec<&OnCpu> = computing.clone().take(SHOWN_NODES).collect();
+        for node in &shown {
+            let macs = node.macs_share.filter(|share| *share > 0.0);
+            let macs = macs.map_or(String::new(), |s| {
+                format!(", {:.1} % of the MACs", 100.0 * s)
+            });
+            let text = node.reason_text.as_deref().unwrap_or_default();
+            let why = match (node.reason.as_str(), text) {
+                ("unknown", "") => String::new(),
+                ("unknown", text) => format!(": {text}"),
+                (reason, "") => format!(": {reason}"),
+                (reason, text) => format!(": {reason}: {text}"),
+            };
+            lines.push(format!(
+                "on the CPU: {} {}{macs}{why}",
+                node.op_type, node.name
+            ));
+        }
+        let more = computing.count() - shown.len();
+        if more > 0 {
+            lines.push(format!("and {more} more; --json has all"));
+        }
+        let explains = |why: &&Why| why.code != "edge_quantization" && why.code != "unknown";
+        for why in self.placed.reasons.iter().filter(explains) {
+            lines.push(format!("{}: {} {}", why.code, why.meaning, why.fix));
+        }
+        lines
+    }
+}
+
+const HEAD: [&str; 6] = [
+    "chipset",
+    "HTP",
+    "NPU nodes",
+    "partitions",
+    "NPU MACs",
+    "CPU nodes",
+];
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = vec![HEAD.map(str::to_owned)];
+        for on in &self.chipsets {
+            let htp = on
+                .hexagon_arch
+                .map_or("?".to_owned(), |arch| format!("v{arch}"));
+            let name = match on.chipset.as_str() {
+                "unknown" => format!("QNN {}", on.soc_model),
+                chipset => chipset.to_owned(),
+            };
+            let [nodes, partitions, macs, cpu] = on.cells();
+            rows.push([name, htp, nodes, partitions, macs, cpu]);
+        }
+        write!(f, "{}", self.model)?;
+        for row in &rows {
+            writeln!(f)?;
+            let mut line = String::from(" ");
+            for (column, cell) in row.iter().enumerate() {
+                let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+                line.push_str(&format!(" {cell:<width$} "));
+            }
+            write!(f, "{}", line.trim_end())?;
+        }
+        let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+        for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {
+            let story = on.story();
+            match told.iter_mut().find(|(same, _)| *same == story) {
+                Some((_, chipsets)) => chipsets.push(&row[0]),
+                None => told.push((story, vec![&row[0]])),
+            }
+        }
+        for (story, chipsets) in told.iter().filter(|(story, _)| !story.is_empty()) {
+            write!(f, "\n\n{}", chipsets.join(", "))?;
+            for line in story {
+                write!(f, "\n  {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

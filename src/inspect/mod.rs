@@ -1,0 +1,171 @@
+//! `epwatch inspect`: where a model runs, per chipset, on this machine's emulator.
+//!
+//! Each chipset has a process of its own: several in one do not run side by side, and one that
+//! crashes or hangs must not take the others' answers with it.
+
+mod chipset;
+mod document;
+pub(crate) mod session;
+
+use std::{
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use epwatch_collector::units::Period;
+use epwatch_engines::Engine;
+use epwatch_proto::{ModelManifest, SideCar};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::{output, store::engine};
+use chipset::SocModel;
+use document::{Document, OnChipset};
+use session::Runtimes;
+
+/// Chipsets that are looked at where none are named: one of each HTP generation in the field, with
+/// FP16 and without.
+const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
+
+/// Shows where ONNX Runtime and QNN put each node of a model, chipset by chipset.
+///
+/// Needs no phone: the real QNN EP partitions the model for each chipset on this machine, with
+/// Qualcomm's own op validator (Linux x86-64). Placement is real, latency would not be, so none is
+/// shown. The first call fetches ONNX Runtime and QNN.
+///
+/// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0
+/// there is an answer for each chipset, 2 wrong use, 3 the runtimes are not to be had.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ONNX model.
+    model: PathBuf,
+    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
+    soc: Vec<SocModel>,
+    /// MACs per node of the model (JSON), so that shares of the work are shown [default: MODEL with
+    /// the ending .macs.json, if that file exists].
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// How long one chipset may take.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    timeout: Period,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let inputs = match Inputs::check(&args) {
+        Ok(inputs) => inputs,
+        Err(problem) => return Ok(output::wrong_use(&problem)),
+    };
+    let ort = engine(Engine::OnnxRuntime).await?;
+    let qnn = engine(Engine::OnnxRuntimeQnn)
+        .await
+        .context("without QNN and its emulator there is no chipset to look at")?;
+    let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
+    let chipsets = on_each(&args, &inputs, &runtimes).await?;
+    let document = Document {
+        model: args.model.display().to_string(),
+        chipsets,
+    };
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::line(&document)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What each process is given, checked once.
+#[derive(Debug)]
+struct Inputs {
+    /// Absolute: the processes work in a folder of their own.
+    model: PathBuf,
+    manifest: Option<PathBuf>,
+}
+
+impl Inputs {
+    /// The error is the user's: it names the argument, what was expected, and what to do.
+    fn check(args: &Args) -> Result<Self, String> {
+        let model = readable(&args.model, "MODEL")?;
+        let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        if is_empty {
+            let path = args.model.display();
+            return Err(format!("MODEL {path} is empty; expected an ONNX model"));
+        }
+        let beside = args.model.with_extension("macs.json");
+        let manifest = match &args.manifest {
+            Some(path) => Some(readable(path, "--manifest")?),
+            None if beside.is_file() => Some(readable(&beside, "--manifest")?),
+            None => None,
+        };
+        if let Some(path) = &manifest {
+            read_manifest(path).map_err(|error| {
+                format!(
+                    "--manifest {} cannot be used: {error:#}; expected JSON with the model's MACs \
+                     per node",
+                    path.display()
+                )
+            })?;
+        }
+        Ok(Self { model, manifest })
+    }
+}
+
+fn readable(path: &Path, argument: &str) -> Result<PathBuf, String> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(format!("{argument} {shown} is a folder; expected a file"));
+    }
+    let opened = std::fs::File::open(path).and_then(|_| path.canonicalize());
+    opened.map_err(|error| format!("failed to read {argument} {shown}: {error}"))
+}
+
+/// Reads a side-car of MACs.
+pub(crate) fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
+    let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(ModelManifest::try_from(side_car)?)
+}
+
+/// One process a chipset, as many at a time as there are processors; answers in the order asked.
+async fn on_each(
+    args: &Args,
+    inputs: &Inputs,
+    runtimes: &Arc<Runtimes>,
+) -> anyhow::Result<Vec<OnChipset>> {
+    let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
+    let turns = Arc::new(Semaphore::new(at_a_time));
+    let mut running = JoinSet::new();
+    for (index, soc) in args.soc.iter().cloned().enumerate() {
+        let (turns, runtimes) = (Arc::clone(&turns), Arc::clone(runtimes));
+        let (model, manifest) = (inputs.model.clone(), inputs.manifest.clone());
+        let timeout: Duration = args.timeout.0;
+        running.spawn(async move {
+            let _turn = turns.acquire().await.expect("it is never closed");
+            let answer = session::ask(&runtimes, &soc, &model, manifest.as_deref(), timeout).await;
+            (index, OnChipset::new(&soc, answer))
+        });
+    }
+    let mut answers = Vec::new();
+    while let Some(answer) = running.join_next().await {
+        answers.push(answer?);
+        progress(answers.len(), args.soc.len());
+    }
+    answers.sort_by_key(|(index, _)| *index);
+    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+}
+
+/// One line that is written over, on a terminal.
+fn progress(done: usize, of: usize) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let end = if done == of { "\n" } else { "" };
+        // The answer does not depend on it.
+        let _ = write!(out, "\r{done} of {of} chipsets{end}");
+        let _ = out.flush();
+    }
+}

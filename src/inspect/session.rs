@@ -1,0 +1,201 @@
+//! One session on one chipset, in a process of its own: asked for here, made in the hidden
+//! subcommand `inspect-session`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context;
+use epwatch_engines::Installed;
+use epwatch_proto::{ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{
+    placement::{InspectInput, Inspection, inspect_file},
+    qnn::{HtpOptions, Plugin},
+};
+use ort::logging::LogLevel;
+use serde::{Deserialize, Serialize};
+use tokio::{io::AsyncReadExt, process::Command, time::timeout};
+
+use super::{chipset::SocModel, document::Placed, read_manifest};
+use crate::output;
+
+/// What stands before the answer: QNN's libraries write to standard output, too.
+const MARK: &str = "epwatch-inspect ";
+
+/// Most that is read of a process's output.
+const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+
+/// What is kept of what a process said before it ended without an answer.
+const SAID_CHARS: usize = 400;
+
+/// Where the runtimes lie.
+#[derive(Debug)]
+pub(crate) struct Runtimes {
+    ort: PathBuf,
+    qnn_provider: PathBuf,
+    qnn_backend: PathBuf,
+}
+
+impl Runtimes {
+    pub(super) fn of(ort: &Installed, qnn: &Installed) -> Self {
+        Self {
+            ort: ort.ort_library(),
+            qnn_provider: qnn.qnn_provider_library(),
+            qnn_backend: qnn.qnn_htp_library(),
+        }
+    }
+}
+
+/// How a chipset's session ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Placed(Placed),
+    Failed { error: String, reason: String },
+}
+
+impl Answer {
+    fn without_reason(error: impl Into<String>) -> Self {
+        Self::Failed {
+            error: error.into(),
+            reason: ReasonCode::Unknown.as_str().to_owned(),
+        }
+    }
+}
+
+/// Asks a process for the session; whatever happens to it is the chipset's answer.
+pub(super) async fn ask(
+    runtimes: &Runtimes,
+    soc: &SocModel,
+    model: &Path,
+    manifest: Option<&Path>,
+    patience: Duration,
+) -> Answer {
+    match timeout(patience, asked(runtimes, soc, model, manifest)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => Answer::without_reason(format!("{error:#}")),
+        Err(_) => Answer::without_reason(format!(
+            "no session after {} s; --timeout gives it more",
+            patience.as_secs()
+        )),
+    }
+}
+
+async fn asked(
+    runtimes: &Runtimes,
+    soc: &SocModel,
+    model: &Path,
+    manifest: Option<&Path>,
+) -> anyhow::Result<Answer> {
+    // The libraries leave files where they run.
+    let dir = tempfile::Builder::new()
+        .prefix("epwatch-inspect-")
+        .tempdir()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("inspect-session")
+        .arg(model)
+        .args(["--soc-model", &soc.qnn_id.to_string()])
+        .arg("--ort")
+        .arg(&runtimes.ort)
+        .arg("--qnn-provider")
+        .arg(&runtimes.qnn_provider)
+        .arg("--qnn-backend")
+        .arg(&runtimes.qnn_backend);
+    if let Some(manifest) = manifest {
+        command.arg("--manifest").arg(manifest);
+    }
+    let mut child = command
+        .current_dir(dir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("failed to start a process for the session")?;
+    let stdout = child.stdout.take().context("it has no standard output")?;
+    let stderr = child.stderr.take().context("it has no standard error")?;
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let (mut out_reader, mut err_reader) =
+        (stdout.take(MAX_OUTPUT_BYTES), stderr.take(MAX_OUTPUT_BYTES));
+    let (read_out, read_err) = tokio::join!(
+        out_reader.read_to_end(&mut out),
+        err_reader.read_to_end(&mut err)
+    );
+    read_out
+        .and(read_err)
+        .context("failed to read its answer")?;
+    let status = child.wait().await?;
+    let out = String::from_utf8_lossy(&out);
+    let answer = out.lines().find_map(|line| {
+        let (_, json) = line.split_once(MARK)?;
+        serde_json::from_str(json).ok()
+    });
+    // An answer stands, even if the libraries crash on the way out.
+    answer.with_context(|| {
+        let said = String::from_utf8_lossy(&err);
+        let said = said.trim_end();
+        let last = said.char_indices().rev().nth(SAID_CHARS);
+        let said = &said[last.map_or(0, |(at, _)| at)..];
+        format!("the process ended without an answer ({status}); it said: {said}")
+    })
+}
+
+/// Started by `epwatch inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ONNX model.
+    model: PathBuf,
+    /// QNN's number of the chipset.
+    #[arg(long)]
+    soc_model: String,
+    /// libonnxruntime.
+    #[arg(long)]
+    ort: PathBuf,
+    /// The QNN plugin.
+    #[arg(long)]
+    qnn_provider: PathBuf,
+    /// libQnnHtp.
+    #[arg(long)]
+    qnn_backend: PathBuf,
+    /// MACs per node.
+    #[arg(long)]
+    manifest: Option<PathBuf>,
+}
+
+/// Makes the session and writes the answer.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let answer = inspected(args)?;
+    // On a line of its own, whatever the libraries wrote before.
+    output::line(format_args!("\n{MARK}{}", serde_json::to_string(&answer)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn inspected(args: &Args) -> anyhow::Result<Answer> {
+    let manifest = args.manifest.as_deref().map(read_manifest).transpose()?;
+    let environment = ort::init_from(&args.ort)?.build()?;
+    let plugin = Plugin::register(&environment, &args.qnn_provider)?;
+    environment.set_log_level(LogLevel::Error);
+    let htp = plugin.session_builder(&HtpOptions {
+        backend_path: args.qnn_backend.clone(),
+        soc_model: Some(args.soc_model.clone()),
+        performance_mode: None,
+    })?;
+    let requested = [QNN_EP.to_owned()];
+    let input = InspectInput {
+        requested_eps: &requested,
+        soc_model: &args.soc_model,
+        manifest: manifest.as_ref(),
+        known_reasons: &htp.reasons,
+    };
+    Ok(match inspect_file(htp.builder, &args.model, input) {
+        Inspection::Placed(placement) => Answer::Placed(Placed::of(&placement)),
+        Inspection::Failed { error, reason, .. } => Answer::Failed {
+            error,
+            reason: reason.as_str().to_owned(),
+        },
+        _ => Answer::without_reason("the SDK gave an answer that this program does not know"),
+    })
+}
