@@ -12,10 +12,11 @@ use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
 use epwatch_proto::{Outcome, ReportKey, SendClock, UploadRequest};
 use tokio::sync::oneshot;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::auth::{AppKeys, Scope};
 use crate::clock::Clock;
+use crate::front::retry;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
@@ -23,8 +24,6 @@ use crate::record::ReportRecord;
 use crate::seen::{Seen, SeenKeys};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
-/// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// For errors that name no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -32,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) wal: Wal,
-    pub(crate) keys: AppKeys,
+    pub(crate) keys: Arc<AppKeys>,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Arc<OutcomeLedger>,
@@ -189,20 +188,17 @@ fn outcome_of(error: &WalError) -> Outcome {
 /// Tells a device when to come again; what the log's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
     let text = format!("{}: {error}", outcome_of(error).label());
-    let mut status = match error {
+    let code = match error {
         WalError::Full { .. } | WalError::Busy { .. } | WalError::DiskFull(_) => {
-            Status::resource_exhausted(text)
+            Code::ResourceExhausted
         }
-        _ => Status::unavailable(text),
+        _ => Code::Unavailable,
     };
     let delay = match error.retry() {
         Retry::After(delay) => delay,
         Retry::Backoff | Retry::Never => RETRY,
     };
-    let millis = delay.as_millis().to_string();
-    let value = millis.parse().expect("digits are a metadata value");
-    status.metadata_mut().insert(PUSHBACK, value);
-    status
+    retry::later(code, text, delay)
 }
 
 #[tonic::async_trait]

@@ -14,6 +14,7 @@
 mod auth;
 pub mod clock;
 pub mod config;
+mod front;
 mod http;
 mod ingest;
 pub mod metrics;
@@ -21,6 +22,7 @@ mod occurred;
 mod outcomes;
 mod parse;
 mod record;
+mod reload;
 mod rollup;
 mod rows;
 pub mod schema;

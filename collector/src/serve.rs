@@ -8,22 +8,21 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_proto::Outcome;
-use epwatch_proto::v1::collector_service_server::CollectorServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::codec::CompressionEncoding;
-use tonic::transport::Server;
 
 use crate::auth::AppKeys;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{CollectorConfig, Problem};
+use crate::front::Front;
+use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
+use crate::reload;
 use crate::rollup::RollUp;
 use crate::rows::KnownPlacements;
 use crate::seen::SeenKeys;
@@ -35,11 +34,6 @@ use crate::writer::Writer;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A store that answers does so within this; one that does not is waited for by the writer.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Keeps a silent client from holding a connection for ever.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Streams one connection may have open.
-const MAX_STREAMS: u32 = 256;
-const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// The collector could not start.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +102,7 @@ impl Collector {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
+        let gate = Gate::new(&config)?;
         // Dropping this collector stops no one else.
         let stop = stop.child_token();
         let (listener, listen) = bind(config.listen).await?;
@@ -132,7 +127,8 @@ impl Collector {
         // The writer first: other collectors wait for those they have heard of.
         let stop_writer = CancellationToken::new();
         let writer = start_writer(&parts, opened, Sink::new(store), stop_writer.clone()).await?;
-        let server = serve_reports(&parts, &wal, listener, stop.clone());
+        let server = serve_reports(&parts, &wal, &gate, listener, stop.clone());
+        reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
             metrics: metrics.clone(),
             wal: wal.clone(),
@@ -351,38 +347,44 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
 fn serve_reports(
     parts: &Parts,
     wal: &Wal,
+    gate: &Gate,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let max_request_bytes = parts.config.max_request_bytes.0;
+    let config = &parts.config;
     let ingest = Ingest {
         wal: wal.clone(),
-        keys: AppKeys::new(&parts.config.keys),
-        seen: Arc::new(SeenKeys::new(parts.config.seen_keys)),
+        keys: gate.keys.clone(),
+        seen: Arc::new(SeenKeys::new(config.seen_keys)),
         metrics: parts.metrics.clone(),
         ledger: parts.ledger.clone(),
         clock: parts.clock.clone(),
-        max_request_bytes,
+        max_request_bytes: config.max_request_bytes.0,
     };
-    // The limit holds for the inflated message too.
-    let service = CollectorServiceServer::new(ingest)
-        .max_decoding_message_size(usize::try_from(max_request_bytes).unwrap_or(usize::MAX))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Zstd);
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .max_concurrent_streams(MAX_STREAMS)
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .add_service(service);
-    async move {
-        let incoming = TcpListenerStream::new(listener);
-        let served = server
-            .serve_with_incoming_shutdown(incoming, async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            let error = &error as &(dyn std::error::Error + 'static);
-            tracing::error!(error, "the service ended");
-        }
+    let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
+    front.serve(listener, stop)
+}
+
+/// What opens the port to some and not to others; its files are read again while it is open.
+struct Gate {
+    keys: Arc<AppKeys>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Gate {
+    fn new(config: &CollectorConfig) -> Result<Self, StartError> {
+        let keys = AppKeys::new(config).map_err(StartError::Config)?;
+        let tls = config.tls.as_ref().map(Tls::new).transpose();
+        let tls = tls.map_err(|error| {
+            StartError::Config(vec![Problem {
+                key: format!("tls.{}", error.key),
+                text: error.text,
+            }])
+        })?;
+        Ok(Self {
+            keys: Arc::new(keys),
+            tls: tls.map(Arc::new),
+        })
     }
 }
 

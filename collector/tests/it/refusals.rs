@@ -127,7 +127,7 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
     config.keys = vec![AppKeyConfig {
         sha256,
         app,
-        environment: "*".into(),
+        ..AppKeyConfig::default()
     }];
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
