@@ -47,6 +47,13 @@ pub struct CollectorConfig {
     pub batch: BatchConfig,
     /// Summaries of closed buckets.
     pub rollup: RollupConfig,
+    /// Forgetting installations.
+    pub deletion: DeletionConfig,
+    /// Handing out directives.
+    pub directives: DirectivesConfig,
+    /// How long the store keeps reports; the command sets it from its `store.raw_days`.
+    #[serde(skip)]
+    pub raw_retention: Period,
 }
 
 /// The write-ahead log.
@@ -94,6 +101,42 @@ pub struct RollupConfig {
     pub collector_timeout: Period,
 }
 
+/// Forgetting installations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeletionConfig {
+    /// How often tombstones of other collectors are looked for.
+    pub refresh: Period,
+    /// How often rows of deleted installations are taken off the disk; views hide them at once.
+    pub erase_period: Period,
+}
+
+/// Handing out directives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectivesConfig {
+    /// How often published directives are looked for.
+    pub refresh: Period,
+}
+
+impl Default for DeletionConfig {
+    fn default() -> Self {
+        Self {
+            refresh: Period(Duration::from_secs(10)),
+            // Erasing writes whole parts anew: rather many installations at once.
+            erase_period: Period(Duration::from_secs(6 * 3600)),
+        }
+    }
+}
+
+impl Default for DirectivesConfig {
+    fn default() -> Self {
+        Self {
+            refresh: Period(Duration::from_secs(10)),
+        }
+    }
+}
+
 impl Default for CollectorConfig {
     fn default() -> Self {
         Self {
@@ -109,6 +152,9 @@ impl Default for CollectorConfig {
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
+            deletion: DeletionConfig::default(),
+            directives: DirectivesConfig::default(),
+            raw_retention: Period(Duration::from_secs(14 * 86_400)),
         }
     }
 }
@@ -253,6 +299,14 @@ impl CollectorConfig {
         within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
         within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
         within("rollup.period", rollup.period, 10, 3_600_000);
+        within("deletion.refresh", self.deletion.refresh, 10, 3_600_000);
+        within(
+            "deletion.erase_period",
+            self.deletion.erase_period,
+            10,
+            7 * 86_400_000,
+        );
+        within("directives.refresh", self.directives.refresh, 10, 3_600_000);
         within(
             "rollup.collector_timeout",
             rollup.collector_timeout,

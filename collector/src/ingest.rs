@@ -15,7 +15,10 @@ use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
 use crate::auth::{AppKeys, Scope};
+use crate::calls::Calls;
 use crate::clock::Clock;
+use crate::deletions::Deletions;
+use crate::directives::DirectiveBook;
 use crate::front::retry;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
@@ -37,6 +40,9 @@ pub(crate) struct Ingest {
     pub(crate) ledger: Arc<OutcomeLedger>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) max_request_bytes: u64,
+    pub(crate) deletions: Arc<Deletions>,
+    pub(crate) directives: Arc<DirectiveBook>,
+    pub(crate) calls: Calls,
 }
 
 /// Reports that go into the log, by key, with the hash of their bytes.
@@ -104,6 +110,10 @@ impl Ingest {
             let proved = scope.describe();
             let detail = format!("report.app: the app key is for {proved}");
             return refuse(Outcome::RefusedWrongApp, detail);
+        }
+        if self.deletions.contains(&facts.key.installation) {
+            let detail = "report.key: the installation was deleted".to_owned();
+            return refuse(Outcome::RefusedDeleted, detail);
         }
         let seen = match within_call.get(&facts.key) {
             Some(earlier) if *earlier == hash => Seen::Duplicate,
@@ -230,38 +240,38 @@ impl CollectorService for Ingest {
             .ack_seconds
             .observe(started.elapsed().as_secs_f64());
         let server_time_unix_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let held = &call.held_directive_ids;
+        let directives =
+            self.directives
+                .for_reporter(&scope, &call.reports, held, server_time_unix_ms);
+        self.metrics.directives_sent.inc_by(directives.len() as u64);
         Ok(Response::new(v1::UploadResponse {
             results,
             server_time_unix_ms,
             max_request_bytes: Some(self.max_request_bytes),
+            directives,
             ..v1::UploadResponse::default()
         }))
     }
 
     async fn delete_installation(
         &self,
-        _: Request<v1::DeleteInstallationRequest>,
+        request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not delete installations yet",
-        ))
+        self.calls.delete_installation(request).await
     }
 
     async fn put_model_manifest(
         &self,
-        _: Request<v1::PutModelManifestRequest>,
+        request: Request<v1::PutModelManifestRequest>,
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not take manifests yet",
-        ))
+        self.calls.put_model_manifest(request).await
     }
 
     async fn put_certified_placement(
         &self,
-        _: Request<v1::PutCertifiedPlacementRequest>,
+        request: Request<v1::PutCertifiedPlacementRequest>,
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not take certified placements yet",
-        ))
+        self.calls.put_certified_placement(request).await
     }
 }

@@ -12,8 +12,11 @@
 //! decides which copy of a report counts: the store's key table does.
 
 mod auth;
+mod calls;
 pub mod clock;
 pub mod config;
+mod deletions;
+pub mod directives;
 mod front;
 mod http;
 mod ingest;

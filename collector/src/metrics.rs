@@ -30,6 +30,9 @@ pub struct Metrics {
     pub(crate) connections_closed: Family<Labels, Counter>,
     /// Reads of key and certificate files, by file and end.
     pub(crate) reloads: Family<Labels, Counter>,
+    pub(crate) deletions: Counter,
+    pub(crate) directives_live: Gauge,
+    pub(crate) directives_sent: Counter,
     pub(crate) ack_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) rows: Family<Labels, Counter>,
@@ -89,6 +92,24 @@ impl Metrics {
             "Key and certificate files read again, by end",
             reloads.clone(),
         );
+        let deletions = Counter::default();
+        registry.register(
+            "deletions",
+            "Installations hidden from every view",
+            deletions.clone(),
+        );
+        let directives_live = Gauge::default();
+        registry.register(
+            "directives_live",
+            "Directives that are handed out to those they match",
+            directives_live.clone(),
+        );
+        let directives_sent = Counter::default();
+        registry.register(
+            "directives_sent",
+            "Directives handed out",
+            directives_sent.clone(),
+        );
         let ack_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
         registry.register(
             "ack_seconds",
@@ -139,6 +160,9 @@ impl Metrics {
             connections,
             connections_closed,
             reloads,
+            deletions,
+            directives_live,
+            directives_sent,
             ack_seconds,
             batches,
             rows,

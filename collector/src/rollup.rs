@@ -77,6 +77,12 @@ struct Seconds {
     seconds: u32,
 }
 
+#[derive(Debug, Row, Deserialize)]
+struct SliceOfBucket {
+    seconds: u32,
+    slice: u8,
+}
+
 impl RollUp {
     /// Closes what can be closed. Returns whether there may be more at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
@@ -140,6 +146,42 @@ impl RollUp {
             "built closed buckets again after a backlog"
         );
         Ok(())
+    }
+
+    /// Builds again every slice of a bucket that counted one of `installations` (SQL), as far back
+    /// as `raw_since` (seconds since 1970): older buckets may have lost raw rows. Returns how many.
+    ///
+    /// Open buckets too: one that is being closed right now may have been read before the
+    /// tombstones were there, under an older revision than this one.
+    pub(crate) async fn rebuild_without(
+        &self,
+        installations: &str,
+        raw_since: u64,
+    ) -> Result<u64, SinkError> {
+        let sql = format!(
+            "SELECT DISTINCT toUInt32(bucket) AS seconds, epwatch_slice(installation) AS slice \
+             FROM report_copies WHERE installation IN ({installations}) \
+             AND bucket >= toDateTime({raw_since}, 'UTC') ORDER BY slice, seconds"
+        );
+        let affected = self
+            .sink
+            .fetch::<SliceOfBucket>("affected slices", &sql)
+            .await?;
+        for same_slice in affected.chunk_by(|a, b| a.slice == b.slice) {
+            for some in same_slice.chunks(usize::try_from(MAX_BUCKETS).expect("a small number")) {
+                let list: Vec<String> = some
+                    .iter()
+                    .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
+                    .collect();
+                let within = format!(
+                    "bucket IN ({}) AND slice = {}",
+                    list.join(", "),
+                    some[0].slice
+                );
+                self.build(&within, "deletion").await?;
+            }
+        }
+        Ok(affected.len() as u64)
     }
 
     async fn state(&self) -> Result<State, SinkError> {

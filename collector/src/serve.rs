@@ -14,8 +14,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::AppKeys;
+use crate::calls::Calls;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{CollectorConfig, Problem};
+use crate::deletions::{Deletions, Worker};
+use crate::directives::{self, DirectiveBook};
 use crate::front::Front;
 use crate::front::tls::Tls;
 use crate::http::{self, Page};
@@ -53,6 +56,9 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error("failed to open wal")]
     Wal(#[from] WalError),
+    /// The file of deletions cannot be opened.
+    #[error("failed to open the file of deletions in the log's directory")]
+    Deletions(#[source] std::io::Error),
     /// A thread cannot be started.
     #[error("failed to start thread of the writer")]
     Thread(#[source] std::io::Error),
@@ -124,10 +130,12 @@ impl Collector {
             ledger,
         };
 
+        let sink = Sink::new(store);
+        let aside = Aside::start(&parts, &wal, sink.clone(), &stop).await?;
         // The writer first: other collectors wait for those they have heard of.
         let stop_writer = CancellationToken::new();
-        let writer = start_writer(&parts, opened, Sink::new(store), stop_writer.clone()).await?;
-        let server = serve_reports(&parts, &wal, &gate, listener, stop.clone());
+        let writer = start_writer(&parts, opened, sink, stop_writer.clone()).await?;
+        let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
             metrics: metrics.clone(),
@@ -278,14 +286,7 @@ async fn start_writer(
         ledger,
     } = parts;
     let bucket = config.rollup.bucket.0;
-    let rollup = RollUp {
-        sink: sink.clone(),
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        bucket,
-        collector_timeout: config.rollup.collector_timeout.0,
-        collector_id: opened.wal.collector_id().short(),
-    };
+    let rollup = roll_up(parts, &opened.wal, sink.clone());
     let mut writer = Writer {
         wal: opened.wal,
         sink,
@@ -348,6 +349,7 @@ fn serve_reports(
     parts: &Parts,
     wal: &Wal,
     gate: &Gate,
+    aside: &Aside,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
@@ -355,6 +357,15 @@ fn serve_reports(
     let ingest = Ingest {
         wal: wal.clone(),
         keys: gate.keys.clone(),
+        deletions: aside.deletions.clone(),
+        directives: aside.directives.clone(),
+        calls: Calls::new(
+            gate.keys.clone(),
+            aside.deletions.clone(),
+            aside.sink.clone(),
+            parts.clock.clone(),
+            parts.metrics.clone(),
+        ),
         seen: Arc::new(SeenKeys::new(config.seen_keys)),
         metrics: parts.metrics.clone(),
         ledger: parts.ledger.clone(),
@@ -363,6 +374,65 @@ fn serve_reports(
     };
     let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
     front.serve(listener, stop)
+}
+
+/// What goes on beside the path of reports: deletions and directives.
+struct Aside {
+    deletions: Arc<Deletions>,
+    directives: Arc<DirectiveBook>,
+    sink: Sink,
+}
+
+impl Aside {
+    async fn start(
+        parts: &Parts,
+        wal: &Wal,
+        sink: Sink,
+        stop: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let (config, clock, metrics) = (&parts.config, &parts.clock, &parts.metrics);
+        let (dir, of_log) = (config.wal.dir.clone(), clock.clone());
+        let opening = tokio::task::spawn_blocking(move || Deletions::open(&dir, of_log)).await;
+        let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
+        let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
+        let worker = Worker {
+            deletions: deletions.clone(),
+            sink: sink.clone(),
+            rollup: roll_up(parts, wal, sink.clone()),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            config: config.deletion.clone(),
+            erases: config.rollup.enabled,
+            collector_id: wal.collector_id().short(),
+            raw_retention: config.raw_retention.0,
+        };
+        tokio::spawn(worker.run(stop.clone()));
+        let directives = Arc::<DirectiveBook>::default();
+        tokio::spawn(directives::keep_fresh(
+            directives.clone(),
+            sink.clone(),
+            clock.clone(),
+            metrics.clone(),
+            config.directives.clone(),
+            stop.clone(),
+        ));
+        Ok(Self {
+            deletions,
+            directives,
+            sink,
+        })
+    }
+}
+
+fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
+    RollUp {
+        sink,
+        clock: parts.clock.clone(),
+        metrics: parts.metrics.clone(),
+        bucket: parts.config.rollup.bucket.0,
+        collector_timeout: parts.config.rollup.collector_timeout.0,
+        collector_id: wal.collector_id().short(),
+    }
 }
 
 /// What opens the port to some and not to others; its files are read again while it is open.
