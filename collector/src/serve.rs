@@ -130,10 +130,10 @@ impl Collector {
             ledger,
         };
 
-        let sink = Sink::new(store);
-        let aside = Aside::start(&parts, &wal, sink.clone(), &stop).await?;
-        // The writer first: other collectors wait for those they have heard of.
         let stop_writer = CancellationToken::new();
+        let sink = Sink::new(store);
+        let aside = Aside::start(&parts, &wal, sink.clone(), &stop_writer).await?;
+        // The writer first: other collectors wait for those they have heard of.
         let writer = start_writer(&parts, opened, sink, stop_writer.clone()).await?;
         let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
@@ -161,6 +161,7 @@ impl Collector {
             }
             drop(ending);
             let _ = pages.await;
+            let _ = aside.worker.await;
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = writer.join();
                 closing.close();
@@ -381,6 +382,8 @@ struct Aside {
     deletions: Arc<Deletions>,
     directives: Arc<DirectiveBook>,
     sink: Sink,
+    /// Ends after the port is closed, so that no deletion that was promised waits for a start.
+    worker: tokio::task::JoinHandle<()>,
 }
 
 impl Aside {
@@ -406,7 +409,7 @@ impl Aside {
             collector_id: wal.collector_id().short(),
             raw_retention: config.raw_retention.0,
         };
-        tokio::spawn(worker.run(stop.clone()));
+        let worker = tokio::spawn(worker.run(stop.clone()));
         let directives = Arc::<DirectiveBook>::default();
         tokio::spawn(directives::keep_fresh(
             directives.clone(),
@@ -420,6 +423,7 @@ impl Aside {
             deletions,
             directives,
             sink,
+            worker,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clickhouse::Row;
 use epwatch_proto::InstallationId;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deletions, Tombstone};
@@ -23,6 +23,8 @@ use crate::store::{Backoff, Sink, SinkError, note_failure};
 const AT_ONCE: usize = 500;
 /// Tombstones are asked for again from this long before the newest one: collectors' clocks differ.
 const OVERLAP_MS: i64 = 3_600_000;
+/// For a collector that is stopping.
+const LAST_TRY: Duration = Duration::from_secs(5);
 
 /// What carries deletions out.
 #[derive(Debug)]
@@ -68,8 +70,18 @@ struct Counted {
 }
 
 impl Worker {
-    /// Runs until `stop` is cancelled; what is not done then is done after the next start.
+    /// Runs until `stop` is cancelled, and then tries once more to hide what was asked for; what is
+    /// not done then is done after the next start.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        self.work_until(&stop).await;
+        match timeout(LAST_TRY, self.hide_pending()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => note_failure(&self.metrics, "tombstones", &error),
+            Err(_elapsed) => tracing::warn!("deletions are left for the next start"),
+        }
+    }
+
+    async fn work_until(&mut self, stop: &CancellationToken) {
         let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
@@ -104,10 +116,7 @@ impl Worker {
         next_refresh: &mut Instant,
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
-        for some in self.deletions.pending().chunks(AT_ONCE) {
-            self.hide(some).await?;
-            self.deletions.note_hidden(some).await;
-        }
+        self.hide_pending().await?;
         if Instant::now() >= *next_refresh {
             *newest_ms = self.refresh(*newest_ms).await?;
             *next_refresh = Instant::now() + self.config.refresh.0;
@@ -115,6 +124,14 @@ impl Worker {
         if Instant::now() >= *next_erase {
             while self.erases && self.erase().await? {}
             *next_erase = Instant::now() + self.config.erase_period.0;
+        }
+        Ok(())
+    }
+
+    async fn hide_pending(&self) -> Result<(), SinkError> {
+        for some in self.deletions.pending().chunks(AT_ONCE) {
+            self.hide(some).await?;
+            self.deletions.note_hidden(some).await;
         }
         Ok(())
     }

@@ -112,23 +112,36 @@ impl Reporter {
 
     /// True if one of the reports fits every field of the scope.
     pub(super) fn is_meant(&self, scope: &DirectiveScope) -> bool {
-        self.0.iter().any(|facts| facts.fits(scope))
+        let is_meant = |facts: &Facts| facts.is_on(scope) && facts.runs(scope);
+        self.0.iter().any(is_meant)
+    }
+
+    /// True if app and device fit, whatever they ran of late: a revocation must reach a device that
+    /// has not loaded the model since.
+    pub(super) fn may_hold(&self, scope: &DirectiveScope) -> bool {
+        self.0.iter().any(|facts| facts.is_on(scope))
     }
 }
 
+fn fits(asked: &str, found: &str) -> bool {
+    asked.is_empty() || asked == found
+}
+
 impl Facts {
-    fn fits(&self, scope: &DirectiveScope) -> bool {
-        let fits = |asked: &str, found: &str| asked.is_empty() || asked == found;
-        let names_model = !(scope.model_id.is_empty() && scope.model_version.is_empty());
+    fn is_on(&self, scope: &DirectiveScope) -> bool {
         fits(&scope.app_id, &self.app_id)
             && fits(&scope.vendor_fingerprint_hash, &self.firmware)
             && self
                 .chipsets
                 .iter()
                 .any(|found| fits(&scope.chipset, found))
-            && (!names_model
-                || self.models.iter().any(|model| {
-                    fits(&scope.model_id, &model.id) && fits(&scope.model_version, &model.version)
-                }))
+    }
+
+    fn runs(&self, scope: &DirectiveScope) -> bool {
+        let names_none = scope.model_id.is_empty() && scope.model_version.is_empty();
+        names_none
+            || self.models.iter().any(|model| {
+                fits(&scope.model_id, &model.id) && fits(&scope.model_version, &model.version)
+            })
     }
 }

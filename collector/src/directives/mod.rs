@@ -66,22 +66,22 @@ impl DirectiveBook {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let reporter = Reporter::read(scope, reports);
-        let matching = || {
-            live.iter()
-                .filter(|live| live.directive.expires_unix_ms > now_ms)
-                .filter(|live| reporter.is_meant(&live.directive.scope))
+        let is_meant = |live: &&Live| match &live.directive.action {
+            DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),
+            _ => reporter.is_meant(&live.directive.scope),
         };
+        // Even by a revocation that is over: devices stop at the later of both ends too.
         let is_revoked = |id: &str| {
-            matching().any(
+            live.iter().filter(is_meant).any(
                 |live| matches!(&live.directive.action, DirectiveAction::Revoke(of) if of == id),
             )
         };
         let mut room = MAX_ANSWER_BYTES;
-        matching()
+        live.iter()
+            .filter(|live| live.directive.expires_unix_ms > now_ms)
+            .filter(is_meant)
             .filter(|live| !held.contains(&live.directive.id))
             .filter(|live| !is_revoked(&live.directive.id))
-            // A device that has no directive has none to forget, but its holding one may be
-            // older news than our memory: revocations go to everyone.
             .take_while(|live| {
                 let weight = live.signed.directive.len() + 128;
                 let fits = weight <= room;
@@ -228,6 +228,14 @@ mod tests {
         let one = report("camera", "detector", "SM8650");
         check(&book, &one, &[], 1_500, &["never-mind", "slow"]);
         check(&book, &one, &["off", "slow"], 1_500, &["never-mind"]);
+        let mut over = live(
+            "never-mind",
+            everyone(),
+            DirectiveAction::Revoke("off".into()),
+        );
+        over.directive.expires_unix_ms = 1_400;
+        book.replace(vec![live("off", everyone(), DirectiveAction::NpuOff), over]);
+        check(&book, &one, &[], 1_500, &[]);
     }
 
     #[test]

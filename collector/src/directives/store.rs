@@ -164,10 +164,11 @@ pub async fn list(client: &Client) -> Result<Vec<Published>, DirectiveError> {
     Ok(fetch(&sink, "1").await?)
 }
 
-/// Returns those that are handed out: not expired, and not taken back for everyone by their own
-/// account; which revocation goes to whom is decided for each reporter.
+/// Returns those that are not over, and revocations of those; what goes to whom is decided for each
+/// reporter.
 pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkError> {
-    let condition = format!("expires > fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')");
+    let is_live = format!("expires > fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')");
+    let condition = format!("{is_live} OR revokes IN (SELECT id FROM directives WHERE {is_live})");
     let mut live = fetch(sink, &condition).await?;
     // Oldest first: what was said first goes out first.
     live.reverse();
