@@ -1,6 +1,10 @@
 //! `epwatch collector`: the collector alone, for several before one ClickHouse.
 
+mod key;
+
 use std::process::ExitCode;
+
+use clap::Subcommand;
 
 use epwatch_collector::Collector;
 use serde::Serialize;
@@ -12,12 +16,29 @@ use crate::{output, server_config::ServerArgs, signals, store::Store};
 ///
 /// Run as many as you like before one server; each keeps a log of its own in --data-dir.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     #[command(flatten)]
     server: ServerArgs,
     /// Print the addresses it listens on as one JSON document once it runs.
     #[arg(long)]
     json: bool,
+}
+
+/// What there is beside running it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Key(key::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Key(args) => key::run(&args),
+        }
+    }
 }
 
 /// Where a running collector listens.
@@ -27,13 +48,18 @@ pub(crate) struct Addresses {
     pub(crate) collector: std::net::SocketAddr,
     /// `/metrics`, `/healthz`, `/readyz`.
     pub(crate) http: std::net::SocketAddr,
+    /// The embedded store, for `--clickhouse` of other commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<String>,
 }
 
 impl Addresses {
-    pub(crate) fn of(collector: &Collector) -> Self {
+    pub(crate) fn of(collector: &Collector, store: &Store) -> Self {
+        let embedded = store.embedded.as_ref();
         Self {
             collector: collector.listen(),
             http: collector.http_listen(),
+            store: embedded.map(|engine| format!("unix:{}", engine.socket().display())),
         }
     }
 }
@@ -49,7 +75,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = Store::open(&config.store, &config.data_dir.clone()).await?;
     let stop = CancellationToken::new();
     let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
-    let addresses = Addresses::of(&collector);
+    let addresses = Addresses::of(&collector, &store);
     if args.json {
         output::json(&addresses)?;
     } else {

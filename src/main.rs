@@ -6,7 +6,9 @@ mod collector;
 mod config;
 mod demo;
 mod detector;
+mod directive;
 mod engines;
+mod load;
 mod migrate;
 mod output;
 mod serve;
@@ -42,7 +44,9 @@ enum Command {
     Collector(collector::Args),
     Detector(detector::Args),
     Migrate(migrate::Args),
+    Directive(directive::Args),
     Engines(engines::Args),
+    Load(load::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
@@ -60,10 +64,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The demo has a screen of its own: beside it only what goes wrong.
+/// The demo and the load have a screen of their own: beside it only what goes wrong.
 fn default_logs(command: &Command) -> &'static str {
     match command {
-        Command::Demo(_) | Command::DemoDevice(_) => "warn",
+        Command::Demo(_) | Command::DemoDevice(_) | Command::Load(_) => "warn",
         _ => "info",
     }
 }
@@ -72,10 +76,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Serve(args) => block_on(serve::run(args)),
-        Command::Collector(args) => block_on(collector::run(args)),
+        Command::Collector(args) => match args.command {
+            Some(command) => command.run(),
+            None => block_on(collector::run(args)),
+        },
         Command::Detector(args) => block_on(detector::run(args)),
+        Command::Directive(args) => block_on(directive::run(args)),
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
+        Command::Load(args) => block_on(load::run(args)),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),

@@ -7,18 +7,30 @@ use std::{
 
 use serde::Serialize;
 
+/// The answer is no.
+const NO: u8 = 1;
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// Prints an error and its causes once, at the top, and returns the exit code for it.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(COULD_NOT_FIND_OUT)
+}
+
+/// Prints why the answer is no, and returns the exit code for it.
+pub(crate) fn refusal(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(NO)
+}
+
+fn say(error: &anyhow::Error) {
     let mut text = format!("epwatch: {error}");
     for cause in error.chain().skip(1) {
         text.push_str(&format!("\n  because: {cause}"));
     }
     // Nothing is left to do when stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
-    ExitCode::from(COULD_NOT_FIND_OUT)
 }
 
 /// Writes one line of an answer.
