@@ -33,7 +33,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Keygen(key::KeygenArgs),
-    Make(make::MakeArgs),
+    Make(Box<make::MakeArgs>),
     Sign(make::SignArgs),
     Show(make::ShowArgs),
     Publish(published::PublishArgs),

@@ -6,8 +6,13 @@
     reason = "tests, their children included"
 )]
 
+mod calls;
 mod counting;
 mod faults;
+mod hostile;
+mod http;
+mod identity;
+mod protocols;
 mod refusals;
 mod support;
 
