@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// The answer is no.
 const NO: u8 = 1;
+/// As clap's own.
+const WRONG_USE: u8 = 2;
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
@@ -22,6 +24,12 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
 pub(crate) fn refusal(error: &anyhow::Error) -> ExitCode {
     say(error);
     ExitCode::from(NO)
+}
+
+/// Prints what is wrong with what was asked for, and returns the exit code for it.
+pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(WRONG_USE)
 }
 
 fn say(error: &anyhow::Error) {

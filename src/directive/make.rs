@@ -264,7 +264,10 @@ impl MakeArgs {
 }
 
 pub(super) fn make(args: &MakeArgs) -> anyhow::Result<ExitCode> {
-    let directive = args.directive()?;
+    let directive = match args.directive() {
+        Ok(directive) => directive,
+        Err(error) => return Ok(output::wrong_use(&error)),
+    };
     let bytes = directive.to_bytes();
     let signed = match &args.key {
         Some(key) => Some(SigningKey::read(key)?.sign(bytes.clone())),
