@@ -1,0 +1,170 @@
+//! What receiving costs, per CPU-second of the server: `cargo bench -p epwatch-collector --bench
+//! ingest`, with `-- --json` as one JSON document.
+//!
+//! One light client loads, in turns, the collector and a bare tonic service of the same contract
+//! that only decodes and answers; each server is a process of its own, on a CPU of its own where
+//! there are two. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output"
+)]
+
+mod client;
+mod payload;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::client::{Done, Shape};
+use crate::payload::Template;
+use crate::server::Server;
+
+/// 256 in flight over few connections: 512 connections with one request each cost half as much
+/// again, on both sides.
+const SHAPE: Shape = Shape {
+    connections: 8,
+    in_flight_each: 32,
+};
+const BATCH: usize = 100;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    rounds: usize,
+    load: Duration,
+    half_load: Duration,
+}
+
+const FULL: Plan = Plan {
+    rounds: 5,
+    load: Duration::from_millis(2_500),
+    half_load: Duration::from_secs(10),
+};
+const QUICK: Plan = Plan {
+    rounds: 1,
+    load: Duration::from_millis(200),
+    half_load: Duration::from_millis(300),
+};
+
+fn main() {
+    server::run_if_child();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let plan = if has("--bench") && !has("--quick") {
+        FULL
+    } else {
+        QUICK
+    };
+    let dir = work_dir();
+    server::stay_on_cpu(0);
+
+    let collector = Server::start("collector", dir.path());
+    let bare = Server::start("bare", dir.path());
+    let envelope = Server::start("envelope", dir.path());
+    let servers = [&collector, &bare, &envelope];
+    let unary = rounds(&servers, 1, plan);
+    let batched = rounds(&servers[..2], BATCH, plan);
+    let rss_after_rounds = collector.rss_mib();
+    let half = unary[0].reports_per_second / 2.0;
+    let paced = client::paced(
+        collector.address,
+        SHAPE,
+        Template::new(1),
+        plan.half_load,
+        half,
+    );
+    let rss_at_end = collector.rss_mib();
+
+    let figures = serde_json::json!({
+        "report_bytes": Template::new(1).report_bytes,
+        "rounds": plan.rounds,
+        "unary_ratio_to_bare": unary[0].per_cpu_second / unary[1].per_cpu_second,
+        "unary_ratio_to_envelope": unary[0].per_cpu_second / unary[2].per_cpu_second,
+        "unary_reports_per_cpu_second": unary[0].per_cpu_second,
+        "bare_reports_per_cpu_second": unary[1].per_cpu_second,
+        "envelope_reports_per_cpu_second": unary[2].per_cpu_second,
+        "unary_reports_per_second": unary[0].reports_per_second,
+        "batched_reports_per_cpu_second": batched[0].per_cpu_second,
+        "batched_bare_reports_per_cpu_second": batched[1].per_cpu_second,
+        "ack_p50_ms_half_load": paced.quantile_ms(0.5),
+        "ack_p99_ms_half_load": paced.quantile_ms(0.99),
+        "ack_max_ms_half_load": paced.quantile_ms(1.0),
+        "collector_rss_mib": [rss_after_rounds, rss_at_end],
+    });
+    if has("--json") {
+        println!("{figures}");
+    } else {
+        print_table(&figures);
+    }
+}
+
+fn print_table(figures: &serde_json::Value) {
+    for (name, value) in figures.as_object().into_iter().flatten() {
+        match value.as_f64() {
+            Some(number) if !value.is_u64() => println!("{name:<40} {number:>12.2}"),
+            _ => println!("{name:<40} {value:>12}"),
+        }
+    }
+}
+
+/// A directory on a real disk.
+fn work_dir() -> tempfile::TempDir {
+    let root = std::env::var_os("EPWATCH_BENCH_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    std::fs::create_dir_all(&root).expect("the bench's directory can be made");
+    let dir = tempfile::tempdir_in(&root).expect("the bench's directory can be written");
+    let kind = rustix::fs::statfs(dir.path()).expect("it is there").f_type;
+    // From linux/magic.h: tmpfs and ramfs, where fsync does nothing.
+    assert!(
+        kind != 0x0102_1994 && kind != 0x8584_58f6,
+        "{} lies in memory, where fsync does nothing; set EPWATCH_BENCH_DIR to a directory on a disk",
+        root.display()
+    );
+    dir
+}
+
+/// What one server did, median of the rounds.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_cpu_second: f64,
+    reports_per_second: f64,
+}
+
+/// Loads the servers in turns.
+fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Rate> {
+    let mut all: Vec<Vec<Rate>> = vec![Vec::new(); servers.len()];
+    for server in servers {
+        client::full(
+            server.address,
+            SHAPE,
+            Template::new(n_reports),
+            plan.load / 4,
+        );
+    }
+    for _ in 0..plan.rounds {
+        for (server, rates) in servers.iter().zip(&mut all) {
+            let before = server.cpu_seconds();
+            let done = client::full(server.address, SHAPE, Template::new(n_reports), plan.load);
+            rates.push(rate(&done, server.cpu_seconds() - before));
+        }
+    }
+    all.into_iter().map(median).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
+fn rate(done: &Done, cpu_seconds: f64) -> Rate {
+    Rate {
+        // The clock of /proc has steps of 10 ms: a quick run may see none.
+        per_cpu_second: done.reports as f64 / cpu_seconds.max(0.01),
+        reports_per_second: done.reports as f64 / done.seconds,
+    }
+}
+
+fn median(mut rates: Vec<Rate>) -> Rate {
+    rates.sort_by(|a, b| a.per_cpu_second.total_cmp(&b.per_cpu_second));
+    rates[rates.len() / 2]
+}
