@@ -19,8 +19,8 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
-use crate::record::ReportRecord;
-use crate::seen::{Seen, SeenKeys};
+use crate::record;
+use crate::seen::{Mark, Seen, SeenKeys};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
 /// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
@@ -40,65 +40,69 @@ pub(crate) struct Ingest {
     pub(crate) max_request_bytes: u64,
 }
 
-/// Reports that go into the log, by key, with the hash of their bytes.
-type Accepted = Vec<(ReportKey, u64)>;
+/// Reports that go into the log.
+type Accepted = Vec<Mark>;
+
+/// The reports of one call, sorted.
+struct TakenUp {
+    batch: Batch,
+    accepted: Accepted,
+    /// With their places in the call. Not counted yet: if the log does not take the others, all of
+    /// them come again.
+    refused: Vec<(usize, Refusal)>,
+}
 
 impl Ingest {
     /// Sorts the reports of one call into those for the log and those that are answered.
-    fn take_up(
-        &self,
-        scope: &Scope,
-        clock: &SendClock,
-        reports: &[Bytes],
-    ) -> (Batch, Accepted, Vec<v1::ReportResult>) {
+    fn take_up(&self, scope: &Scope, clock: &SendClock, reports: &[Bytes]) -> TakenUp {
         let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut accepted = Accepted::with_capacity(reports.len());
-        let mut within_call: HashMap<ReportKey, u64> = HashMap::new();
-        let mut results = Vec::new();
+        let mut refused = Vec::new();
+        let mut within_call: HashMap<ReportKey, Mark> = HashMap::new();
+        let mut header = Vec::with_capacity(160);
         for (index, bytes) in reports.iter().enumerate() {
-            let hash = self.seen.hash(bytes);
             let outcome = parse::check(bytes).and_then(|facts| {
-                self.decide(scope, &facts, hash, &within_call)?;
-                let record = ReportRecord {
-                    sent: clock.clone(),
-                    app_id: &facts.app_id,
-                    environment: &facts.environment,
-                    report: bytes,
-                };
+                let mark = self.seen.mark(facts.key, bytes);
+                self.decide(scope, &facts, &mark, &within_call)?;
+                record::write_header(&mut header, clock, &facts.app_id, &facts.environment);
                 batch
-                    .push(&[&record.header(), bytes])
+                    .push(&[&header, bytes])
                     .expect("reports are bounded, headers too");
-                Ok(facts)
+                Ok(mark)
             });
             match outcome {
-                Ok(facts) => {
+                Ok(mark) => {
                     if reports.len() > 1 {
-                        within_call.insert(facts.key, hash);
+                        within_call.insert(*mark.key(), mark);
                     }
-                    accepted.push((facts.key, hash));
+                    accepted.push(mark);
                 }
-                Err(refusal) => results.push(self.answer(index, refusal)),
+                Err(refusal) => refused.push((index, refusal)),
             }
         }
-        (batch, accepted, results)
+        TakenUp {
+            batch,
+            accepted,
+            refused,
+        }
     }
 
     /// Refuses what is not for the log; a duplicate is refused too, but that is an ack.
     fn decide(
         &self,
         scope: &Scope,
-        facts: &parse::Facts,
-        hash: u64,
-        within_call: &HashMap<ReportKey, u64>,
+        facts: &parse::Facts<'_>,
+        mark: &Mark,
+        within_call: &HashMap<ReportKey, Mark>,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
-            let app = Some((facts.app_id.clone(), facts.environment.clone()));
+            let app = (facts.app_id.to_string(), facts.environment.to_string());
             Err(Refusal {
                 outcome,
                 detail,
                 key: Some(facts.key),
-                app,
+                app: Some(app),
             })
         };
         if !scope.admits(&facts.app_id, &facts.environment) {
@@ -107,9 +111,8 @@ impl Ingest {
             return refuse(Outcome::RefusedWrongApp, detail);
         }
         let seen = match within_call.get(&facts.key) {
-            Some(earlier) if *earlier == hash => Seen::Duplicate,
-            Some(_) => Seen::Conflict,
-            None => self.seen.look_up(&facts.key, hash),
+            Some(earlier) => mark.against(earlier),
+            None => self.seen.look_up(mark),
         };
         match seen {
             Seen::New => Ok(()),
@@ -223,13 +226,23 @@ impl CollectorService for Ingest {
                 return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
             }
         };
-        let (batch, accepted, results) = self.take_up(&scope, &call.clock, &call.reports);
-        if !batch.is_empty() {
+        let TakenUp {
+            batch,
+            accepted,
+            refused,
+        } = self.take_up(&scope, &call.clock, &call.reports);
+        if !batch.is_empty()
+            && let Err(error) = self.keep(batch, accepted).await
+        {
             // A device sends all of them again, and hears `duplicate` or the same refusals then.
-            self.keep(batch, accepted)
-                .await
-                .map_err(|error| pushback(&error))?;
+            let n_refused = refused.len() as u64;
+            self.metrics.count_many(outcome_of(&error), n_refused);
+            return Err(pushback(&error));
         }
+        let refused = refused.into_iter();
+        let results = refused
+            .map(|(index, refusal)| self.answer(index, refusal))
+            .collect();
         self.metrics
             .ack_seconds
             .observe(started.elapsed().as_secs_f64());

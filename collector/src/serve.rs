@@ -25,7 +25,6 @@ use crate::ingest::Ingest;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
-use crate::rows::KnownPlacements;
 use crate::seen::SeenKeys;
 use crate::store::{Sink, note_failure};
 use crate::wal::{Opened, Wal, WalError, WalOptions};
@@ -257,6 +256,7 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         segment_bytes: wal.segment_bytes.0,
         max_bytes: wal.max_bytes.0,
         max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
+        gather: wal.gather.0,
         clock,
     };
     let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
@@ -301,7 +301,9 @@ async fn start_writer(
         ledger: ledger.clone(),
         rollup: rollup.clone(),
         checkpoint: opened.checkpoint,
-        known_placements: KnownPlacements::default(),
+        known_placements: Arc::default(),
+        full_bytes: config.batch.max_bytes.0,
+        ahead: None,
         published: None,
         pending_outcomes: None,
     };

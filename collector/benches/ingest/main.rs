@@ -15,9 +15,13 @@
 mod client;
 mod payload;
 mod server;
+mod writer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
+
+use epwatch_collector::config::CollectorConfig;
 
 use crate::client::{Done, Shape};
 use crate::payload::Template;
@@ -37,21 +41,31 @@ struct Plan {
     rounds: usize,
     load: Duration,
     half_load: Duration,
+    /// How long a log is filled for the writer.
+    fill: Duration,
 }
 
 const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
+    fill: Duration::from_millis(1_500),
 };
 const QUICK: Plan = Plan {
     rounds: 1,
     load: Duration::from_millis(200),
     half_load: Duration::from_millis(300),
+    fill: Duration::from_millis(50),
 };
 
-fn main() {
+fn main() -> ExitCode {
     server::run_if_child();
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|arg| arg == writer::ENGINE_CHILD)
+    {
+        return epwatch_store::embedded::run_engine_child();
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |name: &str| args.iter().any(|arg| arg == name);
     let plan = if has("--bench") && !has("--quick") {
@@ -67,9 +81,12 @@ fn main() {
     let envelope = Server::start("envelope", dir.path());
     let servers = [&collector, &bare, &envelope];
     let unary = rounds(&servers, 1, plan);
+    let n_unary = collector.counter("collector_wal_records_total");
+    let n_unary_syncs = collector.counter("collector_wal_groups_total");
     let batched = rounds(&servers[..2], BATCH, plan);
     let rss_after_rounds = collector.rss_mib();
     let half = unary[0].reports_per_second / 2.0;
+    let syncs_before = sync_totals(&collector);
     let paced = client::paced(
         collector.address,
         SHAPE,
@@ -78,6 +95,11 @@ fn main() {
         half,
     );
     let rss_at_end = collector.rss_mib();
+    let syncs = sync_totals(&collector);
+
+    let servers_rss = [rss_after_rounds, rss_at_end];
+    drop((collector, bare, envelope));
+    let stored = writer_rounds(dir.path(), plan);
 
     let figures = serde_json::json!({
         "report_bytes": Template::new(1).report_bytes,
@@ -88,18 +110,27 @@ fn main() {
         "bare_reports_per_cpu_second": unary[1].per_cpu_second,
         "envelope_reports_per_cpu_second": unary[2].per_cpu_second,
         "unary_reports_per_second": unary[0].reports_per_second,
+        "unary_reports_per_sync": n_unary / n_unary_syncs.max(1.0),
         "batched_reports_per_cpu_second": batched[0].per_cpu_second,
         "batched_bare_reports_per_cpu_second": batched[1].per_cpu_second,
         "ack_p50_ms_half_load": paced.quantile_ms(0.5),
         "ack_p99_ms_half_load": paced.quantile_ms(0.99),
         "ack_max_ms_half_load": paced.quantile_ms(1.0),
-        "collector_rss_mib": [rss_after_rounds, rss_at_end],
+        "sync_ms_mean_half_load": 1e3 * (syncs.0 - syncs_before.0) / (syncs.1 - syncs_before.1),
+        "collector_rss_mib": servers_rss,
+        "writer_ratio_to_engine": stored.ratio,
+        "writer_rows_per_second": stored.writer_rows_per_second,
+        "engine_rows_per_second": stored.engine_rows_per_second,
+        "writer_cpu_us_per_row": stored.writer_cpu_us,
+        "engine_cpu_us_per_row": stored.engine_cpu_us,
+        "writer_rows": stored.rows,
     });
     if has("--json") {
         println!("{figures}");
     } else {
         print_table(&figures);
     }
+    ExitCode::SUCCESS
 }
 
 fn print_table(figures: &serde_json::Value) {
@@ -109,6 +140,43 @@ fn print_table(figures: &serde_json::Value) {
             _ => println!("{name:<40} {value:>12}"),
         }
     }
+}
+
+/// The medians of the writer's rounds.
+struct WriterFigures {
+    ratio: f64,
+    writer_rows_per_second: f64,
+    engine_rows_per_second: f64,
+    writer_cpu_us: f64,
+    engine_cpu_us: f64,
+    rows: f64,
+}
+
+fn writer_rounds(dir: &Path, plan: Plan) -> WriterFigures {
+    let batch = CollectorConfig::default().batch.max_reports;
+    let rounds: Vec<_> = (0..plan.rounds.min(3))
+        .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))
+        .collect();
+    let middle = |of: &dyn Fn(&(writer::Stored, writer::Stored)) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let per_second = |side: &writer::Stored| side.rows / side.seconds;
+    WriterFigures {
+        ratio: middle(&|(writer, engine)| per_second(writer) / per_second(engine)),
+        writer_rows_per_second: middle(&|(writer, _)| per_second(writer)),
+        engine_rows_per_second: middle(&|(_, engine)| per_second(engine)),
+        writer_cpu_us: middle(&|(writer, _)| 1e6 * writer.writer_cpu_seconds / writer.rows),
+        engine_cpu_us: middle(&|(_, engine)| 1e6 * engine.engine_cpu_seconds / engine.rows),
+        rows: middle(&|(writer, _)| writer.rows),
+    }
+}
+
+/// Seconds spent in syncs, and how many there were.
+fn sync_totals(collector: &Server) -> (f64, f64) {
+    let seconds = collector.counter("collector_wal_sync_seconds_total");
+    (seconds, collector.counter("collector_wal_groups_total"))
 }
 
 /// A directory on a real disk.

@@ -1,4 +1,4 @@
-//! The reference payload: a report of one session and two series of about 40 buckets, some 560
+//! The reference payload: a report of one session and two series of about 40 buckets, some 590
 //! bytes, encoded once. Each request is a copy with random ids put in, so that the client's work
 //! is a copy and a send, whatever it loads.
 
@@ -120,10 +120,8 @@ fn report() -> v1::Report {
         }),
         device: Some(v1::Device {
             chipset_raw: "SM8650".into(),
-            soc_manufacturer: "QTI".into(),
             model: "Phone 1".into(),
             os: "android".into(),
-            os_version: "16".into(),
             api_level: Some(36),
             vendor_fingerprint_hash: "0123456789abcdef0123456789abcdef".into(),
             ram_class: v1::RamClass::RamClass8To12Gib.into(),
@@ -165,7 +163,6 @@ fn session() -> v1::Session {
             version: "7".into(),
             ..v1::Model::default()
         }),
-        requested_eps: vec!["QNNExecutionProvider".into()],
         placement: Some(v1::Placement {
             requested_eps: vec!["QNNExecutionProvider".into()],
             eps: vec![npu],

@@ -7,10 +7,11 @@
 //! - `envelope`: the same, but the reports stay undecoded bytes: what tonic alone costs.
 
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
@@ -29,6 +30,11 @@ use tonic::{Request, Response, Status};
 const KIND: &str = "EPWATCH_BENCH_SERVER";
 const DIR: &str = "EPWATCH_BENCH_SERVER_DIR";
 const LISTENING: &str = "listening on ";
+const STORE: &str = "EPWATCH_BENCH_STORE";
+const DATABASE: &str = "EPWATCH_BENCH_DATABASE";
+const STARTED: &str = "started";
+const DRAINED: &str = "drained";
+const PAGES: &str = "pages on ";
 /// The kernel's unit of CPU time in /proc, on every Linux that there is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -36,6 +42,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
+    pages: Option<SocketAddr>,
 }
 
 impl Server {
@@ -49,10 +56,34 @@ impl Server {
             .expect("the bench starts itself again");
         let stdout = child.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let address = lines
-            .find_map(|line| line.strip_prefix(LISTENING)?.parse().ok())
-            .expect("the server says where it listens");
-        Self { child, address }
+        let mut pages = None;
+        let address = lines.find_map(|line| {
+            if let Some(page) = line.strip_prefix(PAGES) {
+                pages = page.parse().ok();
+            }
+            line.strip_prefix(LISTENING)?.parse().ok()
+        });
+        Self {
+            child,
+            address: address.expect("the server says where it listens"),
+            pages,
+        }
+    }
+
+    /// One of the collector's own counters; 0 of a server that has none.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
+        let Some(pages) = self.pages else { return 0.0 };
+        let mut stream = TcpStream::connect(pages).expect("the collector's pages");
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+        )
+        .expect("an open connection");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("a page of text");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|n| n.trim().parse().ok())
+            .expect("a metric of that name")
     }
 
     /// User and system time of the process so far: what getrusage gives, read from outside.
@@ -68,6 +99,58 @@ impl Server {
         let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) / 1024
     }
+}
+
+/// A collector that writes a log full of reports into a store.
+pub(crate) struct Writer;
+
+impl Writer {
+    /// Runs it until everything is stored. Returns how long it took to start, and its CPU seconds.
+    pub(crate) fn drain(dir: &Path, store: &str, database: &str) -> (Duration, f64) {
+        let started = Instant::now();
+        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
+            .env(KIND, "writer")
+            .env(DIR, dir)
+            .env(STORE, store)
+            .env(DATABASE, database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the bench starts itself again");
+        let stdout = child.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        lines
+            .find(|line| line == STARTED)
+            .expect("the writer starts");
+        let start = started.elapsed();
+        let cpu_before = cpu_seconds(child.id());
+        lines
+            .find(|line| line == DRAINED)
+            .expect("the writer drains the log");
+        let cpu = cpu_seconds(child.id()) - cpu_before;
+        drop(child.stdin.take());
+        let _ = child.wait();
+        (start, cpu)
+    }
+}
+
+async fn drain(dir: &Path) {
+    let store = std::env::var(STORE).expect("the bench names the store");
+    let database = std::env::var(DATABASE).expect("the bench names the database");
+    let target = epwatch_store::StoreTarget::parse(&store, &database).expect("a socket");
+    let mut config = config(dir);
+    config.rollup.enabled = false;
+    println!("{STARTED}");
+    let client = epwatch_store::client(&target);
+    let collector = Collector::start(config, client, CancellationToken::new())
+        .await
+        .expect("the collector starts");
+    while !collector.is_drained() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    println!("{DRAINED}");
+    let wait = || std::io::stdin().read_to_end(&mut Vec::new());
+    let _ = tokio::task::spawn_blocking(wait).await;
 }
 
 impl Drop for Server {
@@ -116,6 +199,7 @@ pub(crate) fn run_if_child() {
     runtime.block_on(async {
         match kind.as_str() {
             "collector" => serve_collector(&dir).await,
+            "writer" => drain(&dir).await,
             "bare" => serve_bare(true).await,
             _ => serve_bare(false).await,
         }
@@ -145,6 +229,7 @@ async fn serve_collector(dir: &Path) {
     let collector = Collector::start(config, client, CancellationToken::new())
         .await
         .expect("the collector starts");
+    println!("{PAGES}{}", collector.http_listen());
     until_parent_ends(collector.listen()).await;
 }
 

@@ -72,6 +72,7 @@ pub(crate) struct Shared {
     dir: WalDir,
     max_bytes: u64,
     max_in_flight_bytes: usize,
+    gather: Duration,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake_writer: Condvar,
@@ -126,6 +127,7 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         dir,
         max_bytes: options.max_bytes,
         max_in_flight_bytes: options.max_in_flight_bytes,
+        gather: options.gather,
         clock: options.clock.clone(),
         queue: Mutex::default(),
         wake_writer: Condvar::new(),
@@ -188,7 +190,11 @@ impl Shared {
         }
         queue.in_flight_bytes += n_bytes;
         queue.waiting.push(Waiting { batch, done });
-        if queue.is_writer_asleep {
+        // Who finds it asleep wakes it; the others of its next group need not, which is a call to
+        // the kernel each.
+        let is_first = std::mem::take(&mut queue.is_writer_asleep);
+        drop(queue);
+        if is_first {
             self.wake_writer.notify_one();
         }
         Ok(())
@@ -262,6 +268,11 @@ impl Shared {
             if timeout.timed_out() && self.is_failing.load(Ordering::Relaxed) {
                 break;
             }
+        }
+        if !queue.waiting.is_empty() && !self.gather.is_zero() && !queue.is_closed {
+            drop(queue);
+            thread::sleep(self.gather);
+            queue = lock(&self.queue);
         }
         Some(std::mem::take(&mut queue.waiting))
     }

@@ -215,6 +215,10 @@ impl SegmentFile for FaultyFile {
             .resize(usize::try_from(len).unwrap(), 0);
         Ok(())
     }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        self.write_at(0, &vec![0; usize::try_from(len).unwrap()])
+    }
 }
 
 const SEGMENT_BYTES: u64 = 512;
@@ -520,6 +524,7 @@ fn a_log_without_segments_and_checkpoint_gets_a_new_id() {
 
 fn options(dir: &std::path::Path) -> WalOptions {
     WalOptions {
+        gather: Duration::ZERO,
         dir: dir.to_owned(),
         segment_bytes: 64 << 10,
         max_bytes: 1 << 20,
