@@ -1,6 +1,8 @@
 //! The collector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+mod limits;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::limits::{LimitsConfig, RateConfig};
 use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
 
@@ -29,6 +32,8 @@ pub struct CollectorConfig {
     pub seen_keys: usize,
     /// The app keys that are accepted. Empty: any or none, which only a loopback address may do.
     pub keys: Vec<AppKeyConfig>,
+    /// How often devices may send.
+    pub limits: LimitsConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
     /// Writing to the store.
@@ -63,6 +68,9 @@ pub struct WalConfig {
     pub max_bytes: ByteSize,
     /// What may wait for the disk before reports are refused.
     pub max_in_flight_bytes: ByteSize,
+    /// Below this much free space on its disk reports are refused: the store's data often lies on
+    /// the same disk, and a store cannot even merge on a full one. 0 is no limit.
+    pub min_free_bytes: ByteSize,
     /// How long reports gather before they are written and synced together.
     pub gather: Period,
 }
@@ -111,6 +119,7 @@ impl Default for CollectorConfig {
             // About 80 bytes each.
             seen_keys: 1 << 20,
             keys: Vec::new(),
+            limits: LimitsConfig::default(),
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
@@ -126,6 +135,7 @@ impl Default for WalConfig {
             // An hour of 4,000 reports of 500 bytes a second.
             max_bytes: ByteSize(8 << 30),
             max_in_flight_bytes: ByteSize(64 << 20),
+            min_free_bytes: ByteSize(512 << 20),
             // Nothing beside a phone's round trip, and under load it makes one sync of dozens.
             gather: Period(Duration::from_millis(2)),
         }

@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::auth::{AppKeys, Scope};
 use crate::clock::Clock;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
@@ -28,6 +29,10 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// For errors that name no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// For a device with more reports than its installation may send: at the default rate, some hundred
+/// have come back by then.
+const QUOTA_RETRY: Duration = Duration::from_secs(15);
+
 /// The service.
 #[derive(Debug)]
 pub(crate) struct Ingest {
@@ -38,6 +43,7 @@ pub(crate) struct Ingest {
     pub(crate) ledger: Arc<OutcomeLedger>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) max_request_bytes: u64,
+    pub(crate) limits: Limits,
 }
 
 /// Reports that go into the log.
@@ -115,7 +121,19 @@ impl Ingest {
             None => self.seen.look_up(mark),
         };
         match seen {
-            Seen::New => Ok(()),
+            Seen::New => match self
+                .limits
+                .take(facts.key.installation, self.clock.now_us())
+            {
+                Ok(()) => Ok(()),
+                Err(wait) => {
+                    let seconds = wait.as_secs_f64();
+                    let detail = format!(
+                        "report.key: too many reports of this installation, come again in {seconds:.1} s"
+                    );
+                    refuse(Outcome::RefusedQuota, detail)
+                }
+            },
             Seen::Duplicate => refuse(Outcome::Duplicate, String::new()),
             Seen::Conflict => {
                 let detail = "report.key: another report is known by this key".to_owned();
@@ -192,16 +210,22 @@ fn outcome_of(error: &WalError) -> Outcome {
 /// Tells a device when to come again; what the log's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
     let text = format!("{}: {error}", outcome_of(error).label());
-    let mut status = match error {
-        WalError::Full { .. } | WalError::Busy { .. } | WalError::DiskFull(_) => {
-            Status::resource_exhausted(text)
-        }
+    let status = match error {
+        WalError::Full { .. }
+        | WalError::Busy { .. }
+        | WalError::DiskLow { .. }
+        | WalError::DiskFull(_) => Status::resource_exhausted(text),
         _ => Status::unavailable(text),
     };
     let delay = match error.retry() {
         Retry::After(delay) => delay,
         Retry::Backoff | Retry::Never => RETRY,
     };
+    later(status, delay)
+}
+
+/// Adds when to come again.
+fn later(mut status: Status, delay: Duration) -> Status {
     let millis = delay.as_millis().to_string();
     let value = millis.parse().expect("digits are a metadata value");
     status.metadata_mut().insert(PUSHBACK, value);
@@ -226,6 +250,14 @@ impl CollectorService for Ingest {
                 return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
             }
         };
+        let n_reports = call.reports.len();
+        let key = || scope.describe();
+        if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
+            self.metrics
+                .count_many(Outcome::RefusedQuota, n_reports as u64);
+            let text = "refused_quota: too many reports with this app key";
+            return Err(later(Status::resource_exhausted(text), wait));
+        }
         let TakenUp {
             batch,
             accepted,
@@ -240,15 +272,20 @@ impl CollectorService for Ingest {
             return Err(pushback(&error));
         }
         let refused = refused.into_iter();
-        let results = refused
+        let results: Vec<v1::ReportResult> = refused
             .map(|(index, refusal)| self.answer(index, refusal))
             .collect();
         self.metrics
             .ack_seconds
             .observe(started.elapsed().as_secs_f64());
         let server_time_unix_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let is_over_quota =
+            |result: &v1::ReportResult| result.outcome() == v1::Outcome::RefusedQuota;
+        let retry_after = results.iter().any(is_over_quota).then_some(QUOTA_RETRY);
         Ok(Response::new(v1::UploadResponse {
             results,
+            retry_after_ms: retry_after
+                .map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             server_time_unix_ms,
             max_request_bytes: Some(self.max_request_bytes),
             ..v1::UploadResponse::default()

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod config;
 mod http;
 mod ingest;
+mod limits;
 pub mod metrics;
 mod occurred;
 mod outcomes;

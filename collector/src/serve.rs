@@ -22,6 +22,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{CollectorConfig, Problem};
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
@@ -257,6 +258,7 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         max_bytes: wal.max_bytes.0,
         max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
         gather: wal.gather.0,
+        min_free_bytes: wal.min_free_bytes.0,
         clock,
     };
     let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
@@ -365,6 +367,7 @@ fn serve_reports(
         ledger: parts.ledger.clone(),
         clock: parts.clock.clone(),
         max_request_bytes,
+        limits: Limits::new(&parts.config.limits),
     };
     // The limit holds for the inflated message too.
     let service = CollectorServiceServer::new(ingest)

@@ -26,6 +26,7 @@ use epwatch_collector::config::CollectorConfig;
 use crate::client::{Done, Shape};
 use crate::payload::Template;
 use crate::server::Server;
+use crate::writer::Stored;
 
 /// 256 in flight over few connections: 512 connections with one request each cost half as much
 /// again, on both sides.
@@ -49,7 +50,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(1_500),
+    fill: Duration::from_millis(700),
 };
 const QUICK: Plan = Plan {
     rounds: 1,
@@ -75,56 +76,14 @@ fn main() -> ExitCode {
     };
     let dir = work_dir();
     server::stay_on_cpu(0);
-
-    let collector = Server::start("collector", dir.path());
-    let bare = Server::start("bare", dir.path());
-    let envelope = Server::start("envelope", dir.path());
-    let servers = [&collector, &bare, &envelope];
-    let unary = rounds(&servers, 1, plan);
-    let n_unary = collector.counter("collector_wal_records_total");
-    let n_unary_syncs = collector.counter("collector_wal_groups_total");
-    let batched = rounds(&servers[..2], BATCH, plan);
-    let rss_after_rounds = collector.rss_mib();
-    let half = unary[0].reports_per_second / 2.0;
-    let syncs_before = sync_totals(&collector);
-    let paced = client::paced(
-        collector.address,
-        SHAPE,
-        Template::new(1),
-        plan.half_load,
-        half,
-    );
-    let rss_at_end = collector.rss_mib();
-    let syncs = sync_totals(&collector);
-
-    let servers_rss = [rss_after_rounds, rss_at_end];
-    drop((collector, bare, envelope));
-    let stored = writer_rounds(dir.path(), plan);
-
-    let figures = serde_json::json!({
-        "report_bytes": Template::new(1).report_bytes,
-        "rounds": plan.rounds,
-        "unary_ratio_to_bare": unary[0].per_cpu_second / unary[1].per_cpu_second,
-        "unary_ratio_to_envelope": unary[0].per_cpu_second / unary[2].per_cpu_second,
-        "unary_reports_per_cpu_second": unary[0].per_cpu_second,
-        "bare_reports_per_cpu_second": unary[1].per_cpu_second,
-        "envelope_reports_per_cpu_second": unary[2].per_cpu_second,
-        "unary_reports_per_second": unary[0].reports_per_second,
-        "unary_reports_per_sync": n_unary / n_unary_syncs.max(1.0),
-        "batched_reports_per_cpu_second": batched[0].per_cpu_second,
-        "batched_bare_reports_per_cpu_second": batched[1].per_cpu_second,
-        "ack_p50_ms_half_load": paced.quantile_ms(0.5),
-        "ack_p99_ms_half_load": paced.quantile_ms(0.99),
-        "ack_max_ms_half_load": paced.quantile_ms(1.0),
-        "sync_ms_mean_half_load": 1e3 * (syncs.0 - syncs_before.0) / (syncs.1 - syncs_before.1),
-        "collector_rss_mib": servers_rss,
-        "writer_ratio_to_engine": stored.ratio,
-        "writer_rows_per_second": stored.writer_rows_per_second,
-        "engine_rows_per_second": stored.engine_rows_per_second,
-        "writer_cpu_us_per_row": stored.writer_cpu_us,
-        "engine_cpu_us_per_row": stored.engine_cpu_us,
-        "writer_rows": stored.rows,
-    });
+    let mut figures = serde_json::Map::new();
+    if !has("--only-writer") {
+        measure_ingest(dir.path(), plan, &mut figures);
+    }
+    if !has("--only-ingest") {
+        measure_writer(dir.path(), plan, &mut figures);
+    }
+    let figures = serde_json::Value::Object(figures);
     if has("--json") {
         println!("{figures}");
     } else {
@@ -133,43 +92,94 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print_table(figures: &serde_json::Value) {
-    for (name, value) in figures.as_object().into_iter().flatten() {
-        match value.as_f64() {
-            Some(number) if !value.is_u64() => println!("{name:<40} {number:>12.2}"),
-            _ => println!("{name:<40} {value:>12}"),
-        }
-    }
+/// What ingest costs, and how long an ack takes.
+fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
+    let collector = Server::start("collector", dir);
+    let bare = Server::start("bare", dir);
+    let envelope = Server::start("envelope", dir);
+    let servers = [&collector, &bare, &envelope];
+    let unary = rounds(&servers, 1, plan);
+    let n_unary = collector.counter("collector_wal_records_total");
+    let n_unary_syncs = collector.counter("collector_wal_groups_total");
+    let batched = rounds(&servers[..2], BATCH, plan);
+    let rss_after_rounds = collector.rss_mib();
+    let half = unary[0].reports_per_second / 2.0;
+    let syncs_before = sync_totals(&collector);
+    let template = Template::new(1);
+    let report_bytes = template.report_bytes;
+    let paced = client::paced(collector.address, SHAPE, template, plan.half_load, half);
+    let syncs = sync_totals(&collector);
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
+    put(
+        "unary_ratio_to_bare",
+        unary[0].per_cpu_second / unary[1].per_cpu_second,
+    );
+    put(
+        "unary_ratio_to_envelope",
+        unary[0].per_cpu_second / unary[2].per_cpu_second,
+    );
+    put("unary_reports_per_cpu_second", unary[0].per_cpu_second);
+    put("bare_reports_per_cpu_second", unary[1].per_cpu_second);
+    put("envelope_reports_per_cpu_second", unary[2].per_cpu_second);
+    put("unary_reports_per_second", unary[0].reports_per_second);
+    put("unary_reports_per_sync", n_unary / n_unary_syncs.max(1.0));
+    put("batched_reports_per_cpu_second", batched[0].per_cpu_second);
+    put(
+        "batched_bare_reports_per_cpu_second",
+        batched[1].per_cpu_second,
+    );
+    put("batched_reports_per_second", batched[0].reports_per_second);
+    put("ack_p50_ms_half_load", paced.quantile_ms(0.5));
+    put("ack_p99_ms_half_load", paced.quantile_ms(0.99));
+    put("ack_max_ms_half_load", paced.quantile_ms(1.0));
+    put(
+        "sync_ms_mean_half_load",
+        1e3 * (syncs.0 - syncs_before.0) / (syncs.1 - syncs_before.1),
+    );
+    put("rss_mib_after_rounds", rss_after_rounds);
+    put("rss_mib_at_end", collector.rss_mib());
+    figures.insert("report_bytes".into(), report_bytes.into());
 }
 
-/// The medians of the writer's rounds.
-struct WriterFigures {
-    ratio: f64,
-    writer_rows_per_second: f64,
-    engine_rows_per_second: f64,
-    writer_cpu_us: f64,
-    engine_cpu_us: f64,
-    rows: f64,
-}
-
-fn writer_rounds(dir: &Path, plan: Plan) -> WriterFigures {
+/// What the writer takes from the log to the engine, against the engine alone.
+fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     let batch = CollectorConfig::default().batch.max_reports;
     let rounds: Vec<_> = (0..plan.rounds.min(3))
         .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))
         .collect();
-    let middle = |of: &dyn Fn(&(writer::Stored, writer::Stored)) -> f64| {
+    let middle = |of: &dyn Fn(&(Stored, Stored)) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    let per_second = |side: &writer::Stored| side.rows / side.seconds;
-    WriterFigures {
-        ratio: middle(&|(writer, engine)| per_second(writer) / per_second(engine)),
-        writer_rows_per_second: middle(&|(writer, _)| per_second(writer)),
-        engine_rows_per_second: middle(&|(_, engine)| per_second(engine)),
-        writer_cpu_us: middle(&|(writer, _)| 1e6 * writer.writer_cpu_seconds / writer.rows),
-        engine_cpu_us: middle(&|(_, engine)| 1e6 * engine.engine_cpu_seconds / engine.rows),
-        rows: middle(&|(writer, _)| writer.rows),
+    let per_second = |side: &Stored| side.rows / side.seconds;
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
+    put(
+        "writer_ratio_to_engine",
+        middle(&|(w, e)| per_second(w) / per_second(e)),
+    );
+    put("writer_rows_per_second", middle(&|(w, _)| per_second(w)));
+    put("engine_rows_per_second", middle(&|(_, e)| per_second(e)));
+    put(
+        "writer_cpu_us_per_row",
+        middle(&|(w, _)| 1e6 * w.writer_cpu_seconds / w.rows),
+    );
+    put(
+        "writer_engine_cpu_us_per_row",
+        middle(&|(w, _)| 1e6 * w.engine_cpu_seconds / w.rows),
+    );
+    put(
+        "engine_cpu_us_per_row",
+        middle(&|(_, e)| 1e6 * e.engine_cpu_seconds / e.rows),
+    );
+    put("writer_rows", middle(&|(w, _)| w.rows));
+}
+
+type Figures = serde_json::Map<String, serde_json::Value>;
+
+fn print_table(figures: &serde_json::Value) {
+    for (name, value) in figures.as_object().into_iter().flatten() {
+        println!("{name:<40} {:>12.2}", value.as_f64().unwrap_or(f64::NAN));
     }
 }
 

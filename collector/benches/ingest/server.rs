@@ -92,12 +92,12 @@ impl Server {
     }
 
     /// Resident memory, in MiB.
-    pub(crate) fn rss_mib(&self) -> u64 {
+    pub(crate) fn rss_mib(&self) -> f64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) / 1024
+        let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok());
+        kib.unwrap_or(0.0) / 1024.0
     }
 }
 

@@ -73,6 +73,9 @@ pub(crate) struct Shared {
     max_bytes: u64,
     max_in_flight_bytes: usize,
     gather: Duration,
+    min_free_bytes: u64,
+    /// What was free when it was last looked at; `u64::MAX` before that.
+    free_bytes: AtomicU64,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake_writer: Condvar,
@@ -128,6 +131,8 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         max_bytes: options.max_bytes,
         max_in_flight_bytes: options.max_in_flight_bytes,
         gather: options.gather,
+        min_free_bytes: options.min_free_bytes,
+        free_bytes: AtomicU64::new(u64::MAX),
         clock: options.clock.clone(),
         queue: Mutex::default(),
         wake_writer: Condvar::new(),
@@ -138,6 +143,7 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         counters: Counters::default(),
         chores,
     });
+    shared.look_at_disk();
     let (groups, finished) = mpsc::unbounded_channel();
     let (durable_sender, durable) = watch::channel(WalOffset(end));
     tokio::spawn(complete_groups(finished, durable_sender));
@@ -201,6 +207,11 @@ impl Shared {
     }
 
     pub(crate) fn check_room(&self, n_bytes: usize) -> Result<(), WalError> {
+        let free = self.free_bytes.load(Ordering::Relaxed);
+        if free < self.min_free_bytes {
+            let least = self.min_free_bytes;
+            return Err(WalError::DiskLow { free, least });
+        }
         let held = self.log.held_bytes();
         if held + n_bytes as u64 > self.max_bytes {
             return Err(WalError::Full {
@@ -248,6 +259,21 @@ impl Shared {
         lock(&self.queue).is_closed = true;
         self.wake_writer.notify_one();
         let _ = self.chores.try_send(Chore::Stop);
+    }
+
+    /// Looks at what is free on the disk, and says it once when that becomes too little or enough.
+    fn look_at_disk(&self) {
+        // A disk that cannot say it is judged by its writes.
+        let free = self.dir.storage.free_bytes().unwrap_or(u64::MAX);
+        let before = self.free_bytes.swap(free, Ordering::Relaxed);
+        let least = self.min_free_bytes;
+        match (before < least, free < least) {
+            (false, true) => {
+                tracing::error!(free, least, "wal refuses reports: its disk is filling up")
+            }
+            (true, false) => tracing::info!(free, "wal takes reports again: its disk has space"),
+            _ => {}
+        }
     }
 
     /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
@@ -364,8 +390,13 @@ async fn complete_groups(
 }
 
 fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
+    let mut looked = Instant::now();
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
+        if looked.elapsed() >= PROBE_PERIOD {
+            shared.look_at_disk();
+            looked = Instant::now();
+        }
         if lock(&shared.queue).is_closed {
             return;
         }

@@ -68,6 +68,8 @@ pub struct WalOptions {
     pub max_bytes: u64,
     /// Bytes that may wait for the disk before appending is refused.
     pub max_in_flight_bytes: usize,
+    /// Below this much free space on the disk appending is refused. 0 is no limit.
+    pub min_free_bytes: u64,
     /// How long a group gathers before it is written: under load it then holds many batches, and a
     /// sync is by far the dearest thing that a batch pays for. Zero writes at once.
     pub gather: Duration,

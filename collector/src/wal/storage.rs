@@ -20,6 +20,8 @@ pub(crate) trait Storage: Debug + Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; may come back after a power loss.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Returns how many bytes are free for this process.
+    fn free_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file.
@@ -85,6 +87,11 @@ impl Storage for DirStorage {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.dir.join(name))
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 }
 

@@ -7,7 +7,9 @@
 )]
 
 mod counting;
+mod disk_full;
 mod faults;
+mod limits;
 mod refusals;
 mod support;
 
