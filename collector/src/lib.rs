@@ -14,6 +14,7 @@
 mod auth;
 pub mod clock;
 pub mod config;
+mod dump;
 mod http;
 mod ingest;
 mod limits;
@@ -34,4 +35,5 @@ mod writer;
 
 pub use clickhouse::Client;
 
+pub use crate::dump::{DumpError, Dumped, dump_wal};
 pub use crate::serve::{Collector, StartError};

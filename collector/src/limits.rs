@@ -18,8 +18,9 @@ use crate::wal::lock;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
-/// Looking through a table takes a millisecond or two, so it is not done more often.
-const SWEEP_PERIOD_US: u64 = 1_000_000;
+/// Looking through a table takes some milliseconds. At the default rate a bucket is full again after
+/// this, so up to millions of newcomers a second find room.
+const SWEEP_PERIOD_US: u64 = 100_000;
 
 /// The limits of one collector.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl<K: Eq + Hash> Buckets<K> {
         let mut table = lock(&self.table);
         let table = &mut *table;
         if table.full_at_us.len() >= self.most {
-            table.sweep(now_us);
+            table.sweep(now_us, self.full_us);
         }
         let has_room = table.full_at_us.len() < self.most;
         match table.full_at_us.entry(key) {
@@ -115,6 +116,7 @@ impl<K: Eq + Hash> Buckets<K> {
         let most = now_us.saturating_add(self.full_us);
         // A clock that was set back must not leave a bucket empty for longer than it takes to fill.
         let full_at = (*full_at_us).clamp(now_us, most);
+        *full_at_us = full_at;
         let after = full_at.saturating_add(self.refill_us.saturating_mul(n));
         if after > most && full_at > now_us {
             let wait = (after - most).min(full_at - now_us);
@@ -126,11 +128,13 @@ impl<K: Eq + Hash> Buckets<K> {
 }
 
 impl<K: Eq + Hash> Table<K> {
-    fn sweep(&mut self, now_us: u64) {
+    fn sweep(&mut self, now_us: u64, full_us: u64) {
         let is_due = now_us >= self.swept_at_us.saturating_add(SWEEP_PERIOD_US);
         if is_due || now_us < self.swept_at_us {
             self.swept_at_us = now_us;
-            self.full_at_us.retain(|_, full_at_us| *full_at_us > now_us);
+            // Later than that only says that the clock was set back.
+            let not_full = now_us + 1..=now_us.saturating_add(full_us);
+            self.full_at_us.retain(|_, at_us| not_full.contains(at_us));
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! One light client loads, in turns, the collector and a bare tonic service of the same contract
 //! that only decodes and answers; each server is a process of its own, on a CPU of its own where
-//! there are two. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
+//! `--only-ingest` and `--only-writer` are the halves. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
 //! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
 
 #![allow(
@@ -77,10 +78,17 @@ fn main() -> ExitCode {
     let dir = work_dir();
     server::stay_on_cpu(0);
     let mut figures = serde_json::Map::new();
-    if !has("--only-writer") {
+    if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
+        let seconds = args.get(seconds + 1).and_then(|n| n.parse().ok());
+        soak(
+            dir.path(),
+            Duration::from_secs(seconds.unwrap_or(600)),
+            &mut figures,
+        );
+    } else if !has("--only-writer") {
         measure_ingest(dir.path(), plan, &mut figures);
     }
-    if !has("--only-ingest") {
+    if !has("--only-ingest") && !has("--soak") {
         measure_writer(dir.path(), plan, &mut figures);
     }
     let figures = serde_json::Value::Object(figures);
@@ -141,6 +149,22 @@ fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
     figures.insert("report_bytes".into(), report_bytes.into());
 }
 
+/// Memory of a collector under full load, a tenth of the time after the other.
+fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
+    const PARTS: u32 = 10;
+    let collector = Server::start("soaked", dir);
+    let mut rss_mib = Vec::new();
+    let mut reports = 0;
+    for _ in 0..PARTS {
+        let part = client::full(collector.address, SHAPE, Template::new(1), duration / PARTS);
+        reports += part.reports;
+        rss_mib.push(collector.rss_mib().round());
+    }
+    figures.insert("soak_seconds".into(), duration.as_secs().into());
+    figures.insert("soak_reports".into(), reports.into());
+    figures.insert("soak_rss_mib".into(), rss_mib.into());
+}
+
 /// What the writer takes from the log to the engine, against the engine alone.
 fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     let batch = CollectorConfig::default().batch.max_reports;
@@ -179,7 +203,10 @@ type Figures = serde_json::Map<String, serde_json::Value>;
 
 fn print_table(figures: &serde_json::Value) {
     for (name, value) in figures.as_object().into_iter().flatten() {
-        println!("{name:<40} {:>12.2}", value.as_f64().unwrap_or(f64::NAN));
+        match value.as_f64() {
+            Some(number) => println!("{name:<40} {number:>12.2}"),
+            None => println!("{name:<40} {value}"),
+        }
     }
 }
 

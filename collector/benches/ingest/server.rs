@@ -2,6 +2,8 @@
 //!
 //! - `collector`: the whole collector, its store a listener that never answers: reports wait in
 //!   the log, as they do while a store is away, and the writer costs nothing.
+//! - `soaked`: the same over a store that takes everything, for what the collector's memory does
+//!   in the long run.
 //! - `bare`: a tonic service of the same contract that decodes every report with prost, answers,
 //!   and forgets.
 //! - `envelope`: the same, but the reports stay undecoded bytes: what tonic alone costs.
@@ -199,6 +201,7 @@ pub(crate) fn run_if_child() {
     runtime.block_on(async {
         match kind.as_str() {
             "collector" => serve_collector(&dir).await,
+            "soaked" => serve_soaked(&dir).await,
             "writer" => drain(&dir).await,
             "bare" => serve_bare(true).await,
             _ => serve_bare(false).await,
@@ -212,6 +215,33 @@ async fn until_parent_ends(address: SocketAddr) {
     println!("{LISTENING}{address}");
     let wait = || std::io::stdin().read_to_end(&mut Vec::new());
     let _ = tokio::task::spawn_blocking(wait).await;
+}
+
+/// A store that takes everything and keeps nothing: the writer works, segments come back.
+async fn swallow(listener: TcpListener) {
+    let swallowed = |body: axum::body::Body| async {
+        let mut body = body.into_data_stream();
+        while let Some(Ok(_)) = futures::StreamExt::next(&mut body).await {}
+        // To a question: no rows.
+        ""
+    };
+    let _ = axum::serve(listener, axum::Router::new().fallback(swallowed)).await;
+}
+
+async fn serve_soaked(dir: &Path) {
+    let store = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = store.local_addr().expect("bound");
+    tokio::spawn(swallow(store));
+    let client = epwatch_collector::Client::default()
+        .with_url(format!("http://{address}"))
+        .with_validation(false);
+    let mut config = config(dir);
+    config.rollup.enabled = false;
+    let collector = Collector::start(config, client, CancellationToken::new())
+        .await
+        .expect("the collector starts");
+    println!("{PAGES}{}", collector.http_listen());
+    until_parent_ends(collector.listen()).await;
 }
 
 async fn serve_collector(dir: &Path) {

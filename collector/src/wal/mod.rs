@@ -25,6 +25,7 @@ mod error;
 mod frame;
 mod log;
 mod reader;
+mod records;
 mod segment;
 mod storage;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use self::frame::MAX_PAYLOAD_BYTES;
 pub use self::log::Recovery;
 pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
+pub use self::records::WalRecords;
 use crate::clock::Clock;
 
 /// A place in the log: bytes of frames since the log began.
