@@ -3,6 +3,7 @@
 
 mod front;
 mod keys;
+mod limits;
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::front::{ConnectionsConfig, TlsConfig};
 pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
+pub use self::limits::{LimitsConfig, RateConfig};
 use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
 
@@ -41,6 +43,8 @@ pub struct CollectorConfig {
     pub tls: Option<TlsConfig>,
     /// What a connection may cost.
     pub connections: ConnectionsConfig,
+    /// How often devices may send.
+    pub limits: LimitsConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
     /// Writing to the store.
@@ -68,6 +72,11 @@ pub struct WalConfig {
     pub max_bytes: ByteSize,
     /// What may wait for the disk before reports are refused.
     pub max_in_flight_bytes: ByteSize,
+    /// Below this much free space on its disk reports are refused: the store's data often lies on
+    /// the same disk, and a store cannot even merge on a full one. 0 is no limit.
+    pub min_free_bytes: ByteSize,
+    /// How long reports gather before they are written and synced together.
+    pub gather: Period,
 }
 
 /// Writing to the store.
@@ -143,12 +152,13 @@ impl Default for CollectorConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4717)),
             http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4718)),
             max_request_bytes: ByteSize(4 << 20),
-            // About 60 bytes each.
+            // About 80 bytes each.
             seen_keys: 1 << 20,
             keys: Vec::new(),
             keys_file: None,
             tls: None,
             connections: ConnectionsConfig::default(),
+            limits: LimitsConfig::default(),
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
@@ -167,6 +177,9 @@ impl Default for WalConfig {
             // An hour of 4,000 reports of 500 bytes a second.
             max_bytes: ByteSize(8 << 30),
             max_in_flight_bytes: ByteSize(64 << 20),
+            min_free_bytes: ByteSize(512 << 20),
+            // Nothing beside a phone's round trip, and under load it makes one sync of dozens.
+            gather: Period(Duration::from_millis(2)),
         }
     }
 }
@@ -294,6 +307,7 @@ impl CollectorConfig {
                 format!("must be {min} to {max}")
             });
         };
+        within("wal.gather", self.wal.gather, 0, 1_000);
         within("batch.period", batch.period, 1, 60_000);
         within("batch.max_backoff", batch.max_backoff, 1, 600_000);
         within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);

@@ -17,9 +17,11 @@ pub mod clock;
 pub mod config;
 mod deletions;
 pub mod directives;
+mod dump;
 mod front;
 mod http;
 mod ingest;
+mod limits;
 pub mod metrics;
 mod occurred;
 mod outcomes;
@@ -38,4 +40,5 @@ mod writer;
 
 pub use clickhouse::Client;
 
+pub use crate::dump::{DumpError, Dumped, dump_wal};
 pub use crate::serve::{Collector, StartError};

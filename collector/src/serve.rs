@@ -23,11 +23,11 @@ use crate::front::Front;
 use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::reload;
 use crate::rollup::RollUp;
-use crate::rows::KnownPlacements;
 use crate::seen::SeenKeys;
 use crate::store::{Sink, note_failure};
 use crate::wal::{Opened, Wal, WalError, WalOptions};
@@ -262,6 +262,8 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         segment_bytes: wal.segment_bytes.0,
         max_bytes: wal.max_bytes.0,
         max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
+        gather: wal.gather.0,
+        min_free_bytes: wal.min_free_bytes.0,
         clock,
     };
     let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
@@ -299,7 +301,9 @@ async fn start_writer(
         ledger: ledger.clone(),
         rollup: rollup.clone(),
         checkpoint: opened.checkpoint,
-        known_placements: KnownPlacements::default(),
+        known_placements: Arc::default(),
+        full_bytes: config.batch.max_bytes.0,
+        ahead: None,
         published: None,
         pending_outcomes: None,
     };
@@ -372,6 +376,7 @@ fn serve_reports(
         ledger: parts.ledger.clone(),
         clock: parts.clock.clone(),
         max_request_bytes: config.max_request_bytes.0,
+        limits: Limits::new(&parts.config.limits),
     };
     let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
     front.serve(listener, stop)

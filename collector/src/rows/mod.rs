@@ -3,14 +3,18 @@
 
 mod placement;
 mod report;
+mod rowbinary;
 mod table;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use epwatch_proto::{Chipset, Report, SendClock};
 
 pub(crate) use self::placement::KnownPlacements;
-pub(crate) use self::table::{CopyRow, OutcomeRow, PlacementRow, ReportRow};
+pub(crate) use self::rowbinary::Body;
+pub(crate) use self::table::OutcomeRow;
+use self::table::{CopyRow, PlacementRow, ReportRow};
 use crate::outcomes::bucket_of;
 use crate::record::ReportRecord;
 use crate::wal::Record;
@@ -31,43 +35,47 @@ pub(crate) struct Stored {
     report: Report,
 }
 
-/// A batch, parsed.
+/// A batch as the rows of each table, encoded.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    reports: Vec<Stored>,
+    pub(crate) copies: Body,
+    pub(crate) placements: Body,
+    pub(crate) reports: Body,
+    /// Start times of the buckets that the reports fall into, in seconds.
+    pub(crate) buckets: BTreeSet<u32>,
     /// Why records could not be read: a newer version wrote them, since all were parsed before
     /// they went into the log.
     pub(crate) unreadable: Vec<String>,
 }
 
 impl Prepared {
-    pub(crate) fn from_records(records: Vec<Record>, collector_id: u64, bucket: Duration) -> Self {
-        let mut prepared = Self {
-            reports: Vec::with_capacity(records.len()),
-            unreadable: Vec::new(),
-        };
-        for record in &records {
+    /// Turns records into rows, in the order of the log; of placements those that `known` does not
+    /// have yet.
+    pub(crate) fn from_records(
+        records: &[Record],
+        collector_id: u64,
+        bucket: Duration,
+        known: &mut KnownPlacements,
+    ) -> Self {
+        let mut reports = Vec::with_capacity(records.len());
+        let mut unreadable = Vec::new();
+        for record in records {
             match read(record, collector_id, bucket) {
-                Ok(stored) => prepared.reports.push(stored),
-                Err(error) => prepared
-                    .unreadable
-                    .push(format!("{}: {error}", record.offset)),
+                Ok(stored) => reports.push(stored),
+                Err(error) => unreadable.push(format!("{}: {error}", record.offset)),
             }
         }
-        prepared
-    }
-
-    /// One row a report, in the order of the log.
-    pub(crate) fn rows(&self) -> Vec<ReportRow<'_>> {
-        self.reports.iter().map(report::row).collect()
-    }
-
-    /// The placements that `known` does not have yet.
-    pub(crate) fn placements(&self, known: &mut KnownPlacements) -> Vec<PlacementRow<'_>> {
-        self.reports
+        let placements: Vec<PlacementRow<'_>> = reports
             .iter()
             .flat_map(|stored| placement::new_rows(stored, known))
-            .collect()
+            .collect();
+        Self {
+            copies: Body::of::<CopyRow>(reports.iter().map(CopyRow::of)),
+            placements: Body::of::<PlacementRow<'_>>(placements),
+            reports: Body::of::<ReportRow<'_>>(reports.iter().map(report::row)),
+            buckets: reports.iter().map(|stored| stored.bucket).collect(),
+            unreadable,
+        }
     }
 }
 

@@ -224,6 +224,15 @@ async fn while_the_store_is_away_acks_go_on_and_it_catches_up() {
         );
     }
     assert!(!collector.is_drained());
+    let mut dump = Vec::new();
+    let dumped = epwatch_collector::dump_wal(&dir.path().join("wal"), &mut dump).unwrap();
+    assert_eq!((dumped.reports, dumped.skipped_bytes), (500, 0));
+    let recorded = epwatch_proto::recorded::RecordedReader::new(&dump[..]);
+    for (record, sent) in recorded.zip(&reports) {
+        let record = record.unwrap();
+        assert_eq!(record.app_id, "com.example.camera");
+        assert_eq!(record.report, prost::Message::encode_to_vec(sent));
+    }
 
     let store = Store::start_in(dir).await;
     store.eventually(COUNTED, 500).await;

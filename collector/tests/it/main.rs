@@ -8,10 +8,12 @@
 
 mod calls;
 mod counting;
+mod disk_full;
 mod faults;
 mod hostile;
 mod http;
 mod identity;
+mod limits;
 mod protocols;
 mod refusals;
 mod support;
