@@ -27,13 +27,18 @@ pub(crate) struct Addresses {
     pub(crate) collector: std::net::SocketAddr,
     /// `/metrics`, `/healthz`, `/readyz`.
     pub(crate) http: std::net::SocketAddr,
+    /// The embedded store, for `--clickhouse` of other commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<String>,
 }
 
 impl Addresses {
-    pub(crate) fn of(collector: &Collector) -> Self {
+    pub(crate) fn of(collector: &Collector, store: &Store) -> Self {
+        let embedded = store.embedded.as_ref();
         Self {
             collector: collector.listen(),
             http: collector.http_listen(),
+            store: embedded.map(|engine| format!("unix:{}", engine.socket().display())),
         }
     }
 }
@@ -49,7 +54,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = Store::open(&config.store, &config.data_dir.clone()).await?;
     let stop = CancellationToken::new();
     let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
-    let addresses = Addresses::of(&collector);
+    let addresses = Addresses::of(&collector, &store);
     if args.json {
         output::json(&addresses)?;
     } else {

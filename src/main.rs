@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod detector;
 mod engines;
+mod load;
 mod migrate;
 mod output;
 mod serve;
@@ -43,6 +44,7 @@ enum Command {
     Detector(detector::Args),
     Migrate(migrate::Args),
     Engines(engines::Args),
+    Load(load::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
@@ -60,10 +62,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The demo has a screen of its own: beside it only what goes wrong.
+/// The demo and the load have a screen of their own: beside it only what goes wrong.
 fn default_logs(command: &Command) -> &'static str {
     match command {
-        Command::Demo(_) | Command::DemoDevice(_) => "warn",
+        Command::Demo(_) | Command::DemoDevice(_) | Command::Load(_) => "warn",
         _ => "info",
     }
 }
@@ -76,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Detector(args) => block_on(detector::run(args)),
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
+        Command::Load(args) => block_on(load::run(args)),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),

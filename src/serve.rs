@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let notifiers = stack::notifiers(&config.detector)?;
     let data_dir = config.data_dir.display().to_string();
     let stack = Stack::start(config, notifiers).await?;
-    let addresses = Addresses::of(&stack.collector);
+    let addresses = Addresses::of(&stack.collector, &stack.store);
     if args.json {
         output::json(&addresses)?;
     } else {
@@ -42,10 +42,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             "metrics and health on  http://{}",
             addresses.http
         ))?;
-        match &stack.store.embedded {
-            Some(engine) => output::line(format_args!(
-                "store                  {data_dir} (other commands: --clickhouse unix:{})",
-                engine.socket().display()
+        match &addresses.store {
+            Some(store) => output::line(format_args!(
+                "store                  {data_dir} (other commands: --clickhouse {store})"
             ))?,
             None => output::line(format_args!(
                 "store                  {:?}",

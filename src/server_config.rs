@@ -129,13 +129,20 @@ mod tests {
     fn every_problem_is_said_at_once() {
         let env = [
             ("EPWATCH_STORE__RAW_DAYS", "1"),
+            ("EPWATCH_STORE__READER__LISTEN", "0.0.0.0:8123"),
             ("EPWATCH_COLLECTOR__LISTEN", "0.0.0.0:4717"),
             ("EPWATCH_DETECTOR__BUCKET", "7s"),
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
         let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
         let text = config.check(None).unwrap_err().to_string();
-        for key in ["store.raw_days", "collector.keys", "detector.bucket"] {
+        for key in [
+            "store.raw_days",
+            "store.reader.listen",
+            "store.reader.password_file",
+            "collector.keys",
+            "detector.bucket",
+        ] {
             assert!(text.contains(key), "{text}");
         }
     }

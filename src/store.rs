@@ -1,5 +1,6 @@
 //! Opens the store that a command works on: a ClickHouse server, or the embedded engine.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -7,7 +8,7 @@ use epwatch_collector::schema::{self, Retention};
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
     StoreTarget,
-    embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore},
+    embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},
 };
 use serde::Deserialize;
 
@@ -24,6 +25,36 @@ pub(crate) struct StoreConfig {
     /// Days that reports, and summaries, are kept.
     pub(crate) raw_days: u16,
     pub(crate) rollup_days: u16,
+    pub(crate) reader: ReaderConfig,
+}
+
+/// `[store.reader]`: where third parties may read the embedded store.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ReaderConfig {
+    /// A loopback address; without it there is no port.
+    pub(crate) listen: Option<SocketAddr>,
+    /// A file that holds the password and nothing else.
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+impl ReaderConfig {
+    /// The access it describes, if it does.
+    fn access(&self) -> anyhow::Result<Option<ReaderAccess>> {
+        let (Some(listen), Some(path)) = (self.listen, &self.password_file) else {
+            return Ok(None);
+        };
+        let password = std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "failed to read store.reader.password_file {}",
+                path.display()
+            )
+        })?;
+        let access = ReaderAccess::new(listen, password.trim_end());
+        Ok(Some(access.with_context(|| {
+            format!("failed to use store.reader with {}", path.display())
+        })?))
+    }
 }
 
 impl Default for StoreConfig {
@@ -39,6 +70,7 @@ impl Default for StoreConfig {
             password_file: None,
             raw_days,
             rollup_days,
+            reader: ReaderConfig::default(),
         }
     }
 }
@@ -51,6 +83,27 @@ impl StoreConfig {
             && let Err(error) = StoreTarget::parse(address, &self.database)
         {
             problems.push(format!("store.clickhouse: {error}"));
+        }
+        if let Some(listen) = self.reader.listen {
+            if !listen.ip().is_loopback() {
+                problems.push(format!(
+                    "store.reader.listen: must be a loopback address, got {listen}: readers \
+                     elsewhere come through a proxy with TLS"
+                ));
+            }
+            if self.reader.password_file.is_none() {
+                problems.push(
+                    "store.reader.password_file: must name a file with the readers' password"
+                        .to_owned(),
+                );
+            }
+            if self.clickhouse.is_some() {
+                problems.push(
+                    "store.reader.listen: is for the embedded store; with store.clickhouse \
+                     readers connect to that server"
+                        .to_owned(),
+                );
+            }
         }
         if self.database.is_empty() {
             problems.push("store.database: must not be empty".to_owned());
@@ -117,9 +170,15 @@ impl Store {
                 let library = engine(Engine::Chdb).await?.chdb_library();
                 let program = ChildProgram::current_exe_subcommand()
                     .context("failed to find the running program")?;
-                let embedded = EmbeddedConfig::new(data_dir, library, program);
+                let mut embedded = EmbeddedConfig::new(data_dir, library, program);
+                if let Some(access) = config.reader.access()? {
+                    embedded = embedded.with_readers(access);
+                }
                 let embedded = EmbeddedStore::start(embedded).await?;
                 embedded.ready().await?;
+                if let Some(address) = embedded.readers() {
+                    tracing::info!(%address, "the store can be read by third parties");
+                }
                 let target = embedded.target(&config.database);
                 Self {
                     embedded: Some(embedded),

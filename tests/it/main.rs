@@ -7,5 +7,6 @@ mod dashboards;
 mod demo;
 mod fleet;
 mod layering;
+mod load;
 mod schema;
 mod support;

@@ -153,7 +153,7 @@ mod tests {
         sink.insert_body(table, &body, None).await.unwrap();
         let mut found = Vec::new();
         for database in ["checked", "encoded"] {
-            let sql = format!("SELECT toString(tuple(*)) FROM {table}");
+            let sql = format!("SELECT hex(toString(tuple(*))) FROM {table}");
             let rows = engine.client(database).query(&sql).fetch_all::<String>();
             found.push(rows.await.unwrap());
         }

@@ -2,8 +2,8 @@
 //!
 //! A [`Scenario`] says who is in the fleet and which placement a device gets; `physics` makes
 //! latency from placement, silicon, heat and chance; the SDK's core makes reports from runs. What
-//! comes out is either uploaded in real time ([`Live`]) or iterated over in virtual time
-//! ([`VirtualTime`]). Everything follows from the scenario's seed but for the times of [`Live`].
+//! comes out is uploaded in real time ([`Live`]), sent as fast as asked ([`load`]) or iterated over
+//! in virtual time ([`VirtualTime`]). Everything follows from the scenario's seed but for the times of [`Live`].
 //!
 //! It never decides that a device is slow: its placement does ([`slow_factor`]). It never makes
 //! report bytes itself: the SDK does.
@@ -17,6 +17,7 @@ mod fallback;
 mod fleet;
 mod identity;
 mod live;
+pub mod load;
 mod outbox;
 mod physics;
 mod placements;

@@ -3,28 +3,21 @@
 //! A process of its own because the library takes threads, memory and file limits as it likes,
 //! crashes on a normal exit, and 560 MB of C++ must not take ingest down with it.
 
-use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
+use tokio::task::JoinSet;
 
 use super::binding::{self, Engine};
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
 use super::engine::RunningEngine;
 use super::http::Service;
+use super::listen::{self, Connections, Front};
 
 /// Connections at once; each may wait for a slot, so more than statements.
 const MAX_CONNECTIONS: usize = 512;
@@ -32,8 +25,9 @@ const MAX_CONNECTIONS: usize = 512;
 /// The first call on a fresh thread costs the engine about 2 ms, so threads are kept.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
 
-/// Longest text taken for a URL and headers. An INSERT stands in the URL.
-const MAX_HEAD_BYTES: usize = 256 << 10;
+/// Connections of readers at once, and their statements: they must not keep the owner waiting.
+const MAX_READER_CONNECTIONS: usize = 64;
+const MAX_READER_STATEMENTS: usize = 8;
 
 /// Runs the engine child: the body of the hidden subcommand that
 /// [`ChildProgram`](super::ChildProgram) starts.
@@ -119,87 +113,41 @@ fn start_engine(orders: &Orders) -> Result<Arc<RunningEngine>, (Stage, String)> 
         .map_err(|error| (Stage::Engine, error.to_string()))
 }
 
-/// Binds the socket, reports ready, and answers until told to end.
+/// Binds, reports ready, and answers until told to end.
 async fn serve(
     control: &UnixStream,
     engine: Arc<RunningEngine>,
     orders: &Orders,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let listener = bind(&orders.socket)?;
-    let version = engine.version().to_owned();
-    let service = Arc::new(Service::new(engine, orders.max_concurrent_queries));
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let open = TaskTracker::new();
-    let (stop, _) = tokio::sync::watch::channel(());
     let end = watch_control(control.try_clone()?);
-    tokio::pin!(end);
-    report(control, &Report::Ready { version });
-    loop {
-        let accept = async {
-            let permit = connections.clone().acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accept => accepted,
-            _ = terminate.recv() => break,
-            () = &mut end => break,
-        };
-        // Out of file descriptors, say: others close, so wait for that rather than spin.
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let (service, mut stop) = (service.clone(), stop.subscribe());
-        open.spawn(async move {
-            let answer = service_fn(move |request| service.clone().handle(request));
-            let connection = http1::Builder::new()
-                .max_buf_size(MAX_HEAD_BYTES)
-                .serve_connection(TokioIo::new(stream), answer);
-            tokio::pin!(connection);
-            // An error here is a client that left; its statement is killed by its guard.
-            tokio::select! {
-                _ = connection.as_mut() => {}
-                _ = stop.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            }
-            drop(permit);
-        });
+    let version = engine.version().to_owned();
+    let socket = listen::bind_socket(&orders.socket)?;
+    let service = Service::new(engine.clone(), orders.max_concurrent_queries);
+    let connections = Connections::new(MAX_CONNECTIONS);
+    let mut accepting = JoinSet::new();
+    let owners = Front::new(service, connections.clone());
+    accepting.spawn(owners.accept(socket));
+    let mut readers_at = None;
+    if let Some(access) = &orders.readers {
+        let port = listen::bind_port(access.address()).await?;
+        readers_at = Some(port.local_addr()?);
+        let service = Service::new(engine, MAX_READER_STATEMENTS).for_readers(access.clone());
+        let readers = Front::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
+        accepting.spawn(readers.accept(port));
     }
+    let readers = readers_at;
+    report(control, &Report::Ready { version, readers });
+    tokio::select! {
+        _ = terminate.recv() => {}
+        () = end => {}
+    }
+    accepting.shutdown().await;
     let _ = std::fs::remove_file(&orders.socket);
-    drop(stop);
-    open.close();
-    let drain = Duration::from_millis(orders.drain_ms);
-    let _ = tokio::time::timeout(drain, open.wait()).await;
+    connections
+        .drain(Duration::from_millis(orders.drain_ms))
+        .await;
     Ok(())
-}
-
-/// Binds with mode 0600. The folder is 0700, so there is no moment of wider access.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    // We hold the folder's lock, so a socket left there is a dead one's, unless the path was
-    // given to two engines.
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
-            return Err(io::Error::other(format!(
-                "failed to bind {}: something else than a socket is there; remove it",
-                path.display()
-            )));
-        }
-        if UnixStream::connect(path).is_ok() {
-            return Err(io::Error::other(format!(
-                "failed to bind {}: another process answers on it",
-                path.display()
-            )));
-        }
-        std::fs::remove_file(path)?;
-    }
-    let bound = UnixListener::bind(path).and_then(|bound| {
-        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(bound)
-    });
-    bound.map_err(|error| io::Error::other(format!("failed to bind {}: {error}", path.display())))
 }
 
 /// Ends when the supervisor closes the channel, or with it.

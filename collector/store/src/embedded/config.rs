@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::EmbeddedError;
+use super::reader::ReaderAccess;
 
 /// Set in the environment of a child that is a test executable.
 pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
@@ -119,6 +120,7 @@ pub struct EmbeddedConfig {
     pub(super) max_concurrent_queries: usize,
     pub(super) start_timeout: Duration,
     pub(super) stop_timeout: Duration,
+    pub(super) readers: Option<ReaderAccess>,
 }
 
 impl EmbeddedConfig {
@@ -138,6 +140,7 @@ impl EmbeddedConfig {
             max_concurrent_queries: 64,
             start_timeout: Duration::from_secs(60),
             stop_timeout: Duration::from_secs(10),
+            readers: None,
         }
     }
 
@@ -170,6 +173,12 @@ impl EmbeddedConfig {
     /// How long a stop waits for running statements before the child is killed. Default 10 s.
     pub fn with_stop_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
         self.stop_timeout = timeout;
+        self
+    }
+
+    /// A loopback port where third parties may read with a password. Default: none.
+    pub fn with_readers(mut self, readers: ReaderAccess) -> EmbeddedConfig {
+        self.readers = Some(readers);
         self
     }
 

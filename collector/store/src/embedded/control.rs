@@ -4,9 +4,12 @@
 //! orders, writes one [`Report`], and from then on only waits for the end of the channel, which
 //! says that the parent stopped it or died.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use super::reader::ReaderAccess;
 
 /// Longest line either side reads.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -27,6 +30,8 @@ pub(super) struct Orders {
     /// Settings of a request that does not name them.
     pub(super) default_settings: Vec<(String, String)>,
     pub(super) max_concurrent_queries: usize,
+    /// The port for readers, if there shall be one.
+    pub(super) readers: Option<ReaderAccess>,
     pub(super) drain_ms: u64,
 }
 
@@ -34,8 +39,15 @@ pub(super) struct Orders {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
-    Ready { version: String },
-    Failed { stage: Stage, reason: String },
+    Ready {
+        version: String,
+        /// Where readers connect.
+        readers: Option<SocketAddr>,
+    },
+    Failed {
+        stage: Stage,
+        reason: String,
+    },
 }
 
 /// Where a start failed.

@@ -20,7 +20,9 @@ impl Streaming {
     pub(crate) fn of(format: &str) -> Option<Streaming> {
         Some(match format {
             "TabSeparated" | "TSV" | "TabSeparatedRaw" | "TSVRaw" | "CSV" | "JSONEachRow"
-            | "JSONLines" | "NDJSON" | "JSONCompactEachRow" | "RowBinary" => Streaming::Plain,
+            | "JSONLines" | "NDJSON" | "JSONCompactEachRow" | "RowBinary" | "Native" => {
+                Streaming::Plain
+            }
             "TabSeparatedWithNames"
             | "TSVWithNames"
             | "CSVWithNames"
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn documents_are_not_streamed() {
-        for format in ["JSON", "Parquet", "Arrow", "PrettyCompact", "Native"] {
+        for format in ["JSON", "Parquet", "Arrow", "PrettyCompact"] {
             assert_eq!(Streaming::of(format), None);
         }
     }

@@ -5,6 +5,9 @@
 //! before the first bytes is a status with `X-ClickHouse-Exception-Code`; one after them is
 //! ClickHouse's tagged trailer, and then the connection breaks, so that no client can take the
 //! rows so far for all of them.
+//!
+//! The Unix socket takes everything, since its mode is the lock; a service for readers checks each
+//! request first.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,6 +26,8 @@ use super::binding::Stats;
 use super::engine::{Head, Input, Job, JobChannels, KillOnDrop, RunningEngine};
 use super::format;
 use super::frame::FrameDecoder;
+use super::native::Reframer;
+use super::reader::{self, ReaderAccess};
 use super::request::{MAX_QUERY_BYTES, Parameters, RequestError, form_boundary};
 use super::statement::{self, Kind};
 
@@ -42,6 +47,8 @@ pub(crate) struct Service {
     engine: Arc<RunningEngine>,
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
+    /// Whom it serves: readers with a password, else whoever may open the socket.
+    readers: Option<ReaderAccess>,
 }
 
 /// An error as the client shall see it.
@@ -63,7 +70,21 @@ impl Service {
             engine,
             slots: Arc::new(Semaphore::new(n_slots)),
             queue: Arc::new(Semaphore::new(n_slots * (1 + QUEUE_PER_SLOT))),
+            readers: None,
         }
+    }
+
+    /// For readers only.
+    pub(crate) fn for_readers(self, readers: ReaderAccess) -> Service {
+        Service {
+            readers: Some(readers),
+            ..self
+        }
+    }
+
+    /// Says whether strangers may connect.
+    pub(crate) fn is_for_readers(&self) -> bool {
+        self.readers.is_some()
     }
 
     /// Answers one request.
@@ -72,6 +93,11 @@ impl Service {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let (parts, body) = request.into_parts();
+        if self.readers.is_some()
+            && let Err(refusal) = ReaderAccess::check_host(&parts.headers)
+        {
+            return Ok(self.refusal(&refusal.into()));
+        }
         match parts.uri.path() {
             "/" => {}
             "/ping" => return Ok(plain(StatusCode::OK, "Ok.\n")),
@@ -90,6 +116,11 @@ impl Service {
         mut body: Incoming,
     ) -> Result<Response<Body>, Failure> {
         let mut parameters = Parameters::from_url(url)?;
+        match &self.readers {
+            // Before the body is read: a stranger costs no memory.
+            Some(readers) => readers.check_password(headers, &parameters)?,
+            None => parameters.check_no_session()?,
+        }
         if parameters.query.len() > MAX_QUERY_BYTES {
             return Err(RequestError::TooLarge.into());
         }
@@ -114,7 +145,10 @@ impl Service {
             kind = Some(read);
         }
         let kind = kind.expect("read from the URL or the body");
-        if method == Method::GET {
+        if self.readers.is_some() {
+            reader::check_statement(&parameters.query, &kind)?;
+            reader::restrict(&mut parameters.settings)?;
+        } else if method == Method::GET {
             parameters.settings.push(("readonly".into(), "2".into()));
         }
         let format = match statement::output_format(&parameters.query) {
@@ -134,6 +168,9 @@ impl Service {
             database: parameters.database,
         };
 
+        let native = (format == "Native")
+            .then(|| Reframer::new(parameters.protocol_version))
+            .flatten();
         let permit = self.slot().await?;
         let (input_tx, input) = mpsc::channel(CHANNEL_CHUNKS);
         let rows = match (takes_rows, inline_rows) {
@@ -144,8 +181,12 @@ impl Service {
         if let Some(rows) = rows {
             tokio::spawn(rows.feed(input_tx));
         }
-        self.answer(job, input, permit, parameters.query_id, &format)
-            .await
+        let shape = Shape {
+            format,
+            query_id: parameters.query_id.unwrap_or_default(),
+            native,
+        };
+        self.answer(job, input, permit, shape).await
     }
 
     /// Waits for a turn; a full queue answers at once.
@@ -165,8 +206,7 @@ impl Service {
         job: Job,
         input: mpsc::Receiver<Input>,
         permit: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-        query_id: Option<String>,
-        format: &str,
+        shape: Shape,
     ) -> Result<Response<Body>, Failure> {
         let (head_tx, head) = oneshot::channel();
         let (rest_tx, rest) = mpsc::channel(CHANNEL_CHUNKS);
@@ -195,18 +235,30 @@ impl Service {
             Err(text) => return Err(text.into()),
         };
         let tag = exception_tag();
+        let Shape {
+            format,
+            query_id,
+            mut native,
+        } = shape;
+        let mut first = head.first;
+        if let Some(native) = &mut native {
+            first = native.push(&first)?.into();
+            if head.complete {
+                native.finish()?;
+            }
+        }
         let response = Response::builder()
-            .header(header::CONTENT_TYPE, format::content_type(format))
-            .header("X-ClickHouse-Query-Id", query_id.unwrap_or_default())
-            .header("X-ClickHouse-Format", format)
+            .header(header::CONTENT_TYPE, format::content_type(&format))
+            .header("X-ClickHouse-Query-Id", query_id)
+            .header("X-ClickHouse-Format", &format)
             .header("X-ClickHouse-Timezone", "UTC")
             .header("X-ClickHouse-Exception-Tag", &tag)
             .header("X-ClickHouse-Summary", summary(&head.stats));
         let body = if head.complete {
             guard.disarm();
-            full(head.first)
+            full(first)
         } else {
-            streamed(head.first, rest, guard, tag)
+            streamed(first, rest, native, guard, tag)
         };
         // The format comes from the request: a name that is no header value is refused here.
         response.body(body).map_err(|_| {
@@ -224,8 +276,20 @@ impl Service {
         let mut response = plain(status_of(code), format!("{text}{version}\n"));
         let headers = response.headers_mut();
         headers.insert("X-ClickHouse-Exception-Code", code.into());
+        if code == 194 {
+            let basic = header::HeaderValue::from_static("Basic realm=\"epwatch\"");
+            headers.insert(header::WWW_AUTHENTICATE, basic);
+        }
         response
     }
+}
+
+/// How an answer is to look.
+struct Shape {
+    format: String,
+    query_id: String,
+    /// Blocks of the client's own revision.
+    native: Option<Reframer>,
 }
 
 /// The rows of an INSERT, in the query's text or in the body.
@@ -323,6 +387,26 @@ fn read_statement(sql: &str) -> Result<Kind, Failure> {
         .map_err(|refusal| format!("Code: 62. DB::Exception: {refusal}. (SYNTAX_ERROR)").into())
 }
 
+/// The chunks of an answer after the first, as the client wants them.
+struct Chunks {
+    rest: mpsc::Receiver<Result<Bytes, String>>,
+    native: Option<Reframer>,
+}
+
+impl Chunks {
+    async fn recv(&mut self) -> Option<Result<Bytes, String>> {
+        let next = self.rest.recv().await;
+        let Some(native) = &mut self.native else {
+            return next;
+        };
+        match next {
+            Some(Ok(chunk)) => Some(native.push(&chunk).map(Bytes::from)),
+            Some(Err(text)) => Some(Err(text)),
+            None => native.finish().err().map(Err),
+        }
+    }
+}
+
 enum Next {
     First(Bytes),
     Rest,
@@ -333,9 +417,11 @@ enum Next {
 fn streamed(
     first: Bytes,
     rest: mpsc::Receiver<Result<Bytes, String>>,
+    native: Option<Reframer>,
     guard: KillOnDrop,
     tag: String,
 ) -> Body {
+    let rest = Chunks { rest, native };
     let state = Some((Next::First(first), rest, guard));
     let chunks = stream::unfold(state, move |state| {
         let tag = tag.clone();
@@ -419,7 +505,8 @@ fn status_of(code: u32) -> StatusCode {
         16 | 46 | 47 | 60 | 63 | 73 | 81 => StatusCode::NOT_FOUND,
         48 => StatusCode::NOT_IMPLEMENTED,
         159 => StatusCode::REQUEST_TIMEOUT,
-        164 => StatusCode::FORBIDDEN,
+        164 | 516 => StatusCode::FORBIDDEN,
+        194 => StatusCode::UNAUTHORIZED,
         202 | 209 | 241 => StatusCode::SERVICE_UNAVAILABLE,
         229 => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

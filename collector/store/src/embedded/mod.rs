@@ -3,7 +3,8 @@
 //!
 //! [`EmbeddedStore`] starts the child, starts it again when it dies, and gives clients for its
 //! socket; they are the same clients as for a server. The other modules run in the child: `child`
-//! is its life, `http` the protocol, `engine` the jobs, `binding` the library.
+//! is its life, `http` the protocol, `reader` what third parties may on a TCP port, `engine` the
+//! jobs, `binding` the library.
 
 #[expect(unsafe_code, reason = "the binding of the embedded engine")]
 mod binding;
@@ -14,6 +15,9 @@ mod engine;
 mod format;
 mod frame;
 mod http;
+mod listen;
+mod native;
+mod reader;
 mod request;
 mod state;
 mod statement;
@@ -21,6 +25,7 @@ mod supervisor;
 
 pub use child::run_engine_child;
 pub use config::{ChildProgram, EmbeddedConfig};
+pub use reader::{ReaderAccess, ReaderAccessError};
 pub use state::{EmbeddedError, EngineFailure, EngineState};
 pub use supervisor::EmbeddedStore;
 

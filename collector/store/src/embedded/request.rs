@@ -1,7 +1,7 @@
 //! The parameters of a request in ClickHouse's HTTP protocol: URL pairs and form fields.
 //!
 //! A name is one of the protocol's own, `param_<name>` for a query parameter, or else a setting.
-//! Sessions are refused: nothing outlives a request.
+//! Nothing outlives a request, so a session is refused, but for readers: theirs would hold nothing.
 
 /// Longest query text, and longest form that carries one.
 pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
@@ -9,19 +9,17 @@ pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
 /// Most settings and most query parameters of one request.
 const MAX_PAIRS: usize = 1_000;
 
-/// Names of the protocol that we take and do not need: credentials (the socket's mode is the
-/// lock), and hints on how to answer.
+/// Names of the protocol that we take and do not need: who the user is (a socket's mode or a
+/// reader's password is the lock), and hints on how to answer.
 const IGNORED: &[&str] = &[
     "add_http_cors_header",
     "buffer_size",
     "cancel_http_readonly_queries_on_client_close",
-    "client_protocol_version",
     "enable_http_compression",
     "http_headers_progress_interval_ms",
     "http_response_buffer_size",
     "http_write_exception_in_output_format",
     "http_zlib_compression_level",
-    "password",
     "quota_key",
     "role",
     "send_progress_in_http_headers",
@@ -30,8 +28,8 @@ const IGNORED: &[&str] = &[
     "wait_end_of_query",
 ];
 
-/// Names of the protocol that we do not offer; taking them silently would be a lie.
-const REFUSED: &[&str] = &["compress", "session_check", "session_id", "session_timeout"];
+/// Names of the protocol that ask for a session.
+const SESSION: &[&str] = &["session_check", "session_id", "session_timeout"];
 
 /// Why a request's parameters are refused; the text carries ClickHouse's code.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +44,11 @@ pub(crate) enum RequestError {
          underscores. (UNKNOWN_SETTING)"
     )]
     SettingName(String),
+    #[error(
+        "Code: 36. DB::Exception: client_protocol_version is {0:?}, expected a whole number. \
+         (BAD_ARGUMENTS)"
+    )]
+    ProtocolVersion(String),
     #[error("Code: 36. DB::Exception: more than {MAX_PAIRS} parameters. (BAD_ARGUMENTS)")]
     TooMany,
     #[error("Code: 36. DB::Exception: the form is broken: {0}. (BAD_ARGUMENTS)")]
@@ -70,6 +73,12 @@ pub(crate) struct Parameters {
     pub(crate) default_format: Option<String>,
     pub(crate) query_id: Option<String>,
     pub(crate) decompress: bool,
+    /// Readers present it; the socket needs none.
+    pub(crate) password: Option<String>,
+    /// Revision of Native blocks that the client expects; 0 is what the engine writes.
+    pub(crate) protocol_version: u64,
+    /// It asks for a session, by this name.
+    pub(crate) session: Option<String>,
     pub(crate) query_params: Vec<(String, String)>,
     pub(crate) settings: Vec<(String, String)>,
 }
@@ -84,6 +93,14 @@ impl Parameters {
         Ok(parameters)
     }
 
+    /// Refuses what asks for a session.
+    pub(crate) fn check_no_session(&self) -> Result<(), RequestError> {
+        match &self.session {
+            Some(name) => Err(RequestError::Unsupported(name.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Adds one pair.
     pub(crate) fn put(&mut self, name: &str, value: String) -> Result<(), RequestError> {
         if self.settings.len() + self.query_params.len() >= MAX_PAIRS {
@@ -95,12 +112,19 @@ impl Parameters {
             "default_format" => self.default_format = Some(value),
             "query_id" => self.query_id = Some(value).filter(|id| is_header_text(id)),
             "decompress" => self.decompress = is_on(&value),
-            _ if IGNORED.contains(&name) => {}
-            _ if REFUSED.contains(&name) => {
-                if is_on(&value) || name != "compress" {
-                    return Err(RequestError::Unsupported(name.to_owned()));
-                }
+            "password" => self.password = Some(value),
+            "client_protocol_version" => {
+                self.protocol_version = value
+                    .parse()
+                    .map_err(|_| RequestError::ProtocolVersion(value))?;
             }
+            _ if IGNORED.contains(&name) => {}
+            _ if SESSION.contains(&name) => self.session = Some(name.to_owned()),
+            // Taking it silently would be a lie: the answer would not be compressed.
+            "compress" if is_on(&value) => {
+                return Err(RequestError::Unsupported(name.to_owned()));
+            }
+            "compress" => {}
             _ => match name.strip_prefix("param_") {
                 Some(name) => self.query_params.push((name.to_owned(), value)),
                 None if is_setting_name(name) => self.settings.push((name.to_owned(), value)),
@@ -173,7 +197,8 @@ mod tests {
     #[test]
     fn pairs_are_sorted_into_their_kinds() {
         let url = "query=SELECT+1&database=d&default_format=RowBinary&decompress=1&param_a=x%26y\
-                   &max_threads=2&user=u&compress=0&query_id=q1";
+                   &max_threads=2&user=u&password=p&compress=0&query_id=q1\
+                   &client_protocol_version=54460";
         let found = Parameters::from_url(url).unwrap();
         let expected = Parameters {
             query: "SELECT 1".into(),
@@ -183,16 +208,22 @@ mod tests {
             decompress: true,
             query_params: vec![("a".into(), "x&y".into())],
             settings: vec![("max_threads".into(), "2".into())],
+            password: Some("p".into()),
+            protocol_version: 54_460,
+            session: None,
         };
         assert_eq!(found, expected);
     }
 
     #[test]
     fn what_is_not_offered_is_refused() {
-        for name in ["session_id", "compress"] {
-            let refused = Parameters::from_url(&format!("{name}=1"));
-            assert_eq!(refused, Err(RequestError::Unsupported(name.into())));
-        }
+        let refused = Parameters::from_url("compress=1");
+        assert_eq!(refused, Err(RequestError::Unsupported("compress".into())));
+        let session = Parameters::from_url("session_id=1").unwrap();
+        let refused = Err(RequestError::Unsupported("session_id".into()));
+        assert_eq!(session.check_no_session(), refused);
+        let refused = Parameters::from_url("client_protocol_version=new");
+        assert_eq!(refused, Err(RequestError::ProtocolVersion("new".into())));
         for name in ["a b", "a'--", "x=y".repeat(99).as_str(), "a,readonly"] {
             let refused = Parameters::default().put(name, "1".into());
             assert_eq!(refused, Err(RequestError::SettingName(name.into())));

@@ -1,6 +1,7 @@
 //! How the embedded engine is, and why it cannot be used.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Why the embedded engine cannot be used.
@@ -97,6 +98,8 @@ pub enum EngineState {
         version: String,
         /// Children that died so far.
         n_restarts: u64,
+        /// Where readers connect, if they were asked for.
+        readers: Option<SocketAddr>,
     },
     /// It gave up; it will not come back.
     Failed {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -111,6 +112,14 @@ impl EmbeddedStore {
         }
     }
 
+    /// Returns where readers connect, while the engine is ready and if they were asked for.
+    pub fn readers(&self) -> Option<SocketAddr> {
+        match *self.state.borrow() {
+            EngineState::Ready { readers, .. } => readers,
+            _ => None,
+        }
+    }
+
     /// Returns the socket's path, for `--clickhouse unix:/path` of another process.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -208,8 +217,8 @@ impl Supervisor {
                 return Ended::Stopped;
             }
         };
-        let version = match report {
-            Ok(Ok(Report::Ready { version })) => version,
+        let (version, readers) = match report {
+            Ok(Ok(Report::Ready { version, readers })) => (version, readers),
             Ok(Ok(Report::Failed { stage, reason })) => {
                 let (_, stderr) = process.kill().await;
                 return Ended::NotStarted(self.failure(stage, reason, stderr));
@@ -231,6 +240,7 @@ impl Supervisor {
             pid: process.pid,
             version,
             n_restarts: self.n_restarts,
+            readers,
         });
         tokio::select! {
             status = process.child.wait() => {
@@ -277,6 +287,7 @@ impl Supervisor {
             engine_args: self.config.engine_args(),
             default_settings: self.config.default_settings(),
             max_concurrent_queries: self.config.max_concurrent_queries,
+            readers: self.config.readers.clone(),
             drain_ms: u64::try_from(self.config.stop_timeout.as_millis() / 2).unwrap_or(u64::MAX),
         };
         let line = serde_json::to_string(&orders)? + "\n";

@@ -10,6 +10,7 @@ mod guard;
 mod lifecycle;
 mod migrations;
 mod protocol;
+mod readers;
 mod support;
 
 epwatch_store::engine_child_entry!();

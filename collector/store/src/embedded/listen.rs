@@ -1,0 +1,178 @@
+//! The engine's listeners: the owner's Unix socket, and a loopback port for readers.
+
+use std::fs::Permissions;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::task::TaskTracker;
+
+use super::http::Service;
+
+/// Longest text taken for a URL and headers. An INSERT stands in the URL.
+const MAX_HEAD_BYTES: usize = 256 << 10;
+
+/// A reader's request takes no longer to begin, so that a connection cannot be held by a trickle;
+/// an idle one is closed after it, and clients open another. The owner's own stay.
+const READER_HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Binds with mode 0600. The folder is 0700, so there is no moment of wider access.
+pub(super) fn bind_socket(path: &Path) -> io::Result<UnixListener> {
+    // We hold the folder's lock, so a socket left there is a dead one's, unless the path was
+    // given to two engines.
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(io::Error::other(format!(
+                "failed to bind {}: something else than a socket is there; remove it",
+                path.display()
+            )));
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::other(format!(
+                "failed to bind {}: another process answers on it",
+                path.display()
+            )));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let bound = UnixListener::bind(path).and_then(|bound| {
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        Ok(bound)
+    });
+    bound.map_err(|error| io::Error::other(format!("failed to bind {}: {error}", path.display())))
+}
+
+/// Binds the port for readers.
+pub(super) async fn bind_port(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| {
+        io::Error::other(format!(
+            "failed to bind {address} for readers: {error}; choose another store.reader.listen"
+        ))
+    })
+}
+
+/// Somewhere that connections come from.
+pub(super) trait Listener: Send + 'static {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next one.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+/// The open connections of the process: bounded, and ended together.
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    free: Arc<Semaphore>,
+    open: TaskTracker,
+    stop: watch::Sender<()>,
+}
+
+impl Connections {
+    pub(super) fn new(limit: usize) -> Connections {
+        Connections {
+            free: Arc::new(Semaphore::new(limit)),
+            open: TaskTracker::new(),
+            stop: watch::channel(()).0,
+        }
+    }
+
+    /// Ends with these, under a limit of its own.
+    pub(super) fn limited_to(&self, limit: usize) -> Connections {
+        Connections {
+            free: Arc::new(Semaphore::new(limit)),
+            ..self.clone()
+        }
+    }
+
+    /// Lets what runs come to its end, no longer than `patience`.
+    pub(super) async fn drain(self, patience: Duration) {
+        self.stop.send_replace(());
+        self.open.close();
+        let _ = tokio::time::timeout(patience, self.open.wait()).await;
+    }
+}
+
+/// A service and the connections to it.
+#[derive(Clone)]
+pub(super) struct Front {
+    service: Arc<Service>,
+    connections: Connections,
+}
+
+impl Front {
+    pub(super) fn new(service: Service, connections: Connections) -> Front {
+        Front {
+            service: Arc::new(service),
+            connections,
+        }
+    }
+
+    /// Accepts for ever; the caller ends it by dropping it.
+    pub(super) async fn accept(self, listener: impl Listener) {
+        loop {
+            let free = self.connections.free.clone().acquire_owned().await;
+            let permit = free.expect("it is never closed");
+            match listener.next().await {
+                Ok(stream) => self.serve(stream, permit),
+                // Out of file descriptors, say: others close, so wait for that rather than spin.
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let service = self.service.clone();
+        let head_timeout = service.is_for_readers().then_some(READER_HEAD_TIMEOUT);
+        let mut stop = self.connections.stop.subscribe();
+        self.connections.open.spawn(async move {
+            let answer = service_fn(move |request| service.clone().handle(request));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(head_timeout)
+                .max_buf_size(MAX_HEAD_BYTES)
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::pin!(connection);
+            // An error here is a client that left; its statement is killed by its guard.
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                _ = stop.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+            drop(permit);
+        });
+    }
+}

@@ -1,0 +1,307 @@
+//! `epwatch load`: how much a collector takes, and whether it keeps what it took.
+
+mod own_server;
+mod stored;
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use epwatch_collector::units::Period;
+use epwatch_fleet::load::{self, LoadOptions, LoadProgress, LoadResult};
+use epwatch_store::StoreTarget;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::{output, signals};
+use own_server::{OwnServer, cpu_seconds};
+use stored::{Ledger, Stored};
+
+/// The exit code of a load whose reports are not all in the store, once.
+const ANSWER_IS_NO: u8 = 1;
+
+/// Sends reports of simulated devices to a collector, and checks that each counts once.
+///
+/// Without --endpoint it starts a server of its own in a temporary folder and ends it afterwards.
+/// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
+/// Exit codes: 0 all that was acknowledged is in the store once, 1 it is not, 2 wrong use, 3 could not
+/// find out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The collector to load, for example https://collector.example:4717; needs --key there.
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// App key that the collector knows.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "EPWATCH_LOAD_KEY",
+        default_value = "load-key",
+        hide_env_values = true
+    )]
+    key: String,
+    /// App that the key proves.
+    #[arg(long, value_name = "ID", default_value = "epwatch.load")]
+    app: String,
+    /// Environment that the key proves.
+    #[arg(long, value_name = "NAME", default_value = "load")]
+    environment: String,
+    /// Certificate (PEM) that signed the collector's, where it is not a public one.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// ClickHouse of that collector, to check the store at the end: http://host:8123 or unix:/path.
+    #[arg(long, value_name = "ADDRESS", requires = "endpoint")]
+    clickhouse: Option<String>,
+    /// Process id of that collector on this machine, to tell what it cost.
+    #[arg(long, value_name = "PID", requires = "endpoint")]
+    server_pid: Option<u32>,
+    /// Devices to simulate.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    devices: u32,
+    /// Reports a second over all devices; 0: as fast as they are taken.
+    #[arg(long, value_name = "N", default_value_t = 500.0)]
+    rate: f64,
+    /// Reports in one request.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    batch: u16,
+    /// How long to send, for example 30s or 10m.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    duration: Period,
+    /// How long after that to wait for what is not acknowledged, or not yet in the store.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    drain: Period,
+    /// Connections.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    connections: u16,
+    /// Calls open at a time on each connection.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    in_flight: u16,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The one document of `load --json`.
+#[derive(Debug, Serialize)]
+struct Document {
+    /// Distinct reports that were sent.
+    sent: u64,
+    /// Of those, acknowledged.
+    acked: u64,
+    /// Of those, refused for good, by outcome.
+    refused: BTreeMap<String, u64>,
+    /// Reports sent again, counted each time.
+    retried: u64,
+    /// Neither acknowledged nor refused when time was up.
+    given_up: u64,
+    seconds: f64,
+    /// Acknowledged.
+    reports_per_second: f64,
+    ack_ms: Option<AckMs>,
+    /// User and system time of the collector's process; `null` where it is not known.
+    server_cpu_seconds: Option<f64>,
+    /// `null` where no store was named.
+    store: Option<Stored>,
+    /// What became of the reports of this load; it closes.
+    ledger: Option<Ledger>,
+}
+
+/// Latency of acknowledged requests from when they were due, in milliseconds.
+#[derive(Debug, Serialize)]
+struct AckMs {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if !args.rate.is_finite() || args.rate < 0.0 {
+        anyhow::bail!(
+            "--rate must be 0 or more reports a second, got {}",
+            args.rate
+        );
+    }
+    let own = match &args.endpoint {
+        Some(_) => None,
+        None => Some(OwnServer::start().await?),
+    };
+    let document = load(&args, own.as_ref()).await;
+    if let Some(own) = own {
+        own.stop().await?;
+    }
+    let document = document?;
+    let is_kept = document.is_kept();
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::line(&document)?;
+    }
+    Ok(match is_kept {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(ANSWER_IS_NO),
+    })
+}
+
+async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> {
+    let options = options(args, own)?;
+    let pid = own.map(OwnServer::pid).or(args.server_pid);
+    let cpu_before = pid.and_then(cpu_seconds);
+    let stop = CancellationToken::new();
+    let stop_early = stop.clone();
+    // Ctrl-C ends the sending; what was sent is still checked.
+    let signals = tokio::spawn(async move {
+        if signals::asked_to_end().await.is_ok() {
+            stop_early.cancel();
+        }
+    });
+    let result = load::run(&options, progress, stop).await;
+    signals.abort();
+    if std::io::stderr().is_terminal() {
+        let _ = writeln!(std::io::stderr());
+    }
+    let result = result?;
+    let cpu_after = pid.and_then(cpu_seconds);
+    let store = match (own, &args.clickhouse) {
+        (Some(own), _) => Some(own.store()?),
+        (None, Some(address)) => Some(StoreTarget::parse(
+            address,
+            epwatch_collector::schema::DATABASE,
+        )?),
+        (None, None) => None,
+    };
+    let stored = match store {
+        Some(store) => {
+            let client = epwatch_store::client(&store);
+            let stored = stored::settled(&client, &options, result.acked, args.drain.0).await;
+            Some(stored.context("failed to read the store back")?)
+        }
+        None => None,
+    };
+    Ok(Document::new(&result, stored, cpu_after.zip(cpu_before)))
+}
+
+fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> {
+    let ca_pem = match &args.ca {
+        Some(path) => Some(
+            std::fs::read(path)
+                .with_context(|| format!("failed to read --ca {}", path.display()))?,
+        ),
+        None => None,
+    };
+    let seed = epwatch_sdk::random_u64();
+    Ok(LoadOptions {
+        endpoint: match (&args.endpoint, own) {
+            (Some(endpoint), _) => endpoint.clone(),
+            (None, Some(own)) => own.endpoint(),
+            (None, None) => unreachable!("without an endpoint there is a server of our own"),
+        },
+        app_key: args.key.clone(),
+        ca_pem,
+        app_id: args.app.clone(),
+        environment: args.environment.clone(),
+        mark: format!("load-{seed:016x}"),
+        seed,
+        devices: usize::try_from(args.devices)?,
+        rate: (args.rate > 0.0).then_some(args.rate),
+        batch: args.batch.into(),
+        length: args.duration.0,
+        drain: args.drain.0,
+        connections: args.connections.into(),
+        in_flight: args.in_flight.into(),
+    })
+}
+
+/// One line that is written over on a terminal; elsewhere the result is enough.
+fn progress(progress: LoadProgress) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let LoadProgress { sent, acked } = progress;
+        let _ = write!(out, "\r{sent} reports sent, {acked} acknowledged ");
+        let _ = out.flush();
+    }
+}
+
+impl Document {
+    fn new(result: &LoadResult, store: Option<Stored>, cpu: Option<(f64, f64)>) -> Self {
+        let refused = result.refused.values().sum();
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 reports")]
+        let reports_per_second = result.acked as f64 / result.elapsed.as_secs_f64();
+        Self {
+            sent: result.sent,
+            acked: result.acked,
+            refused: result.refused.clone(),
+            retried: result.retried,
+            given_up: result.given_up,
+            seconds: result.elapsed.as_secs_f64(),
+            reports_per_second,
+            ack_ms: result.ack.map(|ack| AckMs {
+                p50: ack.p50,
+                p99: ack.p99,
+                max: ack.max,
+            }),
+            server_cpu_seconds: cpu.map(|(after, before)| after - before),
+            ledger: store.as_ref().map(|store| Ledger {
+                recorded: result.sent,
+                stored: store.distinct,
+                dropped: 0,
+                refused,
+                duplicate: result.duplicates,
+                missing: i64::try_from(result.sent).unwrap_or(i64::MAX)
+                    - i64::try_from(store.distinct + refused).unwrap_or(i64::MAX),
+            }),
+            store,
+        }
+    }
+
+    /// Whether the store, if it was looked at, holds every acknowledged report, and none twice. One that
+    /// was not acknowledged may be there: its ack was lost.
+    fn is_kept(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| {
+            store.reports == store.distinct
+                && (self.acked..=self.acked + self.given_up).contains(&store.distinct)
+        })
+    }
+}
+
+impl std::fmt::Display for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{} reports sent, {} acknowledged in {:.1} s: {:.0} a second",
+            self.sent, self.acked, self.seconds, self.reports_per_second
+        )?;
+        if let Some(ack) = &self.ack_ms {
+            writeln!(
+                f,
+                "ack after {:.1} ms at the median, {:.1} ms at 99 %, {:.1} ms at most",
+                ack.p50, ack.p99, ack.max
+            )?;
+        }
+        for (reason, reports) in &self.refused {
+            writeln!(f, "{reports} refused: {reason}")?;
+        }
+        if self.retried > 0 || self.given_up > 0 {
+            writeln!(f, "{} sent again, {} given up", self.retried, self.given_up)?;
+        }
+        if let Some(seconds) = self.server_cpu_seconds {
+            writeln!(f, "the collector used {seconds:.2} s of processor time")?;
+        }
+        match &self.store {
+            Some(store) if self.is_kept() => write!(
+                f,
+                "the store holds each acknowledged report once: {} of {}",
+                store.distinct, self.acked
+            ),
+            Some(store) => write!(
+                f,
+                "the store holds {} reports, {} distinct, of {} acknowledged: that is WRONG",
+                store.reports, store.distinct, self.acked
+            ),
+            None => write!(f, "the store was not looked at; name it with --clickhouse"),
+        }
+    }
+}

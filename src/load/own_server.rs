@@ -1,0 +1,108 @@
+//! A server of the load's own: `epwatch serve` in a process of its own, so that its cost can be told
+//! from the load's, in a temporary folder.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::Context;
+use epwatch_store::StoreTarget;
+use serde::Deserialize;
+use tokio::process::{Child, Command};
+
+/// For what the log still holds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Clock ticks a second in `/proc`, a constant of Linux's interface to programs (USER_HZ).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A running server; dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct OwnServer {
+    child: Child,
+    pid: u32,
+    addresses: Addresses,
+    _dir: tempfile::TempDir,
+}
+
+/// What `serve --json` says.
+#[derive(Debug, Deserialize)]
+struct Addresses {
+    collector: std::net::SocketAddr,
+    store: String,
+}
+
+impl OwnServer {
+    /// Returns once it takes reports. The first start fetches the engine.
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("epwatch-load-").tempdir()?;
+        let program: PathBuf = std::env::current_exe().context("failed to find this program")?;
+        let mut child = Command::new(program)
+            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path())
+            .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+            .env("EPWATCH_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            // Ctrl-C ends the sending first; the server is told afterwards.
+            .process_group(0)
+            .spawn()
+            .context("failed to start a server")?;
+        let pid = child.id().context("the server ended at once")?;
+        let stdout = child.stdout.take().context("the server has no output")?;
+        let stdout = stdout.into_owned_fd()?;
+        let read = tokio::task::spawn_blocking(move || {
+            let reader = std::io::BufReader::new(std::fs::File::from(stdout));
+            let mut documents = serde_json::Deserializer::from_reader(reader).into_iter();
+            documents.next()
+        });
+        let addresses: Addresses = match read.await? {
+            Some(addresses) => addresses.context("failed to read where the server listens")?,
+            None => anyhow::bail!("the server ended before it was ready; its log says why"),
+        };
+        Ok(Self {
+            child,
+            pid,
+            addresses,
+            _dir: dir,
+        })
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        format!("http://{}", self.addresses.collector)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn store(&self) -> anyhow::Result<StoreTarget> {
+        let database = epwatch_collector::schema::DATABASE;
+        Ok(StoreTarget::parse(&self.addresses.store, database)?)
+    }
+
+    /// Lets it drain and end.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        let told = Command::new("kill").arg(self.pid.to_string()).status();
+        told.await.context("failed to tell the server to end")?;
+        if tokio::time::timeout(STOP_TIMEOUT, self.child.wait())
+            .await
+            .is_err()
+        {
+            self.child
+                .kill()
+                .await
+                .context("failed to end the server")?;
+        }
+        Ok(())
+    }
+}
+
+/// User and system time of a process so far, all its threads; `None` where it cannot be read.
+pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold blanks; what follows it does not. See proc(5).
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+}
