@@ -42,3 +42,6 @@ pub use clickhouse::Client;
 
 pub use crate::dump::{DumpError, Dumped, dump_wal};
 pub use crate::serve::{Collector, StartError};
+
+#[cfg(test)]
+epwatch_store::engine_child_entry!();

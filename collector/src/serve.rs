@@ -303,7 +303,9 @@ async fn start_writer(
         checkpoint: opened.checkpoint,
         known_placements: Arc::default(),
         full_bytes: config.batch.max_bytes.0,
+        was_full: false,
         ahead: None,
+        begun: None,
         published: None,
         pending_outcomes: None,
     };

@@ -48,7 +48,11 @@ pub(crate) struct Writer {
     pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
     /// Bytes of the log that make a full batch.
     pub(crate) full_bytes: u64,
+    /// Whether the last batch was one.
+    pub(crate) was_full: bool,
     pub(crate) ahead: Option<ReadAhead>,
+    /// The next batch, read and written down.
+    pub(crate) begun: Option<Batch>,
     pub(crate) published: Option<Published>,
     pub(crate) pending_outcomes: Option<(String, Vec<OutcomeRow>)>,
 }
@@ -70,7 +74,7 @@ struct Limits {
 
 /// A range of the log, as rows.
 #[derive(Debug)]
-struct Batch {
+pub(crate) struct Batch {
     from: WalOffset,
     next: WalOffset,
     rows: Prepared,
@@ -158,14 +162,19 @@ impl Writer {
                 max_bytes: usize::MAX,
             };
             let batch = self.read_batch(self.checkpoint.offset, limits).await;
+            self.begin_batch(&batch).await;
             self.store_batch(batch, true).await;
         }
         loop {
             self.wait_for_batch(stop).await;
             let (complete_until_us, mark) = self.wal.watermark();
-            let batch = match self.ahead.take() {
-                Some(reading) => reading.get().await,
-                None => self.read_batch(self.checkpoint.offset, self.limits()).await,
+            let batch = match self.begun.take() {
+                Some(begun) => begun,
+                None => {
+                    let batch = self.read_batch(self.checkpoint.offset, self.limits()).await;
+                    self.begin_batch(&batch).await;
+                    batch
+                }
             };
             self.read_ahead(&batch);
             self.store_batch(batch, false).await;
@@ -192,7 +201,8 @@ impl Writer {
     /// Waits until a batch is worth writing: it is full, its first report is old enough, or it is
     /// time to say that there is none.
     async fn wait_for_batch(&self, stop: &CancellationToken) {
-        if self.ahead.is_some() {
+        // What waited behind a full batch is old enough, however little it is.
+        if self.begun.is_some() || self.was_full {
             return;
         }
         let mut durable = self.wal.durable();
@@ -244,22 +254,36 @@ impl Writer {
         }
     }
 
-    /// While the store takes one full batch, the next is read if there is as much again.
+    /// While the store takes one full batch, the next is read if there is a fair part of one.
     fn read_ahead(&mut self, batch: &Batch) {
+        self.was_full = batch.is_full;
         if !batch.is_full {
             return;
         }
         let n_bytes = batch.next.0 - batch.from.0;
         self.full_bytes = n_bytes.min(self.config.max_bytes.0);
         let waiting = self.wal.stats().end.saturating_sub(batch.next.0);
-        if waiting >= n_bytes {
+        if waiting >= n_bytes / 4 {
             let reading = tokio::spawn(self.read_batch(batch.next, self.limits()));
             self.ahead = Some(ReadAhead(reading));
         }
     }
 
-    /// Stores a batch that begins at the checkpoint, and moves the checkpoint. `may_be_stored`: an
-    /// earlier process may have stored it, or parts of it.
+    /// Writes down where a batch ends, before anything of it goes out.
+    async fn begin_batch(&mut self, batch: &Batch) {
+        if batch.next > self.checkpoint.offset {
+            let batch_end = Some(batch.next);
+            self.save(Checkpoint {
+                batch_end,
+                ..self.checkpoint
+            })
+            .await;
+        }
+    }
+
+    /// Stores a batch that begins at the checkpoint and has been begun, and moves the checkpoint;
+    /// the next one, if it has been read meanwhile, is begun with the same write. `may_be_stored`:
+    /// an earlier process may have stored it, or parts of it.
     async fn store_batch(&mut self, batch: Batch, may_be_stored: bool) {
         if batch.next <= self.checkpoint.offset {
             return;
@@ -273,20 +297,18 @@ impl Writer {
             self.metrics.wal_unreadable_reports.inc();
             tracing::error!(error, "a report of the log cannot be read by this version");
         }
-        self.save(Checkpoint {
-            batch_end: Some(batch.next),
-            ..self.checkpoint
-        })
-        .await;
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
             self.metrics.batches.inc();
             self.checkpoint.time_us = self.checkpoint.time_us.max(newest_us);
         }
+        if let Some(reading) = self.ahead.take() {
+            self.begun = Some(reading.get().await).filter(|begun| begun.next > batch.next);
+        }
         self.save(Checkpoint {
             offset: batch.next,
             time_us: self.checkpoint.time_us,
-            batch_end: None,
+            batch_end: self.begun.as_ref().map(|begun| begun.next),
         })
         .await;
     }

@@ -142,13 +142,13 @@ async fn drain(dir: &Path) {
     let target = epwatch_store::StoreTarget::parse(&store, &database).expect("a socket");
     let mut config = config(dir);
     config.rollup.enabled = false;
-    println!("{STARTED}");
     let client = epwatch_store::client(&target);
     let collector = Collector::start(config, client, CancellationToken::new())
         .await
         .expect("the collector starts");
+    println!("{STARTED}");
     while !collector.is_drained() {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     println!("{DRAINED}");
     let wait = || std::io::stdin().read_to_end(&mut Vec::new());
