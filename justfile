@@ -17,6 +17,10 @@ bench *ARGS:
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
+# What receiving and writing cost, per CPU-second of the server; `just bench --json` for programs.
+bench *ARGS:
+    cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -1,6 +1,10 @@
 //! `epwatch collector`: the collector alone, for several before one ClickHouse.
 
+mod key;
+
 use std::process::ExitCode;
+
+use clap::Subcommand;
 
 use epwatch_collector::Collector;
 use serde::Serialize;
@@ -12,12 +16,29 @@ use crate::{output, server_config::ServerArgs, signals, store::Store};
 ///
 /// Run as many as you like before one server; each keeps a log of its own in --data-dir.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     #[command(flatten)]
     server: ServerArgs,
     /// Print the addresses it listens on as one JSON document once it runs.
     #[arg(long)]
     json: bool,
+}
+
+/// What there is beside running it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Key(key::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Key(args) => key::run(&args),
+        }
+    }
 }
 
 /// Where a running collector listens.

@@ -6,6 +6,7 @@ mod collector;
 mod config;
 mod demo;
 mod detector;
+mod directive;
 mod engines;
 mod inspect;
 mod load;
@@ -44,6 +45,7 @@ enum Command {
     Collector(collector::Args),
     Detector(detector::Args),
     Migrate(migrate::Args),
+    Directive(directive::Args),
     Engines(engines::Args),
     Inspect(inspect::Args),
     Load(load::Args),
@@ -83,8 +85,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Serve(args) => block_on(serve::run(args)),
-        Command::Collector(args) => block_on(collector::run(args)),
+        Command::Collector(args) => match args.command {
+            Some(command) => command.run(),
+            None => block_on(collector::run(args)),
+        },
         Command::Detector(args) => block_on(detector::run(args)),
+        Command::Directive(args) => block_on(directive::run(args)),
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
         Command::Inspect(args) => block_on(inspect::run(args)),

@@ -7,28 +7,38 @@ use std::{
 
 use serde::Serialize;
 
-/// The command was not used as it must be.
+/// The answer is no.
+const NO: u8 = 1;
+/// As clap's own.
 const WRONG_USE: u8 = 2;
-
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// Prints an error and its causes once, at the top, and returns the exit code for it.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(COULD_NOT_FIND_OUT)
+}
+
+/// Prints why the answer is no, and returns the exit code for it.
+pub(crate) fn refusal(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(NO)
+}
+
+/// Prints what is wrong with what was asked for, and returns the exit code for it.
+pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    ExitCode::from(WRONG_USE)
+}
+
+fn say(error: &anyhow::Error) {
     let mut text = format!("epwatch: {error}");
     for cause in error.chain().skip(1) {
         text.push_str(&format!("\n  because: {cause}"));
     }
     // Nothing is left to do when stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
-    ExitCode::from(COULD_NOT_FIND_OUT)
-}
-
-/// Prints what is wrong with the command's arguments, and returns the exit code for it.
-pub(crate) fn wrong_use(problem: &str) -> ExitCode {
-    // Nothing is left to do when stderr is gone.
-    let _ = writeln!(io::stderr(), "epwatch: {problem}");
-    ExitCode::from(WRONG_USE)
 }
 
 /// Writes one line of an answer.

@@ -4,10 +4,12 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::{config::CollectorConfig, units::Period};
 use epwatch_detector::config::DetectorConfig;
+use epwatch_store::StoreTarget;
 use serde::Deserialize;
 
 use crate::{
@@ -31,6 +33,53 @@ pub(crate) struct ServerArgs {
     /// Where devices send to [default: 127.0.0.1:4717].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+}
+
+/// Options of a command that only works on the store; they override the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Config file (TOML), for its `[store]`.
+    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Store to work on: http://host:8123, https://host:8443 or unix:/path, as `epwatch serve` prints
+    /// it for the embedded one [default: that of a `serve` in ./epwatch-data].
+    #[arg(long, value_name = "ADDRESS")]
+    clickhouse: Option<String>,
+    /// Folder of the `serve` whose embedded store it is.
+    #[arg(long, value_name = "DIR", conflicts_with = "clickhouse")]
+    data_dir: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    /// The store that is meant.
+    pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
+        let file = self.config.as_deref();
+        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        if let Some(address) = &self.clickhouse {
+            config.store.clickhouse = Some(address.clone());
+        }
+        if let Some(data_dir) = &self.data_dir {
+            config.data_dir.clone_from(data_dir);
+            config.store.clickhouse = None;
+        }
+        let problems = config.store.problems();
+        if !problems.is_empty() {
+            let origin = config::origin(file);
+            return Err(ConfigError::Problems { origin, problems }.into());
+        }
+        if let Some(target) = config.store.server()? {
+            return Ok(target);
+        }
+        let socket = config.data_dir.join("engine").join("store.sock");
+        if !socket.exists() {
+            anyhow::bail!(
+                "no store is there: {} does not exist; give --clickhouse ADDRESS as `epwatch serve` \
+                 prints it, or http://host:8123",
+                socket.display()
+            );
+        }
+        Ok(StoreTarget::unix(&socket, &config.store.database))
+    }
 }
 
 /// The config file.
@@ -74,6 +123,8 @@ impl ServerArgs {
         }
         // A relative log folder lies in the data folder; an absolute one stays.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
+        let raw_days = u64::from(config.store.raw_days);
+        config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
         config.check(file)?;
         Ok(config)
     }

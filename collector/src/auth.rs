@@ -1,30 +1,55 @@
-//! What an app key proves. A key ships inside an app, so it is public: it lets its holder report
-//! for its own app, and nothing else. Only hashes are kept, and comparing hashes of secrets by a
-//! table look-up tells an attacker nothing about a key.
+//! What an app key proves. A key ships inside an app, so it is public: it lets its holder speak
+//! for its own app, and nothing else. Only hashes are kept.
+//!
+//! A key is found by a few bits of its hash and then compared as a whole in constant time; what an
+//! attacker could learn from the first step is of no use against 256 random bits. The table is
+//! replaced while calls go on, so a revoked key ends with the next call.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::config::AppKeyConfig;
+use crate::config::{
+    CollectorConfig, KeyEntry, KeyHash, Problem, hash_of, inline_keys, read_keys_file,
+};
 
 const ANY: &str = "*";
 const HEADER: &str = "authorization";
-const SCHEME: &str = "Bearer ";
+const SCHEME: &str = "Bearer";
 
-/// The keys that are accepted.
-#[derive(Debug, Default)]
+/// The keys that are accepted, now.
+#[derive(Debug)]
 pub(crate) struct AppKeys {
-    scopes: HashMap<[u8; 32], Scope>,
+    /// Those of the config, which only a restart changes.
+    inline: Vec<KeyEntry>,
+    file: Option<PathBuf>,
+    table: RwLock<Arc<Table>>,
 }
 
-/// The app and environment that a key may report for; `None` is any.
+#[derive(Debug, Default)]
+struct Table {
+    /// No key was ever asked for: a collector on a loopback address.
+    is_open: bool,
+    by_prefix: HashMap<u32, Vec<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: KeyHash,
+    scope: Arc<Scope>,
+    is_revoked: bool,
+}
+
+/// What a key may do; `None` is any app, any environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
     app: Option<String>,
     environment: Option<String>,
+    upload_only: bool,
 }
 
 impl Scope {
@@ -38,27 +63,64 @@ impl Scope {
     /// What the key proves, for telling a developer what is wrong.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
-        let name = |allowed: &Option<String>| allowed.as_deref().unwrap_or(ANY).to_owned();
-        format!("{}/{}", name(&self.app), name(&self.environment))
+        format!("{}/{}", self.app(), self.environment())
+    }
+
+    /// The one app that the key speaks for, or `*`.
+    #[must_use]
+    pub(crate) fn app(&self) -> &str {
+        self.app.as_deref().unwrap_or(ANY)
+    }
+
+    /// The one environment that the key speaks for, or `*`.
+    #[must_use]
+    pub(crate) fn environment(&self) -> &str {
+        self.environment.as_deref().unwrap_or(ANY)
+    }
+
+    /// Refuses what a key that ships inside an app must not do.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(crate) fn may_certify(&self) -> Result<(), Status> {
+        if self.upload_only {
+            let text =
+                "this app key uploads only; use one without `upload_only`, which no app carries";
+            return Err(Status::permission_denied(text));
+        }
+        Ok(())
     }
 }
 
 impl AppKeys {
-    /// Takes keys that [`crate::config::CollectorConfig::validate`] has passed; others are left
-    /// out and so never match.
-    #[must_use]
-    pub(crate) fn new(keys: &[AppKeyConfig]) -> Self {
-        let restrict = |name: &str| (name != ANY).then(|| name.to_owned());
-        let scopes = keys.iter().filter_map(|key| {
-            let scope = Scope {
-                app: restrict(&key.app),
-                environment: restrict(&key.environment),
-            };
-            Some((parse_sha256(&key.sha256)?, scope))
-        });
-        Self {
-            scopes: scopes.collect(),
+    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed.
+    ///
+    /// # Errors
+    /// If the keys file changed meanwhile and is wrong now.
+    pub(crate) fn new(config: &CollectorConfig) -> Result<Self, Vec<Problem>> {
+        let keys = Self {
+            inline: inline_keys(config),
+            file: config.keys_file.clone(),
+            table: RwLock::default(),
+        };
+        keys.reload()?;
+        Ok(keys)
+    }
+
+    /// Reads the keys file again. If it is wrong the keys stay as they are.
+    ///
+    /// # Errors
+    /// Every problem of the file.
+    pub(crate) fn reload(&self) -> Result<usize, Vec<Problem>> {
+        let mut entries = self.inline.clone();
+        if let Some(file) = &self.file {
+            entries.extend(read_keys_file(file)?);
         }
+        let n_keys = entries.len();
+        let is_open = self.inline.is_empty() && self.file.is_none();
+        let table = Arc::new(Table::new(is_open, entries));
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(n_keys)
     }
 
     /// Returns what the call's key proves. Without configured keys everything is admitted, which
@@ -66,64 +128,104 @@ impl AppKeys {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, for a device the end of trying with this key.
-    pub(crate) fn prove(&self, metadata: &MetadataMap) -> Result<Scope, Status> {
-        if self.scopes.is_empty() {
-            return Ok(Scope::default());
+    pub(crate) fn prove(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if table.is_open {
+            return Ok(Arc::default());
         }
         let Some(header) = metadata.get(HEADER) else {
             return Err(Status::unauthenticated(
                 "expected metadata `authorization: Bearer <app key>`",
             ));
         };
-        let key = header
-            .to_str()
-            .ok()
-            .and_then(|text| text.strip_prefix(SCHEME));
+        let key = header.to_str().ok().and_then(bearer);
         let Some(key) = key else {
             return Err(Status::unauthenticated(
                 "expected `Bearer <app key>` in `authorization`",
             ));
         };
-        let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        let scope = self.scopes.get(&hash).cloned();
-        scope.ok_or_else(|| Status::unauthenticated("app key is not known here"))
+        match table.find(&hash_of(key)) {
+            Some(entry) if entry.is_revoked => Err(Status::unauthenticated("app key was revoked")),
+            Some(entry) => Ok(entry.scope.clone()),
+            None => Err(Status::unauthenticated("app key is not known here")),
+        }
     }
 }
 
-fn parse_sha256(digits: &str) -> Option<[u8; 32]> {
-    if digits.len() != 64 || !digits.is_ascii() {
-        return None;
+/// The scheme's name is not case-sensitive (RFC 9110, 11.1).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, key) = header.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case(SCHEME)
+        .then(|| key.trim_start_matches(' '))
+}
+
+impl Table {
+    fn new(is_open: bool, entries: Vec<KeyEntry>) -> Self {
+        let restrict = |name: String| (name != ANY).then_some(name);
+        let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
+        for KeyEntry { config, hash } in entries {
+            let entry = Entry {
+                hash,
+                scope: Arc::new(Scope {
+                    app: restrict(config.app),
+                    environment: restrict(config.environment),
+                    upload_only: config.upload_only,
+                }),
+                is_revoked: config.revoked,
+            };
+            by_prefix.entry(prefix(&hash)).or_default().push(entry);
+        }
+        Self { is_open, by_prefix }
     }
-    let mut hash = [0; 32];
-    for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+
+    /// A key that is there twice, in config and file, is revoked if either says so.
+    fn find(&self, hash: &KeyHash) -> Option<&Entry> {
+        let some = self.by_prefix.get(&prefix(hash))?;
+        let mut same = some.iter().filter(|e| bool::from(e.hash.ct_eq(hash)));
+        let first = same.next()?;
+        Some(same.find(|entry| entry.is_revoked).unwrap_or(first))
     }
-    Some(hash)
+}
+
+fn prefix(hash: &KeyHash) -> u32 {
+    u32::from_be_bytes(*hash.first_chunk().expect("32 bytes"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AppKeyConfig;
 
     /// SHA-256 of `abc`, from FIPS 180-2.
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn keys() -> AppKeys {
-        AppKeys::new(&[AppKeyConfig {
-            sha256: ABC.to_uppercase(),
-            app: "com.example.camera".into(),
-            environment: ANY.into(),
-        }])
+    fn config() -> CollectorConfig {
+        CollectorConfig {
+            keys: vec![AppKeyConfig {
+                sha256: ABC.to_uppercase(),
+                app: "com.example.camera".into(),
+                ..AppKeyConfig::default()
+            }],
+            ..CollectorConfig::default()
+        }
     }
 
-    #[track_caller]
-    fn check(keys: &AppKeys, header: Option<&str>, expected: Result<&str, &str>) {
+    fn prove(keys: &AppKeys, header: Option<&str>) -> Result<Arc<Scope>, Status> {
         let mut metadata = MetadataMap::new();
         if let Some(header) = header {
             metadata.insert(HEADER, header.parse().unwrap());
         }
-        let proved = keys.prove(&metadata);
-        let proved = proved
+        keys.prove(&metadata)
+    }
+
+    #[track_caller]
+    fn check(keys: &AppKeys, header: Option<&str>, expected: Result<&str, &str>) {
+        let proved = prove(keys, header)
             .map(|scope| scope.describe())
             .map_err(|e| e.message().to_owned());
         match (proved, expected) {
@@ -135,20 +237,66 @@ mod tests {
 
     #[test]
     fn a_known_key_proves_its_app_and_no_other_key_does() {
-        check(&keys(), Some("Bearer abc"), Ok("com.example.camera/*"));
-        check(&keys(), Some("Bearer abd"), Err("not known"));
-        check(&keys(), Some("Bearer "), Err("not known"));
-        check(&keys(), Some("abc"), Err("expected `Bearer"));
-        check(&keys(), None, Err("expected metadata"));
-        check(&AppKeys::default(), None, Ok("*/*"));
+        let keys = AppKeys::new(&config()).unwrap();
+        check(&keys, Some("Bearer abc"), Ok("com.example.camera/*"));
+        check(&keys, Some("bearer  abc"), Ok("com.example.camera/*"));
+        check(&keys, Some("Bearer abd"), Err("not known"));
+        check(&keys, Some("Bearer "), Err("not known"));
+        check(&keys, Some("abc"), Err("expected `Bearer"));
+        check(&keys, None, Err("expected metadata"));
+        let open = AppKeys::new(&CollectorConfig::default()).unwrap();
+        check(&open, None, Ok("*/*"));
     }
 
     #[test]
     fn a_scope_admits_its_own_app_only() {
-        let mut metadata = MetadataMap::new();
-        metadata.insert(HEADER, "Bearer abc".parse().unwrap());
-        let scope = keys().prove(&metadata).unwrap();
+        let keys = AppKeys::new(&config()).unwrap();
+        let scope = prove(&keys, Some("Bearer abc")).unwrap();
         assert!(scope.admits("com.example.camera", "staging"));
         assert!(!scope.admits("com.example.other", "staging"));
+    }
+
+    /// Old and new key are valid at once; then the old one is revoked, then forgotten.
+    #[test]
+    fn keys_rotate_and_end_without_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
+        write(&entry);
+        let config = CollectorConfig {
+            keys_file: Some(path.clone()),
+            ..CollectorConfig::default()
+        };
+        let keys = AppKeys::new(&config).unwrap();
+        check(&keys, Some("Bearer abc"), Ok("a/*"));
+
+        write("[[keys]]\nsha256 = \"no\"\n");
+        assert_eq!(keys.reload().unwrap_err().len(), 1);
+        check(&keys, Some("Bearer abc"), Ok("a/*"));
+
+        write(&format!("{entry}revoked = true\n"));
+        keys.reload().unwrap();
+        check(&keys, Some("Bearer abc"), Err("revoked"));
+
+        write("");
+        keys.reload().unwrap();
+        check(&keys, Some("Bearer abc"), Err("not known"));
+        check(&keys, None, Err("expected metadata"));
+    }
+
+    #[test]
+    fn a_key_that_uploads_only_certifies_nothing() {
+        let mut config = config();
+        let may = |config: &CollectorConfig| {
+            let keys = AppKeys::new(config).unwrap();
+            prove(&keys, Some("Bearer abc")).unwrap().may_certify()
+        };
+        may(&config).unwrap();
+        config.keys[0].upload_only = true;
+        assert_eq!(
+            may(&config).unwrap_err().code(),
+            tonic::Code::PermissionDenied
+        );
     }
 }

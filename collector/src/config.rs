@@ -1,7 +1,10 @@
 //! The collector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
-use std::collections::HashSet;
+mod front;
+mod keys;
+mod limits;
+
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,6 +12,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::front::{ConnectionsConfig, TlsConfig};
+pub use self::keys::{AppKeyConfig, NewKey};
+pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
+pub use self::limits::{LimitsConfig, RateConfig};
 use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
 
@@ -19,7 +26,7 @@ pub const MAX_BATCH_REPORTS: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectorConfig {
-    /// Where devices send to (gRPC).
+    /// Where devices send to: gRPC, and HTTP POST of the same messages.
     pub listen: SocketAddr,
     /// Where `/metrics`, `/healthz` and `/readyz` are.
     pub http_listen: SocketAddr,
@@ -29,26 +36,28 @@ pub struct CollectorConfig {
     pub seen_keys: usize,
     /// The app keys that are accepted. Empty: any or none, which only a loopback address may do.
     pub keys: Vec<AppKeyConfig>,
+    /// A TOML file with more `[[keys]]`, read again when it changes: how keys come and go without
+    /// a restart. While it is named, a key is needed, whatever it holds.
+    pub keys_file: Option<PathBuf>,
+    /// The certificate that devices see; without it the port speaks plain HTTP.
+    pub tls: Option<TlsConfig>,
+    /// What a connection may cost.
+    pub connections: ConnectionsConfig,
+    /// How often devices may send.
+    pub limits: LimitsConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
     /// Writing to the store.
     pub batch: BatchConfig,
     /// Summaries of closed buckets.
     pub rollup: RollupConfig,
-}
-
-/// One app key and what it proves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AppKeyConfig {
-    /// SHA-256 of the key, 64 hexadecimal digits; the key itself is written nowhere.
-    pub sha256: String,
-    /// The one app that it may report for, or `*`.
-    #[serde(default = "any")]
-    pub app: String,
-    /// The one environment that it may report for, or `*`.
-    #[serde(default = "any")]
-    pub environment: String,
+    /// Forgetting installations.
+    pub deletion: DeletionConfig,
+    /// Handing out directives.
+    pub directives: DirectivesConfig,
+    /// How long the store keeps reports; the command sets it from its `store.raw_days`.
+    #[serde(skip)]
+    pub raw_retention: Period,
 }
 
 /// The write-ahead log.
@@ -63,6 +72,11 @@ pub struct WalConfig {
     pub max_bytes: ByteSize,
     /// What may wait for the disk before reports are refused.
     pub max_in_flight_bytes: ByteSize,
+    /// Below this much free space on its disk reports are refused: the store's data often lies on
+    /// the same disk, and a store cannot even merge on a full one. 0 is no limit.
+    pub min_free_bytes: ByteSize,
+    /// How long reports gather before they are written and synced together.
+    pub gather: Period,
 }
 
 /// Writing to the store.
@@ -96,8 +110,40 @@ pub struct RollupConfig {
     pub collector_timeout: Period,
 }
 
-fn any() -> String {
-    "*".to_owned()
+/// Forgetting installations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeletionConfig {
+    /// How often tombstones of other collectors are looked for.
+    pub refresh: Period,
+    /// How often rows of deleted installations are taken off the disk; views hide them at once.
+    pub erase_period: Period,
+}
+
+/// Handing out directives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectivesConfig {
+    /// How often published directives are looked for.
+    pub refresh: Period,
+}
+
+impl Default for DeletionConfig {
+    fn default() -> Self {
+        Self {
+            refresh: Period(Duration::from_secs(10)),
+            // Erasing writes whole parts anew: rather many installations at once.
+            erase_period: Period(Duration::from_secs(6 * 3600)),
+        }
+    }
+}
+
+impl Default for DirectivesConfig {
+    fn default() -> Self {
+        Self {
+            refresh: Period(Duration::from_secs(10)),
+        }
+    }
 }
 
 impl Default for CollectorConfig {
@@ -106,12 +152,19 @@ impl Default for CollectorConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4717)),
             http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4718)),
             max_request_bytes: ByteSize(4 << 20),
-            // About 60 bytes each.
+            // About 80 bytes each.
             seen_keys: 1 << 20,
             keys: Vec::new(),
+            keys_file: None,
+            tls: None,
+            connections: ConnectionsConfig::default(),
+            limits: LimitsConfig::default(),
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
+            deletion: DeletionConfig::default(),
+            directives: DirectivesConfig::default(),
+            raw_retention: Period(Duration::from_secs(14 * 86_400)),
         }
     }
 }
@@ -124,6 +177,9 @@ impl Default for WalConfig {
             // An hour of 4,000 reports of 500 bytes a second.
             max_bytes: ByteSize(8 << 30),
             max_in_flight_bytes: ByteSize(64 << 20),
+            min_free_bytes: ByteSize(512 << 20),
+            // Nothing beside a phone's round trip, and under load it makes one sync of dozens.
+            gather: Period(Duration::from_millis(2)),
         }
     }
 }
@@ -167,13 +223,15 @@ impl fmt::Display for Problem {
 }
 
 impl CollectorConfig {
-    /// Checks what types cannot.
+    /// Checks what types cannot, and reads the files that the config names.
     ///
     /// # Errors
     /// Every problem, not just the first.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Problems::default();
         self.check_ingest(&mut problems);
+        keys::check(self, &mut problems);
+        front::check(self, &mut problems);
         self.check_wal(&mut problems);
         self.check_batch(&mut problems);
         if problems.0.is_empty() {
@@ -193,39 +251,6 @@ impl CollectorConfig {
         problems.check("seen_keys", self.seen_keys <= 1 << 26, || {
             "must be at most 67108864".into()
         });
-        problems.check(
-            "keys",
-            !self.keys.is_empty() || self.listen.ip().is_loopback(),
-            || {
-                format!(
-                    "without an app key only a loopback address may listen, not {}",
-                    self.listen
-                )
-            },
-        );
-        let mut seen = HashSet::new();
-        for (index, key) in self.keys.iter().enumerate() {
-            let digits =
-                key.sha256.chars().all(|c| c.is_ascii_hexdigit()) && key.sha256.len() == 64;
-            problems.check(&format!("keys[{index}].sha256"), digits, || {
-                "must be the SHA-256 of the key as 64 hexadecimal digits".into()
-            });
-            problems.check(
-                &format!("keys[{index}].sha256"),
-                seen.insert(key.sha256.to_ascii_lowercase()),
-                || "is there twice; a key proves one app and environment".into(),
-            );
-            let names = [
-                ("app", &key.app, 128),
-                ("environment", &key.environment, 32),
-            ];
-            for (name, value, max) in names {
-                let fits = !value.is_empty() && value.len() <= max;
-                problems.check(&format!("keys[{index}].{name}"), fits, || {
-                    format!("must have 1 to {max} bytes; `*` means any")
-                });
-            }
-        }
     }
 
     fn check_wal(&self, problems: &mut Problems) {
@@ -282,11 +307,20 @@ impl CollectorConfig {
                 format!("must be {min} to {max}")
             });
         };
+        within("wal.gather", self.wal.gather, 0, 1_000);
         within("batch.period", batch.period, 1, 60_000);
         within("batch.max_backoff", batch.max_backoff, 1, 600_000);
         within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
         within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
         within("rollup.period", rollup.period, 10, 3_600_000);
+        within("deletion.refresh", self.deletion.refresh, 10, 3_600_000);
+        within(
+            "deletion.erase_period",
+            self.deletion.erase_period,
+            10,
+            7 * 86_400_000,
+        );
+        within("directives.refresh", self.directives.refresh, 10, 3_600_000);
         within(
             "rollup.collector_timeout",
             rollup.collector_timeout,
@@ -307,6 +341,13 @@ impl CollectorConfig {
 struct Problems(Vec<Problem>);
 
 impl Problems {
+    fn push(&mut self, key: impl Into<String>, text: impl Into<String>) {
+        self.0.push(Problem {
+            key: key.into(),
+            text: text.into(),
+        });
+    }
+
     fn check(&mut self, key: &str, is_right: bool, text: impl FnOnce() -> String) {
         if !is_right {
             self.0.push(Problem {
@@ -367,35 +408,6 @@ mod tests {
                 "batch.max_reports",
                 "rollup.bucket"
             ]
-        );
-    }
-
-    #[test]
-    fn app_keys_are_checked_one_by_one() {
-        let key = |sha256: &str, app: &str| AppKeyConfig {
-            sha256: sha256.to_owned(),
-            app: app.to_owned(),
-            environment: any(),
-        };
-        let digits = "0123456789abcdef".repeat(4);
-        let config = CollectorConfig {
-            keys: vec![
-                key(&digits, "a"),
-                key(&digits.to_uppercase(), "a"),
-                key("secret", ""),
-            ],
-            ..CollectorConfig::default()
-        };
-        let problems = config.validate().unwrap_err();
-        let keys: Vec<&str> = problems
-            .iter()
-            .map(|problem| problem.key.as_str())
-            .collect();
-        assert_eq!(keys, ["keys[1].sha256", "keys[2].sha256", "keys[2].app"]);
-        let texts = problems.iter().map(ToString::to_string).collect::<String>();
-        assert!(
-            !texts.contains("secret"),
-            "what may be a key is not printed"
         );
     }
 }

@@ -12,93 +12,108 @@ use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
 use epwatch_proto::{Outcome, ReportKey, SendClock, UploadRequest};
 use tokio::sync::oneshot;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::auth::{AppKeys, Scope};
+use crate::calls::Calls;
 use crate::clock::Clock;
+use crate::deletions::Deletions;
+use crate::directives::DirectiveBook;
+use crate::front::retry;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
-use crate::record::ReportRecord;
-use crate::seen::{Seen, SeenKeys};
+use crate::record;
+use crate::seen::{Mark, Seen, SeenKeys};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
-/// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// For errors that name no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// For a device with more reports than its installation may send: at the default rate, some hundred
+/// have come back by then.
+const QUOTA_RETRY: Duration = Duration::from_secs(15);
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) wal: Wal,
-    pub(crate) keys: AppKeys,
+    pub(crate) keys: Arc<AppKeys>,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Arc<OutcomeLedger>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) max_request_bytes: u64,
+    pub(crate) deletions: Arc<Deletions>,
+    pub(crate) directives: Arc<DirectiveBook>,
+    pub(crate) calls: Calls,
+    pub(crate) limits: Limits,
 }
 
-/// Reports that go into the log, by key, with the hash of their bytes.
-type Accepted = Vec<(ReportKey, u64)>;
+/// Reports that go into the log.
+type Accepted = Vec<Mark>;
+
+/// The reports of one call, sorted.
+struct TakenUp {
+    batch: Batch,
+    accepted: Accepted,
+    /// With their places in the call. Not counted yet: if the log does not take the others, all of
+    /// them come again.
+    refused: Vec<(usize, Refusal)>,
+}
 
 impl Ingest {
     /// Sorts the reports of one call into those for the log and those that are answered.
-    fn take_up(
-        &self,
-        scope: &Scope,
-        clock: &SendClock,
-        reports: &[Bytes],
-    ) -> (Batch, Accepted, Vec<v1::ReportResult>) {
+    fn take_up(&self, scope: &Scope, clock: &SendClock, reports: &[Bytes]) -> TakenUp {
         let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut accepted = Accepted::with_capacity(reports.len());
-        let mut within_call: HashMap<ReportKey, u64> = HashMap::new();
-        let mut results = Vec::new();
+        let mut refused = Vec::new();
+        let mut within_call: HashMap<ReportKey, Mark> = HashMap::new();
+        let mut header = Vec::with_capacity(160);
         for (index, bytes) in reports.iter().enumerate() {
-            let hash = self.seen.hash(bytes);
             let outcome = parse::check(bytes).and_then(|facts| {
-                self.decide(scope, &facts, hash, &within_call)?;
-                let record = ReportRecord {
-                    sent: clock.clone(),
-                    app_id: &facts.app_id,
-                    environment: &facts.environment,
-                    report: bytes,
-                };
+                let mark = self.seen.mark(facts.key, bytes);
+                self.decide(scope, &facts, &mark, &within_call)?;
+                record::write_header(&mut header, clock, &facts.app_id, &facts.environment);
                 batch
-                    .push(&[&record.header(), bytes])
+                    .push(&[&header, bytes])
                     .expect("reports are bounded, headers too");
-                Ok(facts)
+                Ok(mark)
             });
             match outcome {
-                Ok(facts) => {
+                Ok(mark) => {
                     if reports.len() > 1 {
-                        within_call.insert(facts.key, hash);
+                        within_call.insert(*mark.key(), mark);
                     }
-                    accepted.push((facts.key, hash));
+                    accepted.push(mark);
                 }
-                Err(refusal) => results.push(self.answer(index, refusal)),
+                Err(refusal) => refused.push((index, refusal)),
             }
         }
-        (batch, accepted, results)
+        TakenUp {
+            batch,
+            accepted,
+            refused,
+        }
     }
 
     /// Refuses what is not for the log; a duplicate is refused too, but that is an ack.
     fn decide(
         &self,
         scope: &Scope,
-        facts: &parse::Facts,
-        hash: u64,
-        within_call: &HashMap<ReportKey, u64>,
+        facts: &parse::Facts<'_>,
+        mark: &Mark,
+        within_call: &HashMap<ReportKey, Mark>,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
-            let app = Some((facts.app_id.clone(), facts.environment.clone()));
+            let app = (facts.app_id.to_string(), facts.environment.to_string());
             Err(Refusal {
                 outcome,
                 detail,
                 key: Some(facts.key),
-                app,
+                app: Some(app),
             })
         };
         if !scope.admits(&facts.app_id, &facts.environment) {
@@ -106,13 +121,28 @@ impl Ingest {
             let detail = format!("report.app: the app key is for {proved}");
             return refuse(Outcome::RefusedWrongApp, detail);
         }
+        if self.deletions.contains(&facts.key.installation) {
+            let detail = "report.key: the installation was deleted".to_owned();
+            return refuse(Outcome::RefusedDeleted, detail);
+        }
         let seen = match within_call.get(&facts.key) {
-            Some(earlier) if *earlier == hash => Seen::Duplicate,
-            Some(_) => Seen::Conflict,
-            None => self.seen.look_up(&facts.key, hash),
+            Some(earlier) => mark.against(earlier),
+            None => self.seen.look_up(mark),
         };
         match seen {
-            Seen::New => Ok(()),
+            Seen::New => match self
+                .limits
+                .take(facts.key.installation, self.clock.now_us())
+            {
+                Ok(()) => Ok(()),
+                Err(wait) => {
+                    let seconds = wait.as_secs_f64();
+                    let detail = format!(
+                        "report.key: too many reports of this installation, come again in {seconds:.1} s"
+                    );
+                    refuse(Outcome::RefusedQuota, detail)
+                }
+            },
             Seen::Duplicate => refuse(Outcome::Duplicate, String::new()),
             Seen::Conflict => {
                 let detail = "report.key: another report is known by this key".to_owned();
@@ -189,20 +219,18 @@ fn outcome_of(error: &WalError) -> Outcome {
 /// Tells a device when to come again; what the log's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
     let text = format!("{}: {error}", outcome_of(error).label());
-    let mut status = match error {
-        WalError::Full { .. } | WalError::Busy { .. } | WalError::DiskFull(_) => {
-            Status::resource_exhausted(text)
-        }
-        _ => Status::unavailable(text),
+    let code = match error {
+        WalError::Full { .. }
+        | WalError::Busy { .. }
+        | WalError::DiskLow { .. }
+        | WalError::DiskFull(_) => Code::ResourceExhausted,
+        _ => Code::Unavailable,
     };
     let delay = match error.retry() {
         Retry::After(delay) => delay,
         Retry::Backoff | Retry::Never => RETRY,
     };
-    let millis = delay.as_millis().to_string();
-    let value = millis.parse().expect("digits are a metadata value");
-    status.metadata_mut().insert(PUSHBACK, value);
-    status
+    retry::later(code, text, delay)
 }
 
 #[tonic::async_trait]
@@ -223,49 +251,72 @@ impl CollectorService for Ingest {
                 return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
             }
         };
-        let (batch, accepted, results) = self.take_up(&scope, &call.clock, &call.reports);
-        if !batch.is_empty() {
-            // A device sends all of them again, and hears `duplicate` or the same refusals then.
-            self.keep(batch, accepted)
-                .await
-                .map_err(|error| pushback(&error))?;
+        let n_reports = call.reports.len();
+        let key = || scope.describe();
+        if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
+            self.metrics
+                .count_many(Outcome::RefusedQuota, n_reports as u64);
+            let text = "refused_quota: too many reports with this app key";
+            return Err(retry::later(Code::ResourceExhausted, text, wait));
         }
+        let TakenUp {
+            batch,
+            accepted,
+            refused,
+        } = self.take_up(&scope, &call.clock, &call.reports);
+        if !batch.is_empty()
+            && let Err(error) = self.keep(batch, accepted).await
+        {
+            // A device sends all of them again, and hears `duplicate` or the same refusals then.
+            let n_refused = refused.len() as u64;
+            self.metrics.count_many(outcome_of(&error), n_refused);
+            return Err(pushback(&error));
+        }
+        let refused = refused.into_iter();
+        let results: Vec<v1::ReportResult> = refused
+            .map(|(index, refusal)| self.answer(index, refusal))
+            .collect();
         self.metrics
             .ack_seconds
             .observe(started.elapsed().as_secs_f64());
         let server_time_unix_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let held = &call.held_directive_ids;
+        let directives =
+            self.directives
+                .for_reporter(&scope, &call.reports, held, server_time_unix_ms);
+        self.metrics.directives_sent.inc_by(directives.len() as u64);
+        let is_over_quota =
+            |result: &v1::ReportResult| result.outcome() == v1::Outcome::RefusedQuota;
+        let retry_after = results.iter().any(is_over_quota).then_some(QUOTA_RETRY);
         Ok(Response::new(v1::UploadResponse {
             results,
+            retry_after_ms: retry_after
+                .map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             server_time_unix_ms,
             max_request_bytes: Some(self.max_request_bytes),
+            directives,
             ..v1::UploadResponse::default()
         }))
     }
 
     async fn delete_installation(
         &self,
-        _: Request<v1::DeleteInstallationRequest>,
+        request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not delete installations yet",
-        ))
+        self.calls.delete_installation(request).await
     }
 
     async fn put_model_manifest(
         &self,
-        _: Request<v1::PutModelManifestRequest>,
+        request: Request<v1::PutModelManifestRequest>,
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not take manifests yet",
-        ))
+        self.calls.put_model_manifest(request).await
     }
 
     async fn put_certified_placement(
         &self,
-        _: Request<v1::PutCertifiedPlacementRequest>,
+        request: Request<v1::PutCertifiedPlacementRequest>,
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
-        Err(Status::unimplemented(
-            "this collector does not take certified placements yet",
-        ))
+        self.calls.put_certified_placement(request).await
     }
 }

@@ -12,15 +12,22 @@
 //! decides which copy of a report counts: the store's key table does.
 
 mod auth;
+mod calls;
 pub mod clock;
 pub mod config;
+mod deletions;
+pub mod directives;
+mod dump;
+mod front;
 mod http;
 mod ingest;
+mod limits;
 pub mod metrics;
 mod occurred;
 mod outcomes;
 mod parse;
 mod record;
+mod reload;
 mod rollup;
 mod rows;
 pub mod schema;
@@ -33,4 +40,8 @@ mod writer;
 
 pub use clickhouse::Client;
 
+pub use crate::dump::{DumpError, Dumped, dump_wal};
 pub use crate::serve::{Collector, StartError};
+
+#[cfg(test)]
+epwatch_store::engine_child_entry!();

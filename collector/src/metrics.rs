@@ -26,6 +26,13 @@ pub struct Metrics {
     /// Requests refused as a whole, by reason.
     pub(crate) requests_refused: Family<Labels, Counter>,
     pub(crate) requests: Counter,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_closed: Family<Labels, Counter>,
+    /// Reads of key and certificate files, by file and end.
+    pub(crate) reloads: Family<Labels, Counter>,
+    pub(crate) deletions: Counter,
+    pub(crate) directives_live: Gauge,
+    pub(crate) directives_sent: Counter,
     pub(crate) ack_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) rows: Family<Labels, Counter>,
@@ -66,6 +73,42 @@ impl Metrics {
             "requests_refused",
             "Upload calls refused as a whole, their reports unread",
             requests_refused.clone(),
+        );
+        let connections = Gauge::default();
+        registry.register(
+            "connections",
+            "Open connections of devices",
+            connections.clone(),
+        );
+        let connections_closed = Family::default();
+        registry.register(
+            "connections_closed",
+            "Connections that we ended, by reason",
+            connections_closed.clone(),
+        );
+        let reloads = Family::default();
+        registry.register(
+            "reloads",
+            "Key and certificate files read again, by end",
+            reloads.clone(),
+        );
+        let deletions = Counter::default();
+        registry.register(
+            "deletions",
+            "Installations hidden from every view",
+            deletions.clone(),
+        );
+        let directives_live = Gauge::default();
+        registry.register(
+            "directives_live",
+            "Directives that are handed out to those they match",
+            directives_live.clone(),
+        );
+        let directives_sent = Counter::default();
+        registry.register(
+            "directives_sent",
+            "Directives handed out",
+            directives_sent.clone(),
         );
         let ack_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
         registry.register(
@@ -114,6 +157,12 @@ impl Metrics {
             outcomes,
             requests_refused,
             requests,
+            connections,
+            connections_closed,
+            reloads,
+            deletions,
+            directives_live,
+            directives_sent,
             ack_seconds,
             batches,
             rows,
@@ -136,6 +185,11 @@ impl Metrics {
             progress,
             clock,
         }));
+    }
+
+    pub(crate) fn note_closed(&self, reason: &'static str) {
+        let labels = [("reason", reason)];
+        self.connections_closed.get_or_create(&labels).inc();
     }
 
     /// Counts one report.

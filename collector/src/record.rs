@@ -36,28 +36,25 @@ pub(crate) struct RecordError {
     len: usize,
 }
 
-impl<'a> ReportRecord<'a> {
-    /// Returns what comes before the report in the log. Boot id, app id and environment have at
-    /// most 255 bytes each: the contract bounds them below that.
-    #[must_use]
-    pub(crate) fn header(&self) -> Vec<u8> {
-        let texts = [self.sent.boot_id.as_str(), self.app_id, self.environment];
-        let mut out =
-            Vec::with_capacity(FIXED_BYTES + texts.iter().map(|t| t.len()).sum::<usize>());
-        let (wall, uptime) = (self.sent.wall_unix_ms, self.sent.uptime_ms);
-        out.push(VERSION);
-        out.push(u8::from(wall.is_some()) | (u8::from(uptime.is_some()) << 1));
-        out.extend(wall.unwrap_or(0).to_le_bytes());
-        out.extend(uptime.unwrap_or(0).to_le_bytes());
-        for text in texts {
-            out.push(u8::try_from(text.len()).expect("bounded by the contract"));
-        }
-        for text in texts {
-            out.extend_from_slice(text.as_bytes());
-        }
-        out
+/// Replaces `out` by what comes before a report in the log. Boot id, app id and environment have at
+/// most 255 bytes each: the contract bounds them below that.
+pub(crate) fn write_header(out: &mut Vec<u8>, sent: &SendClock, app_id: &str, environment: &str) {
+    let texts = [sent.boot_id.as_str(), app_id, environment];
+    let (wall, uptime) = (sent.wall_unix_ms, sent.uptime_ms);
+    out.clear();
+    out.push(VERSION);
+    out.push(u8::from(wall.is_some()) | (u8::from(uptime.is_some()) << 1));
+    out.extend(wall.unwrap_or(0).to_le_bytes());
+    out.extend(uptime.unwrap_or(0).to_le_bytes());
+    for text in texts {
+        out.push(u8::try_from(text.len()).expect("bounded by the contract"));
     }
+    for text in texts {
+        out.extend_from_slice(text.as_bytes());
+    }
+}
 
+impl<'a> ReportRecord<'a> {
     /// Reads a record's payload.
     ///
     /// # Errors
@@ -110,9 +107,11 @@ mod tests {
             report in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let sent = SendClock { wall_unix_ms, uptime_ms, boot_id };
+            let mut payload = Vec::new();
+            write_header(&mut payload, &sent, &app_id, &environment);
+            payload.extend_from_slice(&report);
             let record =
                 ReportRecord { sent, app_id: &app_id, environment: &environment, report: &report };
-            let payload = [record.header(), report.clone()].concat();
             prop_assert_eq!(ReportRecord::parse(&payload), Ok(record));
         }
 

@@ -60,6 +60,12 @@ fn closable(
     (end > state.closed_until && end >= start).then_some(start..end)
 }
 
+/// Returns a revision beyond the latest one, whatever the clock says: readers take the highest, so
+/// after a clock was set back a build under its time would never be seen.
+fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
+    (now_ms.max((latest >> 16) + 1) << 16) | (collector_id & 0xffff)
+}
+
 /// Builds summaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RollUp {
@@ -73,8 +79,19 @@ pub(crate) struct RollUp {
 }
 
 #[derive(Debug, Row, Deserialize)]
+struct Count {
+    n: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
 struct Seconds {
     seconds: u32,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct SliceOfBucket {
+    seconds: u32,
+    slice: u8,
 }
 
 impl RollUp {
@@ -85,11 +102,14 @@ impl RollUp {
         let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
             return Ok(false);
         };
-        if !range.is_empty() && state.first_open.is_some_and(|first| first < range.end) {
-            let within = format!(
-                "bucket >= toDateTime({}, 'UTC') AND bucket < toDateTime({}, 'UTC')",
-                range.start, range.end
-            );
+        // From the watermark on: the buckets before the range's first report are empty.
+        let within = format!(
+            "bucket >= toDateTime({}, 'UTC') AND bucket < toDateTime({}, 'UTC')",
+            state.closed_until, range.end
+        );
+        let has_reports = state.first_open.is_some_and(|first| first < range.end);
+        let rows_before = self.n_rows(&within).await?;
+        if !range.is_empty() && has_reports {
             self.name_surplus(&within, range.end).await?;
             self.build(&within, "closed").await?;
         }
@@ -100,9 +120,29 @@ impl RollUp {
             now_us / 1000
         );
         self.sink.execute("rollup_watermark", &sql).await?;
+        // A collector that nobody waited for may have stored reports here since they were read. It
+        // looks for the watermark after its rows are in: either it sees this one and builds the
+        // buckets again itself, or its rows are seen now.
+        if self.n_rows(&within).await? != rows_before {
+            let buckets = self.buckets_with_reports(&within).await?;
+            self.rebuild(&buckets).await?;
+        }
         let n_buckets = (range.end - range.start) / self.bucket.as_secs();
         self.metrics.buckets_closed.inc_by(n_buckets);
         Ok(n_buckets == MAX_BUCKETS)
+    }
+
+    async fn n_rows(&self, within: &str) -> Result<u64, SinkError> {
+        let sql = format!("SELECT count() AS n FROM reports WHERE {within}");
+        let rows = self.sink.fetch::<Count>("reports", &sql).await?;
+        Ok(rows.first().map_or(0, |row| row.n))
+    }
+
+    async fn buckets_with_reports(&self, within: &str) -> Result<BTreeSet<u32>, SinkError> {
+        let sql =
+            format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
+        let rows = self.sink.fetch::<Seconds>("reports", &sql).await?;
+        Ok(rows.into_iter().map(|row| row.seconds).collect())
     }
 
     /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
@@ -140,6 +180,42 @@ impl RollUp {
             "built closed buckets again after a backlog"
         );
         Ok(())
+    }
+
+    /// Builds again every slice of a bucket that counted one of `installations` (SQL), as far back
+    /// as `raw_since` (seconds since 1970): older buckets may have lost raw rows. Returns how many.
+    ///
+    /// Open buckets too: one that is being closed right now may have been read before the
+    /// tombstones were there, under an older revision than this one.
+    pub(crate) async fn rebuild_without(
+        &self,
+        installations: &str,
+        raw_since: u64,
+    ) -> Result<u64, SinkError> {
+        let sql = format!(
+            "SELECT DISTINCT toUInt32(bucket) AS seconds, epwatch_slice(installation) AS slice \
+             FROM report_copies WHERE installation IN ({installations}) \
+             AND bucket >= toDateTime({raw_since}, 'UTC') ORDER BY slice, seconds"
+        );
+        let affected = self
+            .sink
+            .fetch::<SliceOfBucket>("affected slices", &sql)
+            .await?;
+        for same_slice in affected.chunk_by(|a, b| a.slice == b.slice) {
+            for some in same_slice.chunks(usize::try_from(MAX_BUCKETS).expect("a small number")) {
+                let list: Vec<String> = some
+                    .iter()
+                    .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
+                    .collect();
+                let within = format!(
+                    "bucket IN ({}) AND slice = {}",
+                    list.join(", "),
+                    some[0].slice
+                );
+                self.build(&within, "deletion").await?;
+            }
+        }
+        Ok(affected.len() as u64)
     }
 
     async fn state(&self) -> Result<State, SinkError> {
@@ -193,7 +269,10 @@ impl RollUp {
     /// Writes the summary of the buckets `within` and publishes it.
     async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
         let now_ms = self.clock.now_us() / 1000;
-        let revision = (now_ms << 16) | (self.collector_id & 0xffff);
+        let sql = format!("SELECT max(revision) AS n FROM bucket_revisions WHERE {within}");
+        let latest = self.sink.fetch::<Count>("bucket_revisions", &sql).await?;
+        let latest = latest.first().map_or(0, |row| row.n);
+        let revision = next_revision(now_ms, latest, self.collector_id);
         for (table, fresh) in [
             ("cohort_buckets", "cohort_buckets_fresh_v1"),
             ("cohort_sessions", "cohort_sessions_fresh_v1"),
@@ -297,6 +376,15 @@ mod tests {
     fn without_collectors_nothing_closes_and_the_future_never_does() {
         check(0, Some(9_000), &[], None);
         check(9_900, Some(9_900), &[(99_999, 9_999)], Some(9_900..9_960));
+    }
+
+    #[test]
+    fn revisions_grow_whatever_the_clock_says_and_tell_builders_apart() {
+        let first = next_revision(1_000, 0, 7);
+        let set_back = next_revision(10, first, 7);
+        assert!(set_back > first);
+        assert!(next_revision(2_000, set_back, 7) > set_back);
+        assert_ne!(next_revision(1_000, 0, 7), next_revision(1_000, 0, 8));
     }
 
     #[test]

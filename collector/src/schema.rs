@@ -22,6 +22,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(3, "0003_rollups"),
     migration!(4, "0004_detector"),
     migration!(5, "0005_views"),
+    migration!(6, "0006_calls"),
 ];
 
 /// How long rows are kept.

@@ -3,7 +3,7 @@
 //! in the store, where the key table decides.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::Mutex;
 
 use epwatch_proto::ReportKey;
@@ -21,6 +21,47 @@ pub(crate) enum Seen {
     Conflict,
 }
 
+/// A report as it is remembered: its key, and hashes of key and bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    key: HashedKey,
+    /// Of its bytes.
+    content: u64,
+}
+
+/// Hashed once, looked up three times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HashedKey {
+    hash: u64,
+    key: ReportKey,
+}
+
+impl Hash for HashedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Takes a hash for what it is.
+#[derive(Debug, Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only whole hashes are written")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type Marks = HashMap<HashedKey, u64, BuildHasherDefault<AsIs>>;
+
 /// Keys of the latest reports, with a hash of each one's bytes.
 #[derive(Debug)]
 pub(crate) struct SeenKeys {
@@ -33,8 +74,8 @@ pub(crate) struct SeenKeys {
 /// When the young half is full it becomes the old one, and the old one is forgotten.
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<ReportKey, u64>,
-    old: HashMap<ReportKey, u64>,
+    young: Marks,
+    old: Marks,
 }
 
 impl SeenKeys {
@@ -48,41 +89,62 @@ impl SeenKeys {
         }
     }
 
-    /// Returns the hash under which `bytes` are remembered.
+    /// Returns what a report is looked up and remembered by.
     #[must_use]
-    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        self.hasher.hash_one(bytes)
+    pub(crate) fn mark(&self, key: ReportKey, bytes: &[u8]) -> Mark {
+        let hash = self.hasher.hash_one(key);
+        Mark {
+            key: HashedKey { hash, key },
+            content: self.hasher.hash_one(bytes),
+        }
     }
 
-    /// Looks a key up.
+    /// Looks a report up.
     #[must_use]
-    pub(crate) fn look_up(&self, key: &ReportKey, hash: u64) -> Seen {
+    pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
         let generations = lock(&self.generations);
-        match generations
-            .young
-            .get(key)
-            .or_else(|| generations.old.get(key))
-        {
+        let known = generations.young.get(&mark.key);
+        match known.or_else(|| generations.old.get(&mark.key)) {
             None => Seen::New,
-            Some(known) if *known == hash => Seen::Duplicate,
+            Some(content) if *content == mark.content => Seen::Duplicate,
             Some(_) => Seen::Conflict,
         }
     }
 
     /// Remembers durable reports.
-    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = (ReportKey, u64)>) {
+    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = Mark>) {
+        if self.capacity < 2 {
+            return;
+        }
         let mut generations = lock(&self.generations);
-        for (key, hash) in reports {
+        for mark in reports {
             // Two copies under way at once: the first durable one decides what conflicts.
-            if generations.old.contains_key(&key) {
+            if generations.old.contains_key(&mark.key) {
                 continue;
             }
             if generations.young.len() >= self.capacity / 2 {
-                generations.old = std::mem::take(&mut generations.young);
+                // The old half's memory is used again: giving back and growing tens of megabytes
+                // would be a pause that devices notice.
+                let Generations { young, old } = &mut *generations;
+                std::mem::swap(young, old);
+                young.clear();
             }
-            if self.capacity >= 2 {
-                generations.young.entry(key).or_insert(hash);
-            }
+            generations.young.entry(mark.key).or_insert(mark.content);
+        }
+    }
+}
+
+impl Mark {
+    /// The report's key.
+    pub(crate) fn key(&self) -> &ReportKey {
+        &self.key.key
+    }
+
+    /// How this report relates to an earlier one of the same key.
+    pub(crate) fn against(&self, earlier: &Self) -> Seen {
+        match earlier.content == self.content {
+            true => Seen::Duplicate,
+            false => Seen::Conflict,
         }
     }
 }
@@ -104,29 +166,30 @@ mod tests {
     #[test]
     fn same_bytes_are_a_duplicate_and_others_conflict() {
         let seen = SeenKeys::new(100);
-        let (one, two) = (seen.hash(b"one"), seen.hash(b"two"));
-        assert_eq!(seen.look_up(&key(1), one), Seen::New);
-        seen.remember([(key(1), one), (key(1), two)]);
-        assert_eq!(seen.look_up(&key(1), one), Seen::Duplicate);
-        assert_eq!(seen.look_up(&key(1), two), Seen::Conflict);
-        assert_eq!(seen.look_up(&key(2), one), Seen::New);
+        let (one, two) = (seen.mark(key(1), b"one"), seen.mark(key(1), b"two"));
+        assert_eq!(seen.look_up(&one), Seen::New);
+        seen.remember([one, two]);
+        assert_eq!(seen.look_up(&one), Seen::Duplicate);
+        assert_eq!(seen.look_up(&two), Seen::Conflict);
+        assert_eq!(seen.look_up(&seen.mark(key(2), b"one")), Seen::New);
     }
 
     #[test]
     fn the_oldest_are_forgotten_and_the_latest_half_never() {
         let seen = SeenKeys::new(100);
         for sequence in 1..=1000 {
-            seen.remember([(key(sequence), 7)]);
+            seen.remember([seen.mark(key(sequence), b"7")]);
             for recent in sequence.saturating_sub(49).max(1)..=sequence {
-                assert_eq!(seen.look_up(&key(recent), 7), Seen::Duplicate);
+                assert_eq!(seen.look_up(&seen.mark(key(recent), b"7")), Seen::Duplicate);
             }
         }
         let known = (1..=1000)
-            .filter(|&n| seen.look_up(&key(n), 7) != Seen::New)
+            .filter(|&n| seen.look_up(&seen.mark(key(n), b"7")) != Seen::New)
             .count();
         assert!(known <= 100, "{known}");
         let none = SeenKeys::new(0);
-        none.remember([(key(1), 7)]);
-        assert_eq!(none.look_up(&key(1), 7), Seen::New);
+        let one = none.mark(key(1), b"7");
+        none.remember([one]);
+        assert_eq!(none.look_up(&one), Seen::New);
     }
 }

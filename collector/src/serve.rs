@@ -8,24 +8,26 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_proto::Outcome;
-use epwatch_proto::v1::collector_service_server::CollectorServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::codec::CompressionEncoding;
-use tonic::transport::Server;
 
 use crate::auth::AppKeys;
+use crate::calls::Calls;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{CollectorConfig, Problem};
+use crate::deletions::{Deletions, Worker};
+use crate::directives::{self, DirectiveBook};
+use crate::front::Front;
+use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
+use crate::reload;
 use crate::rollup::RollUp;
-use crate::rows::KnownPlacements;
 use crate::seen::SeenKeys;
 use crate::store::{Sink, note_failure};
 use crate::wal::{Opened, Wal, WalError, WalOptions};
@@ -35,11 +37,6 @@ use crate::writer::Writer;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A store that answers does so within this; one that does not is waited for by the writer.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Keeps a silent client from holding a connection for ever.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Streams one connection may have open.
-const MAX_STREAMS: u32 = 256;
-const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// The collector could not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +56,9 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error("failed to open wal")]
     Wal(#[from] WalError),
+    /// The file of deletions cannot be opened.
+    #[error("failed to open the file of deletions in the log's directory")]
+    Deletions(#[source] std::io::Error),
     /// A thread cannot be started.
     #[error("failed to start thread of the writer")]
     Thread(#[source] std::io::Error),
@@ -108,6 +108,7 @@ impl Collector {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
+        let gate = Gate::new(&config)?;
         // Dropping this collector stops no one else.
         let stop = stop.child_token();
         let (listener, listen) = bind(config.listen).await?;
@@ -129,10 +130,13 @@ impl Collector {
             ledger,
         };
 
-        // The writer first: other collectors wait for those they have heard of.
         let stop_writer = CancellationToken::new();
-        let writer = start_writer(&parts, opened, Sink::new(store), stop_writer.clone()).await?;
-        let server = serve_reports(&parts, &wal, listener, stop.clone());
+        let sink = Sink::new(store);
+        let aside = Aside::start(&parts, &wal, sink.clone(), &stop_writer).await?;
+        // The writer first: other collectors wait for those they have heard of.
+        let writer = start_writer(&parts, opened, sink, stop_writer.clone()).await?;
+        let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
+        reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
             metrics: metrics.clone(),
             wal: wal.clone(),
@@ -157,6 +161,7 @@ impl Collector {
             }
             drop(ending);
             let _ = pages.await;
+            let _ = aside.worker.await;
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = writer.join();
                 closing.close();
@@ -257,6 +262,8 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         segment_bytes: wal.segment_bytes.0,
         max_bytes: wal.max_bytes.0,
         max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
+        gather: wal.gather.0,
+        min_free_bytes: wal.min_free_bytes.0,
         clock,
     };
     let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
@@ -282,14 +289,7 @@ async fn start_writer(
         ledger,
     } = parts;
     let bucket = config.rollup.bucket.0;
-    let rollup = RollUp {
-        sink: sink.clone(),
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        bucket,
-        collector_timeout: config.rollup.collector_timeout.0,
-        collector_id: opened.wal.collector_id().short(),
-    };
+    let rollup = roll_up(parts, &opened.wal, sink.clone());
     let mut writer = Writer {
         wal: opened.wal,
         sink,
@@ -301,7 +301,11 @@ async fn start_writer(
         ledger: ledger.clone(),
         rollup: rollup.clone(),
         checkpoint: opened.checkpoint,
-        known_placements: KnownPlacements::default(),
+        known_placements: Arc::default(),
+        full_bytes: config.batch.max_bytes.0,
+        was_full: false,
+        ahead: None,
+        begun: None,
         published: None,
         pending_outcomes: None,
     };
@@ -351,38 +355,117 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
 fn serve_reports(
     parts: &Parts,
     wal: &Wal,
+    gate: &Gate,
+    aside: &Aside,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let max_request_bytes = parts.config.max_request_bytes.0;
+    let config = &parts.config;
     let ingest = Ingest {
         wal: wal.clone(),
-        keys: AppKeys::new(&parts.config.keys),
-        seen: Arc::new(SeenKeys::new(parts.config.seen_keys)),
+        keys: gate.keys.clone(),
+        deletions: aside.deletions.clone(),
+        directives: aside.directives.clone(),
+        calls: Calls::new(
+            gate.keys.clone(),
+            aside.deletions.clone(),
+            aside.sink.clone(),
+            parts.clock.clone(),
+            parts.metrics.clone(),
+        ),
+        seen: Arc::new(SeenKeys::new(config.seen_keys)),
         metrics: parts.metrics.clone(),
         ledger: parts.ledger.clone(),
         clock: parts.clock.clone(),
-        max_request_bytes,
+        max_request_bytes: config.max_request_bytes.0,
+        limits: Limits::new(&parts.config.limits),
     };
-    // The limit holds for the inflated message too.
-    let service = CollectorServiceServer::new(ingest)
-        .max_decoding_message_size(usize::try_from(max_request_bytes).unwrap_or(usize::MAX))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Zstd);
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .max_concurrent_streams(MAX_STREAMS)
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .add_service(service);
-    async move {
-        let incoming = TcpListenerStream::new(listener);
-        let served = server
-            .serve_with_incoming_shutdown(incoming, async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            let error = &error as &(dyn std::error::Error + 'static);
-            tracing::error!(error, "the service ended");
-        }
+    let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
+    front.serve(listener, stop)
+}
+
+/// What goes on beside the path of reports: deletions and directives.
+struct Aside {
+    deletions: Arc<Deletions>,
+    directives: Arc<DirectiveBook>,
+    sink: Sink,
+    /// Ends after the port is closed, so that no deletion that was promised waits for a start.
+    worker: tokio::task::JoinHandle<()>,
+}
+
+impl Aside {
+    async fn start(
+        parts: &Parts,
+        wal: &Wal,
+        sink: Sink,
+        stop: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let (config, clock, metrics) = (&parts.config, &parts.clock, &parts.metrics);
+        let (dir, of_log) = (config.wal.dir.clone(), clock.clone());
+        let opening = tokio::task::spawn_blocking(move || Deletions::open(&dir, of_log)).await;
+        let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
+        let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
+        let worker = Worker {
+            deletions: deletions.clone(),
+            sink: sink.clone(),
+            rollup: roll_up(parts, wal, sink.clone()),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            config: config.deletion.clone(),
+            erases: config.rollup.enabled,
+            collector_id: wal.collector_id().short(),
+            raw_retention: config.raw_retention.0,
+        };
+        let worker = tokio::spawn(worker.run(stop.clone()));
+        let directives = Arc::<DirectiveBook>::default();
+        tokio::spawn(directives::keep_fresh(
+            directives.clone(),
+            sink.clone(),
+            clock.clone(),
+            metrics.clone(),
+            config.directives.clone(),
+            stop.clone(),
+        ));
+        Ok(Self {
+            deletions,
+            directives,
+            sink,
+            worker,
+        })
+    }
+}
+
+fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
+    RollUp {
+        sink,
+        clock: parts.clock.clone(),
+        metrics: parts.metrics.clone(),
+        bucket: parts.config.rollup.bucket.0,
+        collector_timeout: parts.config.rollup.collector_timeout.0,
+        collector_id: wal.collector_id().short(),
+    }
+}
+
+/// What opens the port to some and not to others; its files are read again while it is open.
+struct Gate {
+    keys: Arc<AppKeys>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Gate {
+    fn new(config: &CollectorConfig) -> Result<Self, StartError> {
+        let keys = AppKeys::new(config).map_err(StartError::Config)?;
+        let tls = config.tls.as_ref().map(Tls::new).transpose();
+        let tls = tls.map_err(|error| {
+            StartError::Config(vec![Problem {
+                key: format!("tls.{}", error.key),
+                text: error.text,
+            }])
+        })?;
+        Ok(Self {
+            keys: Arc::new(keys),
+            tls: tls.map(Arc::new),
+        })
     }
 }
 

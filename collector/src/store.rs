@@ -6,6 +6,7 @@ use clickhouse::{Client, Row, RowOwned, RowWrite};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metrics;
+use crate::rows::Body;
 
 /// Longest wait for a chunk to be taken, and for the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,6 +81,30 @@ impl Sink {
             insert.write(row).await.map_err(failed)?;
         }
         insert.end().await.map_err(failed)
+    }
+
+    /// Inserts encoded rows as one batch. With a token, the same batch may come again and is kept
+    /// once, as long as the store remembers the token.
+    pub(crate) async fn insert_body(
+        &self,
+        table: &'static str,
+        body: &Body,
+        token: Option<&str>,
+    ) -> Result<(), SinkError> {
+        if body.n_rows == 0 {
+            return Ok(());
+        }
+        let sql = format!("INSERT INTO {table} {} FORMAT RowBinary", body.columns);
+        let insert = self.client.insert_formatted_with(sql);
+        let mut insert = insert.with_timeouts(Some(SEND_TIMEOUT), Some(END_TIMEOUT));
+        if let Some(token) = token {
+            insert = insert.with_setting("insert_deduplication_token", token);
+        }
+        for chunk in &body.chunks {
+            let sent = insert.send(chunk.clone()).await;
+            sent.map_err(failed_to("insert into", table))?;
+        }
+        insert.end().await.map_err(failed_to("insert into", table))
     }
 
     /// Runs a statement that answers nothing.

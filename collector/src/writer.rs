@@ -3,13 +3,17 @@
 //! A batch is a range of the log. Its end is written down before anything of it goes out, so that
 //! after a crash the same range goes out again, under the same token, and the store keeps it once.
 //! Rows of the key table go first: a reader in between counts a report too few for a moment, never
-//! twice. Only when all tables have the batch does the checkpoint move. The store being away means
-//! waiting, for ever, while the log fills.
+//! twice. Only when all tables have the batch does the checkpoint move. While the store takes a full
+//! batch the next is read and encoded. The store being away means waiting, for ever, while the log
+//! fills.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use clickhouse::Row;
+use serde::Deserialize;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +22,9 @@ use crate::config::BatchConfig;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
-use crate::rows::{CopyRow, KnownPlacements, OutcomeRow, PlacementRow, Prepared, ReportRow};
+use crate::rows::{Body, KnownPlacements, OutcomeRow, Prepared};
 use crate::store::{Backoff, CollectorCheckpoint, Sink, SinkError, note_failure};
-use crate::wal::{Checkpoint, Chunk, Wal, WalError, WalOffset};
+use crate::wal::{Checkpoint, Chunk, Wal, WalError, WalOffset, lock};
 
 /// How long a collector that is leaving says it will not hold anyone up: for ever, as the store's
 /// time type has it (the year 2200).
@@ -41,7 +45,14 @@ pub(crate) struct Writer {
     pub(crate) ledger: Arc<OutcomeLedger>,
     pub(crate) rollup: RollUp,
     pub(crate) checkpoint: Checkpoint,
-    pub(crate) known_placements: KnownPlacements,
+    pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
+    /// Bytes of the log that make a full batch.
+    pub(crate) full_bytes: u64,
+    /// Whether the last batch was one.
+    pub(crate) was_full: bool,
+    pub(crate) ahead: Option<ReadAhead>,
+    /// The next batch, read and written down.
+    pub(crate) begun: Option<Batch>,
     pub(crate) published: Option<Published>,
     pub(crate) pending_outcomes: Option<(String, Vec<OutcomeRow>)>,
 }
@@ -51,6 +62,68 @@ pub(crate) struct Writer {
 pub(crate) struct Published {
     bucket: u64,
     at: Instant,
+}
+
+/// Where a batch ends at the latest.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    end: WalOffset,
+    max_records: usize,
+    max_bytes: usize,
+}
+
+/// A range of the log, as rows.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    from: WalOffset,
+    next: WalOffset,
+    rows: Prepared,
+    /// Receive time of its last record; `None` if it holds none.
+    newest_us: Option<u64>,
+    skipped_bytes: u64,
+    /// A limit ended it, not the end of the log.
+    is_full: bool,
+}
+
+impl Batch {
+    fn of(from: WalOffset, chunk: &Chunk, rows: Prepared, limits: Limits) -> Self {
+        let records = &chunk.records;
+        let n_bytes: usize = records.iter().map(|record| record.payload.len()).sum();
+        Self {
+            from,
+            next: chunk.next,
+            rows,
+            newest_us: records.last().map(|record| record.received_at_us),
+            skipped_bytes: chunk.skipped_bytes,
+            is_full: records.len() >= limits.max_records || n_bytes >= limits.max_bytes,
+        }
+    }
+}
+
+/// The next batch, while it is read; given up when dropped.
+#[derive(Debug)]
+pub(crate) struct ReadAhead(JoinHandle<Batch>);
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ReadAhead {
+    async fn get(mut self) -> Batch {
+        match (&mut self.0).await {
+            Ok(batch) => batch,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // Only a runtime that is shutting down cancels; then nobody waits for us either.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct RowCount {
+    n: u64,
 }
 
 /// The drain's time was up; what is left stays in the log.
@@ -83,14 +156,28 @@ impl Writer {
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
         if let Some(end) = self.checkpoint.batch_end {
             // Written down before a crash: this range and no other.
-            self.store_range(end, usize::MAX, usize::MAX).await;
+            let limits = Limits {
+                end,
+                max_records: usize::MAX,
+                max_bytes: usize::MAX,
+            };
+            let batch = self.read_batch(self.checkpoint.offset, limits).await;
+            self.begin_batch(&batch).await;
+            self.store_batch(batch, true).await;
         }
         loop {
             self.wait_for_batch(stop).await;
             let (complete_until_us, mark) = self.wal.watermark();
-            let max_bytes = usize::try_from(self.config.max_bytes.0).unwrap_or(usize::MAX);
-            self.store_range(WalOffset(u64::MAX), self.config.max_reports, max_bytes)
-                .await;
+            let batch = match self.begun.take() {
+                Some(begun) => begun,
+                None => {
+                    let batch = self.read_batch(self.checkpoint.offset, self.limits()).await;
+                    self.begin_batch(&batch).await;
+                    batch
+                }
+            };
+            self.read_ahead(&batch);
+            self.store_batch(batch, false).await;
             if self.checkpoint.offset >= mark {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
@@ -103,9 +190,21 @@ impl Writer {
         }
     }
 
+    fn limits(&self) -> Limits {
+        Limits {
+            end: WalOffset(u64::MAX),
+            max_records: self.config.max_reports,
+            max_bytes: usize::try_from(self.config.max_bytes.0).unwrap_or(usize::MAX),
+        }
+    }
+
     /// Waits until a batch is worth writing: it is full, its first report is old enough, or it is
     /// time to say that there is none.
     async fn wait_for_batch(&self, stop: &CancellationToken) {
+        // What waited behind a full batch is old enough, however little it is.
+        if self.begun.is_some() || self.was_full {
+            return;
+        }
         let mut durable = self.wal.durable();
         let period = self.config.period.0;
         let waiting = |end: WalOffset| end.0.saturating_sub(self.checkpoint.offset.0);
@@ -117,56 +216,101 @@ impl Writer {
         if waiting(*durable.borrow()) == 0 {
             return;
         }
-        // Roughly: what was read last time tells nothing of what comes.
-        let is_full = durable.wait_for(|end| waiting(*end) >= self.config.max_bytes.0);
+        let is_full = durable.wait_for(|end| waiting(*end) >= self.full_bytes);
         tokio::select! {
             _ = timeout_at(Instant::now() + period, is_full) => {}
             () = stop.cancelled() => {}
         }
     }
 
-    /// Stores one batch that begins at the checkpoint, and moves the checkpoint.
-    async fn store_range(&mut self, end: WalOffset, max_records: usize, max_bytes: usize) {
-        let chunk = self.read(end, max_records, max_bytes).await;
-        if chunk.next <= self.checkpoint.offset {
-            return;
+    /// Reads the batch that begins at `from`, and makes it rows.
+    fn read_batch(
+        &self,
+        from: WalOffset,
+        limits: Limits,
+    ) -> impl Future<Output = Batch> + Send + 'static {
+        let (wal, known) = (self.wal.clone(), self.known_placements.clone());
+        let (collector_id, bucket) = (self.collector_id(), self.bucket);
+        let mut backoff = Backoff::new(self.config.max_backoff.0);
+        async move {
+            loop {
+                let (wal, known) = (wal.clone(), known.clone());
+                let read = on_disk(move || {
+                    let chunk = wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
+                    let rows = Prepared::from_records(
+                        &chunk.records,
+                        collector_id,
+                        bucket,
+                        &mut lock(&known),
+                    );
+                    Ok(Batch::of(from, &chunk, rows, limits))
+                });
+                match read.await {
+                    Ok(batch) => return batch,
+                    Err(error) => note_disk_failure(&error),
+                }
+                sleep(backoff.pause()).await;
+            }
         }
-        if chunk.skipped_bytes > 0 {
-            self.metrics.wal_skipped_bytes.inc_by(chunk.skipped_bytes);
-            let bytes = chunk.skipped_bytes;
-            tracing::error!(bytes, from = %self.checkpoint.offset, "wal is damaged, bytes skipped");
-        }
-        self.save(Checkpoint {
-            batch_end: Some(chunk.next),
-            ..self.checkpoint
-        })
-        .await;
-        let next = chunk.next;
-        let newest_us = chunk.records.last().map(|record| record.received_at_us);
-        if let Some(prepared) = self.prepare(chunk).await {
-            self.insert(&prepared, next).await;
-            self.metrics.batches.inc();
-        }
-        let time_us = self.checkpoint.time_us.max(newest_us.unwrap_or(0));
-        self.save(Checkpoint {
-            offset: next,
-            time_us,
-            batch_end: None,
-        })
-        .await;
     }
 
-    async fn read(&self, end: WalOffset, max_records: usize, max_bytes: usize) -> Chunk {
-        let mut backoff = Backoff::new(self.config.max_backoff.0);
-        loop {
-            let (wal, from) = (self.wal.clone(), self.checkpoint.offset);
-            let read = on_disk(move || wal.read(from, end, max_records, max_bytes)).await;
-            match read {
-                Ok(chunk) => return chunk,
-                Err(error) => note_disk_failure(&error),
-            }
-            sleep(backoff.pause()).await;
+    /// While the store takes one full batch, the next is read if there is a fair part of one.
+    fn read_ahead(&mut self, batch: &Batch) {
+        self.was_full = batch.is_full;
+        if !batch.is_full {
+            return;
         }
+        let n_bytes = batch.next.0 - batch.from.0;
+        self.full_bytes = n_bytes.min(self.config.max_bytes.0);
+        let waiting = self.wal.stats().end.saturating_sub(batch.next.0);
+        if waiting >= n_bytes / 4 {
+            let reading = tokio::spawn(self.read_batch(batch.next, self.limits()));
+            self.ahead = Some(ReadAhead(reading));
+        }
+    }
+
+    /// Writes down where a batch ends, before anything of it goes out.
+    async fn begin_batch(&mut self, batch: &Batch) {
+        if batch.next > self.checkpoint.offset {
+            let batch_end = Some(batch.next);
+            self.save(Checkpoint {
+                batch_end,
+                ..self.checkpoint
+            })
+            .await;
+        }
+    }
+
+    /// Stores a batch that begins at the checkpoint and has been begun, and moves the checkpoint;
+    /// the next one, if it has been read meanwhile, is begun with the same write. `may_be_stored`:
+    /// an earlier process may have stored it, or parts of it.
+    async fn store_batch(&mut self, batch: Batch, may_be_stored: bool) {
+        if batch.next <= self.checkpoint.offset {
+            return;
+        }
+        if batch.skipped_bytes > 0 {
+            self.metrics.wal_skipped_bytes.inc_by(batch.skipped_bytes);
+            let bytes = batch.skipped_bytes;
+            tracing::error!(bytes, from = %self.checkpoint.offset, "wal is damaged, bytes skipped");
+        }
+        for error in &batch.rows.unreadable {
+            self.metrics.wal_unreadable_reports.inc();
+            tracing::error!(error, "a report of the log cannot be read by this version");
+        }
+        if let Some(newest_us) = batch.newest_us {
+            self.insert(&batch, may_be_stored).await;
+            self.metrics.batches.inc();
+            self.checkpoint.time_us = self.checkpoint.time_us.max(newest_us);
+        }
+        if let Some(reading) = self.ahead.take() {
+            self.begun = Some(reading.get().await).filter(|begun| begun.next > batch.next);
+        }
+        self.save(Checkpoint {
+            offset: batch.next,
+            time_us: self.checkpoint.time_us,
+            batch_end: self.begun.as_ref().map(|begun| begun.next),
+        })
+        .await;
     }
 
     /// Writes the checkpoint down, however long the disk refuses: going on without it would give
@@ -195,62 +339,65 @@ impl Writer {
             .store(checkpoint.time_us, Relaxed);
     }
 
-    /// Turns records into rows, on a thread that may take its time.
-    async fn prepare(&mut self, chunk: Chunk) -> Option<Prepared> {
-        if chunk.records.is_empty() {
-            return None;
-        }
-        let (collector_id, bucket) = (self.collector_id(), self.bucket);
-        let prepared =
-            on_disk(move || Prepared::from_records(chunk.records, collector_id, bucket)).await;
-        for error in &prepared.unreadable {
-            self.metrics.wal_unreadable_reports.inc();
-            tracing::error!(error, "a report of the log cannot be read by this version");
-        }
-        Some(prepared)
-    }
-
     /// Inserts a batch into every table, as often as it takes.
-    async fn insert(&mut self, prepared: &Prepared, end: WalOffset) {
-        let first = self.checkpoint.offset;
-        let name = format!("{}-{first}-{end}", self.wal.collector_id());
-        let rows = prepared.rows();
-        let copies: Vec<CopyRow> = rows.iter().map(CopyRow::of).collect();
-        let placements = prepared.placements(&mut self.known_placements);
+    async fn insert(&self, batch: &Batch, may_be_stored: bool) {
         let mut backoff = Backoff::new(self.config.max_backoff.0);
-        while let Err(error) = self.try_insert(&name, &copies, &placements, &rows).await {
+        let mut may_be_stored = may_be_stored;
+        while let Err(error) = self.try_insert(batch, may_be_stored).await {
             note_failure(&self.metrics, "batch", &error);
             sleep(backoff.pause()).await;
+            may_be_stored = true;
         }
         self.metrics.store_up.set(1);
-        for (table, n) in [("reports", rows.len()), ("placements", placements.len())] {
+        let rows = &batch.rows;
+        for (table, body) in [("reports", &rows.reports), ("placements", &rows.placements)] {
             self.metrics
                 .rows
                 .get_or_create(&[("table", table)])
-                .inc_by(n as u64);
+                .inc_by(body.n_rows as u64);
         }
     }
 
-    async fn try_insert(
-        &self,
-        name: &str,
-        copies: &[CopyRow],
-        placements: &[PlacementRow<'_>],
-        rows: &[ReportRow<'_>],
-    ) -> Result<(), SinkError> {
-        let token = |table: &str| format!("{name}-{table}");
-        let sink = &self.sink;
-        sink.insert::<CopyRow>("report_copies", copies, Some(&token("report_copies")))
+    async fn try_insert(&self, batch: &Batch, may_be_stored: bool) -> Result<(), SinkError> {
+        let (rows, sink) = (&batch.rows, &self.sink);
+        self.insert_once("report_copies", batch, &rows.copies, may_be_stored)
             .await?;
         // Without a token: what is new to this process differs after a restart, and the table
         // keeps one row of each anyway.
-        sink.insert::<PlacementRow<'static>>("placements", placements, None)
+        sink.insert_body("placements", &rows.placements, None)
             .await?;
-        sink.insert::<ReportRow<'static>>("reports", rows, Some(&token("reports")))
+        self.insert_once("reports", batch, &rows.reports, may_be_stored)
             .await?;
-        self.rollup
-            .rebuild(&copies.iter().map(|copy| copy.bucket).collect())
-            .await
+        self.rollup.rebuild(&rows.buckets).await
+    }
+
+    /// Inserts one table's rows of a batch, under a token by which the store knows a repetition.
+    /// A store remembers a token for an hour or for so many batches, and we may come back later
+    /// than that: so where the rows may be there already, they are looked for.
+    async fn insert_once(
+        &self,
+        table: &'static str,
+        batch: &Batch,
+        body: &Body,
+        may_be_stored: bool,
+    ) -> Result<(), SinkError> {
+        let (first, end) = (batch.from, batch.next);
+        let days = batch.rows.buckets.first().zip(batch.rows.buckets.last());
+        if let (true, Some((oldest, newest))) = (may_be_stored, days) {
+            let sql = format!(
+                "SELECT count() AS n FROM {table} WHERE collector_id = {} \
+                 AND wal_offset >= {first} AND wal_offset < {end} \
+                 AND toDate(received_at) BETWEEN toDate(toDateTime({oldest}, 'UTC')) \
+                 AND toDate(toDateTime({newest}, 'UTC')) + 1",
+                self.collector_id()
+            );
+            let found = self.sink.fetch::<RowCount>(table, &sql).await?;
+            if found.first().is_some_and(|row| row.n >= body.n_rows as u64) {
+                return Ok(());
+            }
+        }
+        let token = format!("{}-{first}-{end}-{table}", self.wal.collector_id());
+        self.sink.insert_body(table, body, Some(&token)).await
     }
 
     fn collector_id(&self) -> u64 {

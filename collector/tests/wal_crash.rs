@@ -23,6 +23,8 @@ const N_KILLS: u64 = 12;
 
 fn options(dir: &Path) -> WalOptions {
     WalOptions {
+        gather: std::time::Duration::ZERO,
+        min_free_bytes: 0,
         dir: dir.to_owned(),
         segment_bytes: 256 << 10,
         max_bytes: 1 << 30,

@@ -180,13 +180,52 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
 }
 
 impl LatencySeries {
-    /// Count, sum, deviations and extremes must be possible together. The tolerance is what
-    /// adding up `n` floating-point numbers can lose, and far below what detection can see.
-    #[expect(clippy::cast_precision_loss, reason = "a tolerance follows")]
     fn check_moments(&self) -> Result<(), ParseError> {
+        let moments = Moments {
+            total: self.histogram.total(),
+            n: self.n,
+            sum_us: self.sum_us,
+            m2_us2: self.m2_us2,
+            min_us: self.min_us,
+            max_us: self.max_us,
+        };
+        moments.check()
+    }
+
+    fn check_counts(&self) -> Result<(), ParseError> {
+        let counts = RunCounts {
+            n: self.n,
+            runs_seen: self.runs_seen,
+            dropped_runs: self.dropped_runs,
+            slow_fast_switches: self.slow_fast_switches,
+            longest_slow_streak: self.longest_slow_streak,
+            exceed: self.exceed,
+            has_baseline: !self.baselines.known().is_empty(),
+        };
+        counts.check()
+    }
+}
+
+/// Count, sum, deviations and extremes of a series, which must be possible together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moments {
+    /// The histogram's.
+    pub(crate) total: u64,
+    pub(crate) n: u64,
+    pub(crate) sum_us: f64,
+    pub(crate) m2_us2: f64,
+    pub(crate) min_us: f64,
+    pub(crate) max_us: f64,
+}
+
+impl Moments {
+    /// The tolerance is what adding up `n` floating-point numbers can lose, and far below what
+    /// detection can see.
+    #[expect(clippy::cast_precision_loss, reason = "a tolerance follows")]
+    pub(crate) fn check(&self) -> Result<(), ParseError> {
         const TOLERANCE: f64 = 1e-6;
-        if self.histogram.total() != self.n {
-            let expected = format!("{}, the histogram's total", self.histogram.total());
+        if self.total != self.n {
+            let expected = format!("{}, the histogram's total", self.total);
             return Err(ParseError::malformed("n", expected, self.n));
         }
         if self.min_us > self.max_us {
@@ -209,8 +248,22 @@ impl LatencySeries {
         }
         Ok(())
     }
+}
 
-    fn check_counts(&self) -> Result<(), ParseError> {
+/// Counts of a series' runs, which must be possible together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RunCounts {
+    pub(crate) n: u64,
+    pub(crate) runs_seen: u64,
+    pub(crate) dropped_runs: u64,
+    pub(crate) slow_fast_switches: Option<u64>,
+    pub(crate) longest_slow_streak: Option<u64>,
+    pub(crate) exceed: Option<ExceedCounts>,
+    pub(crate) has_baseline: bool,
+}
+
+impl RunCounts {
+    pub(crate) fn check(&self) -> Result<(), ParseError> {
         let accounted = self.n.saturating_add(self.dropped_runs);
         if self.runs_seen < accounted {
             let expected = format!("at least n + dropped_runs, {accounted}");
@@ -228,7 +281,7 @@ impl LatencySeries {
         }
         if let Some(exceed) = self.exceed {
             exceed.check(self.n).inside("exceed")?;
-            if self.baselines.known().is_empty() {
+            if !self.has_baseline {
                 let expected = "nothing where there is no baseline";
                 return Err(ParseError::malformed("exceed", expected, "counts"));
             }

@@ -35,8 +35,10 @@ mod reason;
 pub mod recorded;
 pub mod report;
 pub mod session;
+mod sound;
 pub mod stratum;
 pub mod upload;
+mod upload_wire;
 mod wire_enum;
 
 pub use bounds::{MAX_UNIX_MS, clipped};
@@ -59,6 +61,7 @@ pub use reason::ReasonCode;
 pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
+pub use sound::{SoundReport, sound};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 
@@ -71,5 +74,7 @@ pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResp
     reason = "generated"
 )]
 pub mod v1 {
+    pub use crate::upload_wire::UploadRequest;
+
     include!(concat!(env!("OUT_DIR"), "/epwatch.v1.rs"));
 }

@@ -208,40 +208,85 @@ impl Placement {
 
     /// The counts must be possible together.
     fn check(&self) -> Result<(), ParseError> {
-        let of_eps: u64 = self.eps.iter().map(|e| u64::from(e.n_nodes)).sum();
+        let counts = NodeCounts {
+            source: self.source,
+            n_eps: self.eps.len(),
+            n_nodes: self.n_nodes,
+            of_eps: self.eps.iter().map(|e| u64::from(e.n_nodes)).sum(),
+            on_cpu: self.ep(CPU_EP).map_or(0, |e| e.n_nodes as usize),
+            named: self.cpu_nodes.len(),
+            is_truncated: self.cpu_nodes_truncated,
+        };
+        counts.check()?;
+        let mut macs = MacsSum::default();
+        for ep in &self.eps {
+            macs.add(ep.macs_share);
+        }
+        macs.check(self.macs_attributed)
+    }
+}
+
+/// Counts of a placement's nodes, which must be possible together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeCounts {
+    pub(crate) source: PlacementSource,
+    pub(crate) n_eps: usize,
+    pub(crate) n_nodes: u32,
+    /// Nodes of all EPs.
+    pub(crate) of_eps: u64,
+    /// Nodes of the CPU EP.
+    pub(crate) on_cpu: usize,
+    /// Those of them that are named.
+    pub(crate) named: usize,
+    /// Whether the sender says that not all are.
+    pub(crate) is_truncated: bool,
+}
+
+impl NodeCounts {
+    pub(crate) fn check(&self) -> Result<(), ParseError> {
+        let (of_eps, named, on_cpu) = (self.of_eps, self.named, self.on_cpu);
         if u64::from(self.n_nodes) != of_eps {
             let expected = format!("{of_eps}, the sum over eps");
             return Err(ParseError::malformed("n_nodes", expected, self.n_nodes));
         }
-        if self.source == PlacementSource::Unavailable && !self.eps.is_empty() {
+        if self.source == PlacementSource::Unavailable && self.n_eps > 0 {
             let expected = "nothing where source is UNAVAILABLE";
-            return Err(ParseError::malformed("eps", expected, self.eps.len()));
+            return Err(ParseError::malformed("eps", expected, self.n_eps));
         }
-        let on_cpu = self.ep(CPU_EP).map_or(0, |e| e.n_nodes as usize);
-        let named = self.cpu_nodes.len();
         if named > on_cpu {
             let expected = format!("at most {on_cpu}, the CPU EP's nodes");
             return Err(ParseError::malformed("cpu_nodes", expected, named));
         }
         // A log may name fewer; the assignment names all that fit.
         let complete = self.source == PlacementSource::AssignmentApi;
-        if complete && self.cpu_nodes_truncated != (named < on_cpu) {
+        if complete && self.is_truncated != (named < on_cpu) {
             let expected = format!("{}: {named} of {on_cpu} are named", named < on_cpu);
-            let got = self.cpu_nodes_truncated;
+            let got = self.is_truncated;
             return Err(ParseError::malformed("cpu_nodes_truncated", expected, got));
         }
-        self.check_macs()
+        Ok(())
+    }
+}
+
+/// Shares of MACs over EPs, which cannot exceed what was attributed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MacsSum(f64);
+
+impl MacsSum {
+    pub(crate) fn add(&mut self, share: Option<f64>) {
+        self.0 += share.unwrap_or(0.0);
     }
 
-    fn check_macs(&self) -> Result<(), ParseError> {
-        let shares = self.eps.iter().filter_map(|e| e.macs_share);
-        let sum: f64 = shares.sum();
+    pub(crate) fn check(&self, attributed: Option<f64>) -> Result<(), ParseError> {
+        let attributed = attributed.unwrap_or(0.0);
         // Each share is rounded on its own.
-        let most = self.macs_attributed.unwrap_or(0.0) + 1e-9;
-        if sum > most {
-            let expected = format!("at least {sum}, the sum over eps");
-            let got = self.macs_attributed.unwrap_or(0.0);
-            return Err(ParseError::malformed("macs_attributed", expected, got));
+        if self.0 > attributed + 1e-9 {
+            let expected = format!("at least {}, the sum over eps", self.0);
+            return Err(ParseError::malformed(
+                "macs_attributed",
+                expected,
+                attributed,
+            ));
         }
         Ok(())
     }

@@ -250,7 +250,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.keys = vec![AppKeyConfig {
         sha256: app_key.sha256(),
         app: APP.to_owned(),
-        environment: "*".to_owned(),
+        ..AppKeyConfig::default()
     }];
     config.collector.wal.dir = dir.join("wal");
     config.collector.wal.segment_bytes = ByteSize(4 << 20);

@@ -60,7 +60,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let inputs = match Inputs::check(&args) {
         Ok(inputs) => inputs,
-        Err(problem) => return Ok(output::wrong_use(&problem)),
+        Err(problem) => return Ok(output::wrong_use(&anyhow::anyhow!(problem))),
     };
     let ort = engine(Engine::OnnxRuntime).await?;
     let qnn = engine(Engine::OnnxRuntimeQnn)

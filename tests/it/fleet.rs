@@ -37,6 +37,7 @@ impl WatchedFleet {
             sha256: APP_KEY_SHA256.to_owned(),
             app: APP.to_owned(),
             environment: "production".to_owned(),
+            ..AppKeyConfig::default()
         }];
         let collector = Collector::start(config, store.client(), stop.clone())
             .await

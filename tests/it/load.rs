@@ -62,6 +62,7 @@ async fn a_wrong_key_is_said_at_once() {
         sha256: "0".repeat(64),
         app: "com.example.app".to_owned(),
         environment: "production".to_owned(),
+        ..AppKeyConfig::default()
     }];
     let stop = CancellationToken::new();
     let collector = Collector::start(config, store.client(), stop)

@@ -5,6 +5,7 @@
 mod alertmanager;
 mod dashboards;
 mod demo;
+mod directives;
 mod fleet;
 mod layering;
 mod load;

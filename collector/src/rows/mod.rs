@@ -3,14 +3,18 @@
 
 mod placement;
 mod report;
+mod rowbinary;
 mod table;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use epwatch_proto::{Chipset, Report, SendClock};
 
 pub(crate) use self::placement::KnownPlacements;
-pub(crate) use self::table::{CopyRow, OutcomeRow, PlacementRow, ReportRow};
+pub(crate) use self::rowbinary::Body;
+pub(crate) use self::table::OutcomeRow;
+use self::table::{CopyRow, PlacementRow, ReportRow};
 use crate::outcomes::bucket_of;
 use crate::record::ReportRecord;
 use crate::wal::Record;
@@ -31,43 +35,47 @@ pub(crate) struct Stored {
     report: Report,
 }
 
-/// A batch, parsed.
+/// A batch as the rows of each table, encoded.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    reports: Vec<Stored>,
+    pub(crate) copies: Body,
+    pub(crate) placements: Body,
+    pub(crate) reports: Body,
+    /// Start times of the buckets that the reports fall into, in seconds.
+    pub(crate) buckets: BTreeSet<u32>,
     /// Why records could not be read: a newer version wrote them, since all were parsed before
     /// they went into the log.
     pub(crate) unreadable: Vec<String>,
 }
 
 impl Prepared {
-    pub(crate) fn from_records(records: Vec<Record>, collector_id: u64, bucket: Duration) -> Self {
-        let mut prepared = Self {
-            reports: Vec::with_capacity(records.len()),
-            unreadable: Vec::new(),
-        };
-        for record in &records {
+    /// Turns records into rows, in the order of the log; of placements those that `known` does not
+    /// have yet.
+    pub(crate) fn from_records(
+        records: &[Record],
+        collector_id: u64,
+        bucket: Duration,
+        known: &mut KnownPlacements,
+    ) -> Self {
+        let mut reports = Vec::with_capacity(records.len());
+        let mut unreadable = Vec::new();
+        for record in records {
             match read(record, collector_id, bucket) {
-                Ok(stored) => prepared.reports.push(stored),
-                Err(error) => prepared
-                    .unreadable
-                    .push(format!("{}: {error}", record.offset)),
+                Ok(stored) => reports.push(stored),
+                Err(error) => unreadable.push(format!("{}: {error}", record.offset)),
             }
         }
-        prepared
-    }
-
-    /// One row a report, in the order of the log.
-    pub(crate) fn rows(&self) -> Vec<ReportRow<'_>> {
-        self.reports.iter().map(report::row).collect()
-    }
-
-    /// The placements that `known` does not have yet.
-    pub(crate) fn placements(&self, known: &mut KnownPlacements) -> Vec<PlacementRow<'_>> {
-        self.reports
+        let placements: Vec<PlacementRow<'_>> = reports
             .iter()
             .flat_map(|stored| placement::new_rows(stored, known))
-            .collect()
+            .collect();
+        Self {
+            copies: Body::of::<CopyRow>(reports.iter().map(CopyRow::of)),
+            placements: Body::of::<PlacementRow<'_>>(placements),
+            reports: Body::of::<ReportRow<'_>>(reports.iter().map(report::row)),
+            buckets: reports.iter().map(|stored| stored.bucket).collect(),
+            unreadable,
+        }
     }
 }
 
@@ -93,4 +101,85 @@ fn read(record: &Record, collector_id: u64, bucket: Duration) -> Result<Stored, 
 #[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
 fn share(share: Option<f64>) -> Option<f32> {
     share.map(|share| share as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_engines::Engine;
+    use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+    use epwatch_store::migrate;
+
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::schema::{MIGRATIONS, Retention, single_server};
+
+    /// A report with every field set.
+    const FULL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_full.bin");
+
+    fn stored() -> Stored {
+        let report = Report::parse(FULL).unwrap();
+        let now_us = SystemClock.now_us();
+        Stored {
+            collector_id: 7,
+            wal_offset: 640,
+            // Older rows would be gone by their TTL.
+            received_ms: i64::try_from(now_us / 1000).unwrap(),
+            bucket: bucket_of(now_us, Duration::from_secs(3600)),
+            sent: SendClock::default(),
+            app_id: report.app.id.clone(),
+            environment: report.app.environment.clone(),
+            chipset: Chipset::normalise("SM8650", "QTI", ""),
+            report,
+        }
+    }
+
+    /// Inserts through the client, which checks every value against the table's types, and through
+    /// our encoder, which does not; both must give the same rows.
+    macro_rules! check {
+        ($engine:expr, $table:literal, $row:ty, $rows:expr) => {{
+            let rows = $rows;
+            let checked = $engine.client("checked");
+            let mut insert = checked.insert::<$row>($table).await.unwrap();
+            for row in &rows {
+                insert.write(row).await.unwrap();
+            }
+            insert.end().await.unwrap();
+            check_encoded($engine, $table, Body::of(rows)).await;
+        }};
+    }
+
+    async fn check_encoded(engine: &EmbeddedStore, table: &'static str, body: Body) {
+        let sink = crate::store::Sink::new(engine.client("encoded"));
+        sink.insert_body(table, &body, None).await.unwrap();
+        let mut found = Vec::new();
+        for database in ["checked", "encoded"] {
+            let sql = format!("SELECT hex(toString(tuple(*))) FROM {table}");
+            let rows = engine.client(database).query(&sql).fetch_all::<String>();
+            found.push(rows.await.unwrap());
+        }
+        assert_eq!(found[0].len(), body.n_rows, "{table}");
+        assert_eq!(found[0], found[1], "{table}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn encoded_rows_are_what_the_tables_take() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+        let program = ChildProgram::for_tests().unwrap();
+        let config = EmbeddedConfig::new(dir.path().join("store"), library, program)
+            .with_socket(dir.path().join("store.sock"));
+        let engine = EmbeddedStore::start(config).await.unwrap();
+        engine.ready().await.unwrap();
+        for database in ["checked", "encoded"] {
+            let values = single_server(Retention::default());
+            let target = engine.target(database);
+            migrate(&target, MIGRATIONS, &values).await.unwrap();
+        }
+        let stored = stored();
+        check!(&engine, "reports", ReportRow<'_>, [report::row(&stored)]);
+        check!(&engine, "report_copies", CopyRow, [CopyRow::of(&stored)]);
+        let placements = placement::new_rows(&stored, &mut KnownPlacements::default());
+        check!(&engine, "placements", PlacementRow<'_>, placements);
+        engine.stop().await;
+    }
 }

@@ -4,6 +4,7 @@
 use clickhouse::Row;
 use serde::Serialize;
 
+use super::Stored;
 use crate::outcomes::Kind;
 
 /// A copy of a report: what decides which one counts.
@@ -199,15 +200,16 @@ pub(crate) struct OutcomeRow {
 }
 
 impl CopyRow {
-    pub(crate) fn of(row: &ReportRow<'_>) -> Self {
+    pub(crate) fn of(stored: &Stored) -> Self {
+        let key = stored.report.key;
         Self {
-            installation: row.installation,
-            stream_id: row.stream_id,
-            sequence: row.sequence,
-            received_at: row.received_at,
-            collector_id: row.collector_id,
-            wal_offset: row.wal_offset,
-            bucket: row.bucket,
+            installation: *key.installation.as_bytes(),
+            stream_id: key.stream.0,
+            sequence: key.sequence.get(),
+            received_at: stored.received_ms,
+            collector_id: stored.collector_id,
+            wal_offset: stored.wal_offset,
+            bucket: stored.bucket,
         }
     }
 }

@@ -72,6 +72,10 @@ pub(crate) struct Shared {
     dir: WalDir,
     max_bytes: u64,
     max_in_flight_bytes: usize,
+    gather: Duration,
+    min_free_bytes: u64,
+    /// What was free when it was last looked at; `u64::MAX` before that.
+    free_bytes: AtomicU64,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake_writer: Condvar,
@@ -126,6 +130,9 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         dir,
         max_bytes: options.max_bytes,
         max_in_flight_bytes: options.max_in_flight_bytes,
+        gather: options.gather,
+        min_free_bytes: options.min_free_bytes,
+        free_bytes: AtomicU64::new(u64::MAX),
         clock: options.clock.clone(),
         queue: Mutex::default(),
         wake_writer: Condvar::new(),
@@ -136,6 +143,7 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         counters: Counters::default(),
         chores,
     });
+    shared.look_at_disk();
     let (groups, finished) = mpsc::unbounded_channel();
     let (durable_sender, durable) = watch::channel(WalOffset(end));
     tokio::spawn(complete_groups(finished, durable_sender));
@@ -188,13 +196,22 @@ impl Shared {
         }
         queue.in_flight_bytes += n_bytes;
         queue.waiting.push(Waiting { batch, done });
-        if queue.is_writer_asleep {
+        // Who finds it asleep wakes it; the others of its next group need not, which is a call to
+        // the kernel each.
+        let is_first = std::mem::take(&mut queue.is_writer_asleep);
+        drop(queue);
+        if is_first {
             self.wake_writer.notify_one();
         }
         Ok(())
     }
 
     pub(crate) fn check_room(&self, n_bytes: usize) -> Result<(), WalError> {
+        let free = self.free_bytes.load(Ordering::Relaxed);
+        if free < self.min_free_bytes {
+            let least = self.min_free_bytes;
+            return Err(WalError::DiskLow { free, least });
+        }
         let held = self.log.held_bytes();
         if held + n_bytes as u64 > self.max_bytes {
             return Err(WalError::Full {
@@ -244,6 +261,21 @@ impl Shared {
         let _ = self.chores.try_send(Chore::Stop);
     }
 
+    /// Looks at what is free on the disk, and says it once when that becomes too little or enough.
+    fn look_at_disk(&self) {
+        // A disk that cannot say it is judged by its writes.
+        let free = self.dir.storage.free_bytes().unwrap_or(u64::MAX);
+        let before = self.free_bytes.swap(free, Ordering::Relaxed);
+        let least = self.min_free_bytes;
+        match (before < least, free < least) {
+            (false, true) => {
+                tracing::error!(free, least, "wal refuses reports: its disk is filling up")
+            }
+            (true, false) => tracing::info!(free, "wal takes reports again: its disk has space"),
+            _ => {}
+        }
+    }
+
     /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
     /// failing and it is time to try it.
     fn next_group(&self) -> Option<Vec<Waiting>> {
@@ -262,6 +294,11 @@ impl Shared {
             if timeout.timed_out() && self.is_failing.load(Ordering::Relaxed) {
                 break;
             }
+        }
+        if !queue.waiting.is_empty() && !self.gather.is_zero() && !queue.is_closed {
+            drop(queue);
+            thread::sleep(self.gather);
+            queue = lock(&self.queue);
         }
         Some(std::mem::take(&mut queue.waiting))
     }
@@ -353,8 +390,13 @@ async fn complete_groups(
 }
 
 fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
+    let mut looked = Instant::now();
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
+        if looked.elapsed() >= PROBE_PERIOD {
+            shared.look_at_disk();
+            looked = Instant::now();
+        }
         if lock(&shared.queue).is_closed {
             return;
         }

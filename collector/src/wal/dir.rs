@@ -120,6 +120,14 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
     Ok(id)
 }
 
+/// The id of a log that is there.
+pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
+    let mut text = [0; 32];
+    let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "file collector-id is damaged");
+    parse_id(&text[..n_read]).ok_or_else(damaged)
+}
+
 fn parse_id(text: &[u8]) -> Option<CollectorId> {
     let text = std::str::from_utf8(text)
         .ok()

@@ -41,6 +41,14 @@ pub enum WalError {
         /// Bytes allowed.
         limit: usize,
     },
+    /// The disk has too little space left.
+    #[error("wal takes nothing more: {free} bytes are free on its disk, {least} are kept free")]
+    DiskLow {
+        /// Bytes free.
+        free: u64,
+        /// Bytes kept free.
+        least: u64,
+    },
     /// The disk has no space left.
     #[error("failed to write wal: disk is full")]
     DiskFull(#[source] Arc<io::Error>),
@@ -104,7 +112,9 @@ impl WalError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Full { .. } | Self::DiskFull(_) => Retry::After(FULL_RETRY),
+            Self::Full { .. } | Self::DiskLow { .. } | Self::DiskFull(_) => {
+                Retry::After(FULL_RETRY)
+            }
             Self::Busy { .. } => Retry::After(BUSY_RETRY),
             Self::Io { .. } | Self::Closed => Retry::Backoff,
             Self::Locked { .. }

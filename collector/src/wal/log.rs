@@ -270,8 +270,10 @@ impl Log {
         lock(&self.spares).ready.is_empty()
     }
 
-    /// Writes a file of zeros for the next segment, so that appending to it changes no metadata
-    /// of the file system. Slow; runs beside the writer.
+    /// Makes a file for the next segment with its space set aside, so that appending to it does not
+    /// find the disk full half-way. (Writing zeros instead would spare the first syncs a change of
+    /// metadata, at the price of copying every byte twice; used segments come back as spares and
+    /// spare both.) Runs beside the writer.
     pub(crate) fn prepare_spare(&self) -> io::Result<()> {
         let number = {
             let mut spares = lock(&self.spares);
@@ -280,8 +282,8 @@ impl Log {
         };
         let temporary = format!("{number:016x}{TEMPORARY_SUFFIX}");
         let file = self.storage.create(&temporary)?;
-        let made = self
-            .fill_with_zeros(&*file)
+        let made = file
+            .reserve(SEGMENT_HEADER_BYTES + self.segment_bytes)
             .and_then(|()| file.sync())
             .and_then(|()| {
                 let name = format!("{number:016x}{SPARE_SUFFIX}");
@@ -293,21 +295,6 @@ impl Log {
             let _ = self.storage.remove(&temporary);
         }
         made
-    }
-
-    fn fill_with_zeros(&self, file: &dyn SegmentFile) -> io::Result<()> {
-        let zeros = vec![0; 1 << 20];
-        let mut position = 0;
-        let len = SEGMENT_HEADER_BYTES + self.segment_bytes;
-        while position < len {
-            let n = (len - position).min(zeros.len() as u64);
-            file.write_at(
-                position,
-                &zeros[..usize::try_from(n).expect("at most 1 MiB")],
-            )?;
-            position += n;
-        }
-        Ok(())
     }
 
     /// Removes whole segments that end at or below `checkpoint`, or keeps their files as spares.

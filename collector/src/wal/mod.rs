@@ -6,9 +6,10 @@
 //! (collector id, offset) names a record.
 //!
 //! [`Wal::append`] hands records to one writer thread. Whatever has gathered while the last group
-//! was being synced is the next group: one write, one `fdatasync`, one wake-up. Segments are
-//! written with zeros beforehand, and used again after the checkpoint has passed them, so that a
-//! sync changes no metadata of the file system. When bytes in flight or bytes held pass their
+//! was being synced, and for a moment longer, is the next group: one write, one `fdatasync`, one
+//! wake-up. Segments
+//! have their space set aside beforehand, and are used again after the checkpoint has passed them,
+//! so that a sync then changes no metadata of the file system. When bytes in flight or bytes held pass their
 //! limits, appending is refused with a delay; a full disk refuses too, and the log goes on by
 //! itself once there is space.
 //!
@@ -24,6 +25,7 @@ mod error;
 mod frame;
 mod log;
 mod reader;
+mod records;
 mod segment;
 mod storage;
 #[cfg(test)]
@@ -32,6 +34,7 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -42,6 +45,7 @@ pub use self::frame::MAX_PAYLOAD_BYTES;
 pub use self::log::Recovery;
 pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
+pub use self::records::WalRecords;
 use crate::clock::Clock;
 
 /// A place in the log: bytes of frames since the log began.
@@ -66,6 +70,11 @@ pub struct WalOptions {
     pub max_bytes: u64,
     /// Bytes that may wait for the disk before appending is refused.
     pub max_in_flight_bytes: usize,
+    /// Below this much free space on the disk appending is refused. 0 is no limit.
+    pub min_free_bytes: u64,
+    /// How long a group gathers before it is written: under load it then holds many batches, and a
+    /// sync is by far the dearest thing that a batch pays for. Zero writes at once.
+    pub gather: Duration,
     /// What stamps the receive time.
     pub clock: Arc<dyn Clock>,
 }

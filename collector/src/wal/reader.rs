@@ -109,9 +109,16 @@ pub(crate) struct Reader {
     buffer: Bytes,
     buffer_at: u64,
     skipped_bytes: u64,
+    /// Those of them that come before the last record: what follows it is a segment's free room.
+    skipped_before_last: u64,
 }
 
 impl Reader {
+    /// Bytes before the last record that held no whole one.
+    pub(crate) fn skipped_before_last_record(&self) -> u64 {
+        self.skipped_before_last
+    }
+
     /// Reads from `base`, where the segment begins, to `end`.
     pub(crate) fn over(file: Arc<dyn SegmentFile>, key: FrameKey, base: u64, end: u64) -> Self {
         Self {
@@ -123,6 +130,7 @@ impl Reader {
             buffer: Bytes::new(),
             buffer_at: base,
             skipped_bytes: 0,
+            skipped_before_last: 0,
         }
     }
 
@@ -143,6 +151,7 @@ impl Reader {
                         frame_bytes: frame_bytes as u64,
                     };
                     self.next += frame_bytes as u64;
+                    self.skipped_before_last = self.skipped_bytes;
                     return Ok(Some(record));
                 }
                 Parsed::BadPayload { frame_bytes } => {

@@ -20,6 +20,8 @@ pub(crate) trait Storage: Debug + Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; may come back after a power loss.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Returns how many bytes are free for this process.
+    fn free_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file.
@@ -34,6 +36,8 @@ pub(crate) trait SegmentFile: Debug + Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Lengthens an empty file to `len` zeros for which the disk has set space aside.
+    fn reserve(&self, len: u64) -> io::Result<()>;
 }
 
 /// A real directory.
@@ -84,6 +88,11 @@ impl Storage for DirStorage {
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.dir.join(name))
     }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
 }
 
 #[derive(Debug)]
@@ -121,4 +130,25 @@ impl SegmentFile for DirFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        use rustix::{fs, io::Errno};
+        match fs::fallocate(&self.0, fs::FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill_with_zeros(self, len),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// For file systems that cannot set space aside.
+fn fill_with_zeros(file: &dyn SegmentFile, len: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut position = 0;
+    while position < len {
+        let n = usize::try_from(len - position).map_or(zeros.len(), |left| left.min(zeros.len()));
+        file.write_at(position, &zeros[..n])?;
+        position += n as u64;
+    }
+    Ok(())
 }

@@ -26,6 +26,7 @@ struct Disk {
     until_failure: Option<u32>,
     /// Bytes of the failing write that arrive.
     partial_bytes: usize,
+    free_bytes: u64,
     is_full: bool,
 }
 
@@ -153,6 +154,10 @@ impl Storage for FaultyStorage {
             .map(|_| ())
             .ok_or(io::ErrorKind::NotFound.into())
     }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.disk().free_bytes)
+    }
 }
 
 impl SegmentFile for FaultyFile {
@@ -214,6 +219,10 @@ impl SegmentFile for FaultyFile {
             .cached
             .resize(usize::try_from(len).unwrap(), 0);
         Ok(())
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        self.write_at(0, &vec![0; usize::try_from(len).unwrap()])
     }
 }
 
@@ -520,6 +529,8 @@ fn a_log_without_segments_and_checkpoint_gets_a_new_id() {
 
 fn options(dir: &std::path::Path) -> WalOptions {
     WalOptions {
+        gather: Duration::ZERO,
+        min_free_bytes: 0,
         dir: dir.to_owned(),
         segment_bytes: 64 << 10,
         max_bytes: 1 << 20,
@@ -663,6 +674,41 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
     assert_eq!(chunk.records.len(), n_acknowledged + 1);
     assert_eq!(chunk.records.last().unwrap().payload, &b"after"[..]);
     assert_eq!(chunk.skipped_bytes, 0);
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
+    let storage = FaultyStorage::default();
+    let collector_id = load_or_make_id(&storage).unwrap();
+    let dir = WalDir {
+        storage: Arc::new(storage.clone()),
+        collector_id,
+        _lock: None,
+    };
+    let mut options = options(std::path::Path::new("in memory"));
+    options.min_free_bytes = 1_000;
+    storage.disk().free_bytes = 999;
+    let wal = commit::open(&options, dir).unwrap().wal;
+    let error = wal.append(batch(b"report")).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            WalError::DiskLow {
+                free: 999,
+                least: 1_000
+            }
+        ),
+        "{error}"
+    );
+    assert!(matches!(error.retry(), Retry::After(_)));
+    assert!(!wal.is_writable());
+    storage.disk().free_bytes = 1_000;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !wal.is_writable() {
+        assert!(std::time::Instant::now() < deadline, "never came back");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    wal.append(batch(b"report")).await.unwrap();
 }
 
 #[tokio::test]

@@ -39,17 +39,22 @@ async fn collector_child_entry() {
 }
 
 /// A collector in a process of its own, killed when dropped.
-struct CollectorProcess {
+pub(crate) struct CollectorProcess {
     child: Child,
     address: String,
 }
 
 impl CollectorProcess {
     fn start(wal: &Path, store: &Store) -> Self {
+        Self::start_at(wal, &store.socket())
+    }
+
+    /// With a store at this socket, or none.
+    pub(crate) fn start_at(wal: &Path, socket: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "faults::collector_child_entry", "--nocapture"])
             .env(CHILD_WAL, wal)
-            .env(CHILD_STORE, format!("unix:{}", store.socket().display()))
+            .env(CHILD_STORE, format!("unix:{}", socket.display()))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -63,7 +68,15 @@ impl CollectorProcess {
         Self { child, address }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -211,6 +224,15 @@ async fn while_the_store_is_away_acks_go_on_and_it_catches_up() {
         );
     }
     assert!(!collector.is_drained());
+    let mut dump = Vec::new();
+    let dumped = epwatch_collector::dump_wal(&dir.path().join("wal"), &mut dump).unwrap();
+    assert_eq!((dumped.reports, dumped.skipped_bytes), (500, 0));
+    let recorded = epwatch_proto::recorded::RecordedReader::new(&dump[..]);
+    for (record, sent) in recorded.zip(&reports) {
+        let record = record.unwrap();
+        assert_eq!(record.app_id, "com.example.camera");
+        assert_eq!(record.report, prost::Message::encode_to_vec(sent));
+    }
 
     let store = Store::start_in(dir).await;
     store.eventually(COUNTED, 500).await;

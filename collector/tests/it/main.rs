@@ -6,8 +6,15 @@
     reason = "tests, their children included"
 )]
 
+mod calls;
 mod counting;
+mod disk_full;
 mod faults;
+mod hostile;
+mod http;
+mod identity;
+mod limits;
+mod protocols;
 mod refusals;
 mod support;
 

@@ -25,16 +25,22 @@ impl SparseHistogram {
     /// Anything else: another cookie (deflated bytes too), another layout, a length that is not
     /// the payload's, a torn number, a bucket or a total out of range. The field is relative.
     pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
-        if bytes.len() > MAX_ENCODED_BYTES {
-            let expected = format!("at most {MAX_ENCODED_BYTES} bytes");
-            return Err(ParseError::malformed("", expected, bytes.len()));
-        }
-        let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
-            let expected = "a V2 header of 40 bytes";
-            return Err(ParseError::malformed("", expected, bytes.len()));
-        };
-        check_header(header, payload.len())?;
-        decode_payload(payload)
+        let payload = checked_payload(bytes)?;
+        let mut indices = Vec::new();
+        let mut counts = Vec::new();
+        let total = walk(payload, |index, count| {
+            indices.push(index);
+            counts.push(count);
+        })?;
+        Ok(Self::from_walk(indices, counts, total))
+    }
+
+    /// The total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building it.
+    ///
+    /// # Errors
+    /// Those of `decode_v2`.
+    pub(crate) fn total_of_v2(bytes: &[u8]) -> Result<u64, ParseError> {
+        walk(checked_payload(bytes)?, |_, _| {})
     }
 
     /// Writes V2 bytes: the same that the crate's serializer makes of the same counts.
@@ -68,6 +74,20 @@ impl SparseHistogram {
     }
 }
 
+/// What follows the header of V2 bytes in the fleet's scheme.
+fn checked_payload(bytes: &[u8]) -> Result<&[u8], ParseError> {
+    if bytes.len() > MAX_ENCODED_BYTES {
+        let expected = format!("at most {MAX_ENCODED_BYTES} bytes");
+        return Err(ParseError::malformed("", expected, bytes.len()));
+    }
+    let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
+        let expected = "a V2 header of 40 bytes";
+        return Err(ParseError::malformed("", expected, bytes.len()));
+    };
+    check_header(header, payload.len())?;
+    Ok(payload)
+}
+
 fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
     let u32_at = |at: usize| u32::from_be_bytes(array(&header[at..at + 4]));
     let u64_at = |at: usize| u64::from_be_bytes(array(&header[at..at + 8]));
@@ -99,10 +119,11 @@ fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
     Ok(())
 }
 
-fn decode_payload(mut payload: &[u8]) -> Result<SparseHistogram, ParseError> {
-    let mut indices = Vec::new();
-    let mut counts = Vec::new();
+/// Hands on each occupied bucket and its count, indices rising, and returns the total.
+#[inline]
+fn walk(mut payload: &[u8], mut take: impl FnMut(u16, u64)) -> Result<u64, ParseError> {
     let mut next: u64 = 0;
+    let mut total: u64 = 0;
     while !payload.is_empty() {
         let number = un_zig_zag(read_varint(&mut payload)?);
         let step = if number < 0 { number.unsigned_abs() } else { 1 };
@@ -112,15 +133,31 @@ fn decode_payload(mut payload: &[u8]) -> Result<SparseHistogram, ParseError> {
             return Err(ParseError::malformed("payload", expected, end));
         }
         if number > 0 {
-            indices.push(u16::try_from(next).expect("below N_BUCKETS"));
-            counts.push(number.unsigned_abs());
+            let count = number.unsigned_abs();
+            total = total
+                .checked_add(count)
+                .filter(|total| i64::try_from(*total).is_ok())
+                .ok_or_else(|| ParseError::malformed("total", "at most 2^63 - 1", "more"))?;
+            take(u16::try_from(next).expect("below N_BUCKETS"), count);
         }
         next = end;
     }
-    SparseHistogram::from_parts(indices, counts)
+    Ok(total)
 }
 
+#[inline]
 fn read_varint(bytes: &mut &[u8]) -> Result<u64, ParseError> {
+    // Most counts and gaps take one byte.
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        *bytes = rest;
+        return Ok(u64::from(byte));
+    }
+    read_long_varint(bytes)
+}
+
+fn read_long_varint(bytes: &mut &[u8]) -> Result<u64, ParseError> {
     let mut value = 0;
     for position in 0..9 {
         let Some((&byte, rest)) = bytes.split_first() else {

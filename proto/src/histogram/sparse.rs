@@ -47,6 +47,15 @@ impl SparseHistogram {
         })
     }
 
+    /// What reading its encoding gave: rising indices, counts of one or more, and their total.
+    pub(super) fn from_walk(indices: Vec<u16>, counts: Vec<u64>, total: u64) -> Self {
+        Self {
+            indices,
+            counts,
+            total,
+        }
+    }
+
     /// The occupied buckets of a dense histogram, which must have the fleet's settings
     /// ([`super::recording_histogram`]); values beyond the highest go to its bucket.
     pub fn from_hdr<T: Counter>(hdr: &Histogram<T>) -> Self {

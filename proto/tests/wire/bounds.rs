@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use epwatch_proto::{Outcome::*, *};
+use prost::Message as _;
 
 use crate::samples;
 
@@ -11,12 +12,16 @@ type Change<T> = fn(&mut T);
 #[track_caller]
 fn check<W, P>(valid: impl Fn() -> W, cases: &[(&str, Outcome, Change<W>)])
 where
+    W: prost::Message + 'static,
     P: TryFrom<W, Error = ParseError> + std::fmt::Debug,
 {
     P::try_from(valid()).expect("the sample is valid before the change");
     for (field, outcome, change) in cases {
         let mut wire = valid();
         change(&mut wire);
+        if let Some(report) = around(&wire) {
+            assert_eq!(sound(&report.encode_to_vec()), None, "{field}");
+        }
         let error = P::try_from(wire).expect_err(field);
         assert_eq!(
             (error.field(), error.outcome()),
@@ -24,6 +29,21 @@ where
             "{error}"
         );
     }
+}
+
+/// The message in a report that is sound without its change.
+fn around(wire: &dyn std::any::Any) -> Option<v1::Report> {
+    let mut report = v1::Report::from(&samples::full_report());
+    if let Some(wire) = wire.downcast_ref::<v1::Report>() {
+        report = wire.clone();
+    } else if let Some(session) = wire.downcast_ref::<v1::Session>() {
+        report.sessions[0] = session.clone();
+    } else if let Some(placement) = wire.downcast_ref::<v1::Placement>() {
+        report.sessions[0].placement = Some(placement.clone());
+    } else {
+        report.series[0] = wire.downcast_ref::<v1::LatencySeries>()?.clone();
+    }
+    Some(report)
 }
 
 const MALFORMED: Outcome = RefusedMalformed;

@@ -11,3 +11,4 @@ mod fixtures;
 mod golden;
 mod hostile;
 mod samples;
+mod sound;

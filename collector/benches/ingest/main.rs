@@ -1,0 +1,275 @@
+//! What receiving costs, per CPU-second of the server: `cargo bench -p epwatch-collector --bench
+//! ingest`, with `-- --json` as one JSON document.
+//!
+//! One light client loads, in turns, the collector and a bare tonic service of the same contract
+//! that only decodes and answers; each server is a process of its own, on a CPU of its own where
+//! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
+//! `--only-ingest` and `--only-writer` are the halves. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output"
+)]
+
+mod client;
+mod payload;
+mod server;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use epwatch_collector::config::CollectorConfig;
+
+use crate::client::{Done, Shape};
+use crate::payload::Template;
+use crate::server::Server;
+use crate::writer::Stored;
+
+/// 256 in flight over few connections: 512 connections with one request each cost half as much
+/// again, on both sides.
+const SHAPE: Shape = Shape {
+    connections: 8,
+    in_flight_each: 32,
+};
+const BATCH: usize = 100;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    rounds: usize,
+    load: Duration,
+    half_load: Duration,
+    /// How long a log is filled for the writer.
+    fill: Duration,
+}
+
+const FULL: Plan = Plan {
+    rounds: 5,
+    load: Duration::from_millis(2_500),
+    half_load: Duration::from_secs(10),
+    fill: Duration::from_millis(1_200),
+};
+const QUICK: Plan = Plan {
+    rounds: 1,
+    load: Duration::from_millis(200),
+    half_load: Duration::from_millis(300),
+    fill: Duration::from_millis(50),
+};
+
+fn main() -> ExitCode {
+    server::run_if_child();
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|arg| arg == writer::ENGINE_CHILD)
+    {
+        return epwatch_store::embedded::run_engine_child();
+    }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let plan = if has("--bench") && !has("--quick") {
+        FULL
+    } else {
+        QUICK
+    };
+    let dir = work_dir();
+    server::stay_on_cpu(0);
+    let mut figures = serde_json::Map::new();
+    if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
+        let seconds = args.get(seconds + 1).and_then(|n| n.parse().ok());
+        soak(
+            dir.path(),
+            Duration::from_secs(seconds.unwrap_or(600)),
+            &mut figures,
+        );
+    } else if !has("--only-writer") {
+        measure_ingest(dir.path(), plan, &mut figures);
+    }
+    if !has("--only-ingest") && !has("--soak") {
+        measure_writer(dir.path(), plan, &mut figures);
+    }
+    let figures = serde_json::Value::Object(figures);
+    if has("--json") {
+        println!("{figures}");
+    } else {
+        print_table(&figures);
+    }
+    ExitCode::SUCCESS
+}
+
+/// What ingest costs, and how long an ack takes.
+fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
+    let collector = Server::start("collector", dir);
+    let bare = Server::start("bare", dir);
+    let envelope = Server::start("envelope", dir);
+    let servers = [&collector, &bare, &envelope];
+    let unary = rounds(&servers, 1, plan);
+    let n_unary = collector.counter("collector_wal_records_total");
+    let n_unary_syncs = collector.counter("collector_wal_groups_total");
+    let batched = rounds(&servers[..2], BATCH, plan);
+    let rss_after_rounds = collector.rss_mib();
+    let half = unary[0].reports_per_second / 2.0;
+    let syncs_before = sync_totals(&collector);
+    let template = Template::new(1);
+    let report_bytes = template.report_bytes;
+    let paced = client::paced(collector.address, SHAPE, template, plan.half_load, half);
+    let syncs = sync_totals(&collector);
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
+    put(
+        "unary_ratio_to_bare",
+        unary[0].per_cpu_second / unary[1].per_cpu_second,
+    );
+    put(
+        "unary_ratio_to_envelope",
+        unary[0].per_cpu_second / unary[2].per_cpu_second,
+    );
+    put("unary_reports_per_cpu_second", unary[0].per_cpu_second);
+    put("bare_reports_per_cpu_second", unary[1].per_cpu_second);
+    put("envelope_reports_per_cpu_second", unary[2].per_cpu_second);
+    put("unary_reports_per_second", unary[0].reports_per_second);
+    put("unary_reports_per_sync", n_unary / n_unary_syncs.max(1.0));
+    put("batched_reports_per_cpu_second", batched[0].per_cpu_second);
+    put(
+        "batched_bare_reports_per_cpu_second",
+        batched[1].per_cpu_second,
+    );
+    put("batched_reports_per_second", batched[0].reports_per_second);
+    put("ack_p50_ms_half_load", paced.quantile_ms(0.5));
+    put("ack_p99_ms_half_load", paced.quantile_ms(0.99));
+    put("ack_max_ms_half_load", paced.quantile_ms(1.0));
+    put(
+        "sync_ms_mean_half_load",
+        1e3 * (syncs.0 - syncs_before.0) / (syncs.1 - syncs_before.1),
+    );
+    put("rss_mib_after_rounds", rss_after_rounds);
+    put("rss_mib_at_end", collector.rss_mib());
+    figures.insert("report_bytes".into(), report_bytes.into());
+}
+
+/// Memory of a collector under full load, a tenth of the time after the other.
+fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
+    const PARTS: u32 = 10;
+    let collector = Server::start("soaked", dir);
+    let mut rss_mib = Vec::new();
+    let mut reports = 0;
+    for _ in 0..PARTS {
+        let part = client::full(collector.address, SHAPE, Template::new(1), duration / PARTS);
+        reports += part.reports;
+        rss_mib.push(collector.rss_mib().round());
+    }
+    figures.insert("soak_seconds".into(), duration.as_secs().into());
+    figures.insert("soak_reports".into(), reports.into());
+    figures.insert("soak_rss_mib".into(), rss_mib.into());
+}
+
+/// What the writer takes from the log to the engine, against the engine alone.
+fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
+    let batch = CollectorConfig::default().batch.max_reports;
+    let rounds: Vec<_> = (0..plan.rounds.min(3))
+        .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))
+        .collect();
+    let middle = |of: &dyn Fn(&(Stored, Stored)) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let per_second = |side: &Stored| side.rows / side.seconds;
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
+    put(
+        "writer_ratio_to_engine",
+        middle(&|(w, e)| per_second(w) / per_second(e)),
+    );
+    put("writer_rows_per_second", middle(&|(w, _)| per_second(w)));
+    put("engine_rows_per_second", middle(&|(_, e)| per_second(e)));
+    put(
+        "writer_cpu_us_per_row",
+        middle(&|(w, _)| 1e6 * w.writer_cpu_seconds / w.rows),
+    );
+    put(
+        "writer_engine_cpu_us_per_row",
+        middle(&|(w, _)| 1e6 * w.engine_cpu_seconds / w.rows),
+    );
+    put(
+        "engine_cpu_us_per_row",
+        middle(&|(_, e)| 1e6 * e.engine_cpu_seconds / e.rows),
+    );
+    put("writer_rows", middle(&|(w, _)| w.rows));
+}
+
+type Figures = serde_json::Map<String, serde_json::Value>;
+
+fn print_table(figures: &serde_json::Value) {
+    for (name, value) in figures.as_object().into_iter().flatten() {
+        match value.as_f64() {
+            Some(number) => println!("{name:<40} {number:>12.2}"),
+            None => println!("{name:<40} {value}"),
+        }
+    }
+}
+
+/// Seconds spent in syncs, and how many there were.
+fn sync_totals(collector: &Server) -> (f64, f64) {
+    let seconds = collector.counter("collector_wal_sync_seconds_total");
+    (seconds, collector.counter("collector_wal_groups_total"))
+}
+
+/// A directory on a real disk.
+fn work_dir() -> tempfile::TempDir {
+    let root = std::env::var_os("EPWATCH_BENCH_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    std::fs::create_dir_all(&root).expect("the bench's directory can be made");
+    let dir = tempfile::tempdir_in(&root).expect("the bench's directory can be written");
+    let kind = rustix::fs::statfs(dir.path()).expect("it is there").f_type;
+    // From linux/magic.h: tmpfs and ramfs, where fsync does nothing.
+    assert!(
+        kind != 0x0102_1994 && kind != 0x8584_58f6,
+        "{} lies in memory, where fsync does nothing; set EPWATCH_BENCH_DIR to a directory on a disk",
+        root.display()
+    );
+    dir
+}
+
+/// What one server did, median of the rounds.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_cpu_second: f64,
+    reports_per_second: f64,
+}
+
+/// Loads the servers in turns.
+fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Rate> {
+    let mut all: Vec<Vec<Rate>> = vec![Vec::new(); servers.len()];
+    for server in servers {
+        client::full(
+            server.address,
+            SHAPE,
+            Template::new(n_reports),
+            plan.load / 4,
+        );
+    }
+    for _ in 0..plan.rounds {
+        for (server, rates) in servers.iter().zip(&mut all) {
+            let before = server.cpu_seconds();
+            let done = client::full(server.address, SHAPE, Template::new(n_reports), plan.load);
+            rates.push(rate(&done, server.cpu_seconds() - before));
+        }
+    }
+    all.into_iter().map(median).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
+fn rate(done: &Done, cpu_seconds: f64) -> Rate {
+    Rate {
+        // The clock of /proc has steps of 10 ms: a quick run may see none.
+        per_cpu_second: done.reports as f64 / cpu_seconds.max(0.01),
+        reports_per_second: done.reports as f64 / done.seconds,
+    }
+}
+
+fn median(mut rates: Vec<Rate>) -> Rate {
+    rates.sort_by(|a, b| a.per_cpu_second.total_cmp(&b.per_cpu_second));
+    rates[rates.len() / 2]
+}

@@ -1,0 +1,334 @@
+//! The servers that are loaded, each in a process of its own, so that its CPU time is its own.
+//!
+//! - `collector`: the whole collector, its store a listener that never answers: reports wait in
+//!   the log, as they do while a store is away, and the writer costs nothing.
+//! - `soaked`: the same over a store that takes everything, for what the collector's memory does
+//!   in the long run.
+//! - `bare`: a tonic service of the same contract that decodes every report with prost, answers,
+//!   and forgets.
+//! - `envelope`: the same, but the reports stay undecoded bytes: what tonic alone costs.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use epwatch_collector::Collector;
+use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::units::{ByteSize, Period};
+use epwatch_proto::v1::{
+    self,
+    collector_service_server::{CollectorService, CollectorServiceServer},
+};
+use prost::Message;
+use rustix::thread::CpuSet;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+const KIND: &str = "EPWATCH_BENCH_SERVER";
+const DIR: &str = "EPWATCH_BENCH_SERVER_DIR";
+const LISTENING: &str = "listening on ";
+const STORE: &str = "EPWATCH_BENCH_STORE";
+const DATABASE: &str = "EPWATCH_BENCH_DATABASE";
+const STARTED: &str = "started";
+const DRAINED: &str = "drained";
+const PAGES: &str = "pages on ";
+/// The kernel's unit of CPU time in /proc, on every Linux that there is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A server's process; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pages: Option<SocketAddr>,
+}
+
+impl Server {
+    pub(crate) fn start(kind: &str, dir: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
+            .env(KIND, kind)
+            .env(DIR, dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the bench starts itself again");
+        let stdout = child.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        let mut pages = None;
+        let address = lines.find_map(|line| {
+            if let Some(page) = line.strip_prefix(PAGES) {
+                pages = page.parse().ok();
+            }
+            line.strip_prefix(LISTENING)?.parse().ok()
+        });
+        Self {
+            child,
+            address: address.expect("the server says where it listens"),
+            pages,
+        }
+    }
+
+    /// One of the collector's own counters; 0 of a server that has none.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
+        let Some(pages) = self.pages else { return 0.0 };
+        let mut stream = TcpStream::connect(pages).expect("the collector's pages");
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+        )
+        .expect("an open connection");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("a page of text");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|n| n.trim().parse().ok())
+            .expect("a metric of that name")
+    }
+
+    /// User and system time of the process so far: what getrusage gives, read from outside.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.child.id())
+    }
+
+    /// Resident memory, in MiB.
+    pub(crate) fn rss_mib(&self) -> f64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok());
+        kib.unwrap_or(0.0) / 1024.0
+    }
+}
+
+/// A collector that writes a log full of reports into a store.
+pub(crate) struct Writer;
+
+impl Writer {
+    /// Runs it until everything is stored. Returns how long it took to start, and its CPU seconds.
+    pub(crate) fn drain(dir: &Path, store: &str, database: &str) -> (Duration, f64) {
+        let started = Instant::now();
+        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
+            .env(KIND, "writer")
+            .env(DIR, dir)
+            .env(STORE, store)
+            .env(DATABASE, database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the bench starts itself again");
+        let stdout = child.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        lines
+            .find(|line| line == STARTED)
+            .expect("the writer starts");
+        let start = started.elapsed();
+        let cpu_before = cpu_seconds(child.id());
+        lines
+            .find(|line| line == DRAINED)
+            .expect("the writer drains the log");
+        let cpu = cpu_seconds(child.id()) - cpu_before;
+        drop(child.stdin.take());
+        let _ = child.wait();
+        (start, cpu)
+    }
+}
+
+async fn drain(dir: &Path) {
+    let store = std::env::var(STORE).expect("the bench names the store");
+    let database = std::env::var(DATABASE).expect("the bench names the database");
+    let target = epwatch_store::StoreTarget::parse(&store, &database).expect("a socket");
+    let mut config = config(dir);
+    config.rollup.enabled = false;
+    let client = epwatch_store::client(&target);
+    let collector = Collector::start(config, client, CancellationToken::new())
+        .await
+        .expect("the collector starts");
+    println!("{STARTED}");
+    while !collector.is_drained() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("{DRAINED}");
+    let wait = || std::io::stdin().read_to_end(&mut Vec::new());
+    let _ = tokio::task::spawn_blocking(wait).await;
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// User and system time of a process, all its threads, in seconds.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    // The name in brackets may hold anything; fields 14 and 15 are counted from its end.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
+}
+
+/// Keeps this process, and what it starts from now on, on one CPU. False on a machine with one.
+pub(crate) fn stay_on_cpu(nth: usize) -> bool {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
+        return false;
+    };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect();
+    let (Some(&cpu), true) = (cpus.get(nth), cpus.len() > 1) else {
+        return false;
+    };
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    rustix::thread::sched_setaffinity(None, &one).is_ok()
+}
+
+/// Becomes a server if this process was started as one.
+pub(crate) fn run_if_child() {
+    let (Ok(kind), Some(dir)) = (std::env::var(KIND), std::env::var_os(DIR)) else {
+        return;
+    };
+    stay_on_cpu(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let dir = PathBuf::from(dir);
+    runtime.block_on(async {
+        match kind.as_str() {
+            "collector" => serve_collector(&dir).await,
+            "soaked" => serve_soaked(&dir).await,
+            "writer" => drain(&dir).await,
+            "bare" => serve_bare(true).await,
+            _ => serve_bare(false).await,
+        }
+    });
+    std::process::exit(0);
+}
+
+/// Returns when the bench is gone.
+async fn until_parent_ends(address: SocketAddr) {
+    println!("{LISTENING}{address}");
+    let wait = || std::io::stdin().read_to_end(&mut Vec::new());
+    let _ = tokio::task::spawn_blocking(wait).await;
+}
+
+/// A store that takes everything and keeps nothing: the writer works, segments come back.
+async fn swallow(listener: TcpListener) {
+    let swallowed = |body: axum::body::Body| async {
+        let mut body = body.into_data_stream();
+        while let Some(Ok(_)) = futures::StreamExt::next(&mut body).await {}
+        // To a question: no rows.
+        ""
+    };
+    let _ = axum::serve(listener, axum::Router::new().fallback(swallowed)).await;
+}
+
+async fn serve_soaked(dir: &Path) {
+    let store = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = store.local_addr().expect("bound");
+    tokio::spawn(swallow(store));
+    let client = epwatch_collector::Client::default()
+        .with_url(format!("http://{address}"))
+        .with_validation(false);
+    let mut config = config(dir);
+    config.rollup.enabled = false;
+    let collector = Collector::start(config, client, CancellationToken::new())
+        .await
+        .expect("the collector starts");
+    println!("{PAGES}{}", collector.http_listen());
+    until_parent_ends(collector.listen()).await;
+}
+
+async fn serve_collector(dir: &Path) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let store = silent.local_addr().expect("bound");
+    // Taken and never answered.
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            held.push(stream);
+        }
+    });
+    let client = epwatch_collector::Client::default().with_url(format!("http://{store}"));
+    let config = config(dir);
+    let collector = Collector::start(config, client, CancellationToken::new())
+        .await
+        .expect("the collector starts");
+    println!("{PAGES}{}", collector.http_listen());
+    until_parent_ends(collector.listen()).await;
+}
+
+pub(crate) fn config(dir: &Path) -> CollectorConfig {
+    let mut config = CollectorConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        http_listen: ([127, 0, 0, 1], 0).into(),
+        ..CollectorConfig::default()
+    };
+    config.wal.dir = dir.join("wal");
+    config.wal.max_bytes = ByteSize(64 << 30);
+    config.batch.max_backoff = Period(std::time::Duration::from_secs(600));
+    config
+}
+
+async fn serve_bare(decodes_reports: bool) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    let service = CollectorServiceServer::new(Bare { decodes_reports });
+    let server = tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    tokio::spawn(server);
+    until_parent_ends(address).await;
+}
+
+struct Bare {
+    decodes_reports: bool,
+}
+
+#[tonic::async_trait]
+impl CollectorService for Bare {
+    async fn upload(
+        &self,
+        request: Request<v1::UploadRequest>,
+    ) -> Result<Response<v1::UploadResponse>, Status> {
+        let request = request.into_inner();
+        if self.decodes_reports {
+            for report in &request.reports {
+                let report = v1::Report::decode(report.clone());
+                black_box(report.map_err(|error| Status::invalid_argument(error.to_string()))?);
+            }
+        }
+        black_box(request);
+        Ok(Response::new(v1::UploadResponse {
+            server_time_unix_ms: 1_760_000_000_000,
+            max_request_bytes: Some(4 << 20),
+            ..v1::UploadResponse::default()
+        }))
+    }
+
+    async fn delete_installation(
+        &self,
+        _: Request<v1::DeleteInstallationRequest>,
+    ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+        Err(Status::unimplemented("bare"))
+    }
+
+    async fn put_model_manifest(
+        &self,
+        _: Request<v1::PutModelManifestRequest>,
+    ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
+        Err(Status::unimplemented("bare"))
+    }
+
+    async fn put_certified_placement(
+        &self,
+        _: Request<v1::PutCertifiedPlacementRequest>,
+    ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
+        Err(Status::unimplemented("bare"))
+    }
+}

@@ -1,0 +1,150 @@
+//! From the log to the embedded engine, against what the engine itself takes: first a log full of
+//! reports is written by a collector of its own process, then the rows that it made are read back
+//! as they are and sent to fresh tables by the same client, in batches of the same size.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clickhouse::Client;
+use epwatch_collector::schema::{self, Retention};
+use epwatch_engines::Engine;
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
+use epwatch_store::migrate;
+
+use crate::client;
+use crate::payload::Template;
+use crate::server::{self, Server};
+use crate::{BATCH, SHAPE};
+
+/// The argument that makes this program the engine's child.
+pub(crate) const ENGINE_CHILD: &str = "engine-child";
+
+/// One side of one round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stored {
+    pub(crate) rows: f64,
+    pub(crate) seconds: f64,
+    pub(crate) engine_cpu_seconds: f64,
+    pub(crate) writer_cpu_seconds: f64,
+}
+
+/// What one round did: the writer, then the engine on its own.
+pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> (Stored, Stored) {
+    std::fs::create_dir_all(dir).expect("the bench's directory can be written");
+    {
+        let filling = Server::start("collector", dir);
+        client::full(filling.address, SHAPE, Template::new(BATCH), fill);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let engine = start_engine(dir).await;
+        let (writers, engines) = ("writers", "engines");
+        for database in [writers, engines] {
+            let values = schema::single_server(Retention::default());
+            let target = engine.target(database);
+            migrate(&target, schema::MIGRATIONS, &values)
+                .await
+                .expect("a fresh database");
+        }
+        let by_writer = run_writer(dir, &engine, writers).await;
+        let by_engine = run_engine(&engine, writers, engines, batch).await;
+        assert!(
+            (by_writer.rows - by_engine.rows).abs() < 0.5,
+            "the same rows"
+        );
+        engine.stop().await;
+        (by_writer, by_engine)
+    })
+}
+
+async fn start_engine(dir: &Path) -> EmbeddedStore {
+    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+    let program = std::env::current_exe().expect("a path of its own");
+    let program = ChildProgram::new(program, [ENGINE_CHILD]);
+    let config = EmbeddedConfig::new(dir.join("store"), library, program)
+        .with_socket(dir.join("store.sock"));
+    let engine = EmbeddedStore::start(config)
+        .await
+        .expect("the engine starts");
+    engine.ready().await.expect("the engine starts");
+    engine
+}
+
+fn cpu_seconds(engine: &EmbeddedStore) -> f64 {
+    match *engine.state().borrow() {
+        EngineState::Ready { pid, .. } => server::cpu_seconds(pid),
+        _ => 0.0,
+    }
+}
+
+async fn count(client: &Client, table: &str) -> u64 {
+    let sql = format!("SELECT count() FROM {table}");
+    let count = client.query(&sql).fetch_one::<u64>().await;
+    count.expect("the engine answers")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
+async fn run_writer(dir: &Path, engine: &EmbeddedStore, database: &str) -> Stored {
+    let cpu_before = cpu_seconds(engine);
+    let started = Instant::now();
+    let socket = engine.socket().to_owned();
+    let dir = dir.to_owned();
+    let store = format!("unix:{}", socket.display());
+    let database_name = database.to_owned();
+    let drained =
+        tokio::task::spawn_blocking(move || server::Writer::drain(&dir, &store, &database_name));
+    let (first_row, writer_cpu_seconds) = drained.await.expect("the writer drains");
+    Stored {
+        rows: count(&engine.client(database), "reports").await as f64,
+        seconds: (started.elapsed() - first_row).as_secs_f64(),
+        engine_cpu_seconds: cpu_seconds(engine) - cpu_before,
+        writer_cpu_seconds,
+    }
+}
+
+/// Rows of both tables as the engine gives them back, one body a batch.
+async fn bodies(from: &Client, batch: usize) -> Vec<(&'static str, Bytes)> {
+    let n_rows = count(from, "reports").await;
+    let mut bodies = Vec::new();
+    for offset in (0..n_rows).step_by(batch) {
+        for table in ["report_copies", "reports"] {
+            let sql =
+                format!("SELECT * FROM {table} ORDER BY wal_offset LIMIT {batch} OFFSET {offset}");
+            let mut rows = from.query(&sql).fetch_bytes("RowBinary").expect("a query");
+            let body = rows.collect().await.expect("the engine answers");
+            bodies.push((table, body));
+        }
+    }
+    bodies
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
+async fn run_engine(engine: &EmbeddedStore, from: &str, to: &str, batch: usize) -> Stored {
+    let bodies = bodies(&engine.client(from), batch).await;
+    let client = engine.client(to);
+    let cpu_before = cpu_seconds(engine);
+    let started = Instant::now();
+    for (number, (table, body)) in bodies.into_iter().enumerate() {
+        let mut insert = client
+            .insert_formatted_with(format!("INSERT INTO {table} FORMAT RowBinary"))
+            .with_setting("insert_deduplication_token", format!("bench-{number}"));
+        for chunk in body.chunks(1 << 20) {
+            insert
+                .send(body.slice_ref(chunk))
+                .await
+                .expect("the engine takes rows");
+        }
+        insert.end().await.expect("the engine takes rows");
+    }
+    Stored {
+        seconds: started.elapsed().as_secs_f64(),
+        engine_cpu_seconds: cpu_seconds(engine) - cpu_before,
+        rows: count(&client, "reports").await as f64,
+        writer_cpu_seconds: 0.0,
+    }
+}

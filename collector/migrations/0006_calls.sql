@@ -1,0 +1,130 @@
+-- What the calls beside Upload store: deletions, directives, manifests, certified placements.
+
+-- What was done about each deletion, and when. `requested`: the tombstone is durable at a collector.
+-- `hidden`: it is in `tombstones`, so no view shows the installation, and the summaries of `buckets`
+-- slices were built again without it. `erased`: its `reports` rows are gone from disk.
+CREATE TABLE IF NOT EXISTS deletion_log ${on_cluster} (
+    installation FixedString(16),
+    step LowCardinality(String),
+    collector_id UInt64,
+    at DateTime64(3, 'UTC'),
+    buckets UInt64,
+    reports UInt64
+) ENGINE = ${replicated}ReplacingMergeTree(at)
+ORDER BY (installation, step, collector_id);
+
+-- One row for each deletion; a step that is not done yet is 1970.
+CREATE OR REPLACE VIEW deletions_v1 ${on_cluster} AS
+SELECT
+    installation,
+    minIf(deletion_log.at, step = 'requested') AS requested_at,
+    maxIf(deletion_log.at, step = 'hidden') AS hidden_at,
+    maxIf(deletion_log.at, step = 'erased') AS erased_at,
+    sumIf(deletion_log.buckets, step = 'hidden') AS rebuilt_buckets,
+    sumIf(deletion_log.reports, step = 'erased') AS erased_reports
+FROM deletion_log FINAL
+GROUP BY installation;
+
+-- Directives as the operator signed them; the other columns are what the bytes say, for people and
+-- for matching. Ids are unique for ever, so nothing expires here.
+CREATE TABLE IF NOT EXISTS directives ${on_cluster} (
+    id String,
+    published_at DateTime64(3, 'UTC'),
+    key_id String,
+    -- Lower-case hex: the signature is over exactly these bytes.
+    directive_hex String,
+    signature_hex String,
+    -- Empty matches everything.
+    app_id String,
+    model_id String,
+    model_version String,
+    chipset String,
+    firmware String,
+    action LowCardinality(String),
+    -- The id of the directive that this one takes back, or empty.
+    revokes String,
+    not_before DateTime64(3, 'UTC'),
+    expires DateTime64(3, 'UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY id;
+
+-- Every directive once; of an id that was published twice the first one counts.
+CREATE OR REPLACE VIEW directives_v1 ${on_cluster} AS
+SELECT *, id IN (SELECT revokes FROM directives WHERE revokes != '') AS is_revoked
+FROM directives
+ORDER BY published_at
+LIMIT 1 BY id;
+
+-- MACs per node of model files. App and environment are what the key proved, `*` where it proves
+-- none.
+CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    -- Lower-case hex, or empty.
+    model_sha256 String,
+    -- What placements name; lower-case hex.
+    manifest_sha256 String,
+    stored_at DateTime64(3, 'UTC'),
+    algorithm UInt32,
+    total_macs UInt64,
+    node_name Array(String) CODEC(ZSTD(1)),
+    node_op_type Array(LowCardinality(String)),
+    node_macs Array(UInt64) CODEC(ZSTD(1))
+) ENGINE = ${replicated}ReplacingMergeTree(stored_at)
+ORDER BY (app_id, environment, model_id, model_version, manifest_sha256);
+
+CREATE OR REPLACE VIEW model_manifests_v1 ${on_cluster} AS
+SELECT * FROM model_manifests FINAL;
+
+-- Where a model ran when it was certified: the reference for a first version.
+CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    model_sha256 String,
+    chipset LowCardinality(String),
+    stored_at DateTime64(3, 'UTC'),
+    certified_by String,
+    ort_version LowCardinality(String),
+    ep_package LowCardinality(String),
+    ep_version LowCardinality(String),
+    ep_linkage LowCardinality(String),
+    backend LowCardinality(String),
+    qnn_sdk_version LowCardinality(String),
+    backend_build_id LowCardinality(String),
+    requested_eps Array(LowCardinality(String)),
+    graph_kind LowCardinality(String),
+    placement_source LowCardinality(String),
+    fingerprint_algorithm UInt32,
+    fingerprint_exact UInt64,
+    fingerprint_normalised UInt64,
+    n_nodes UInt32,
+    npu_nodes UInt32,
+    npu_partitions UInt32,
+    cpu_nodes UInt32,
+    cpu_benign_nodes UInt32,
+    npu_macs_share Nullable(Float32),
+    macs_attributed Nullable(Float32),
+    manifest_sha256 String,
+    reasons Array(LowCardinality(String)),
+    ep Array(LowCardinality(String)),
+    ep_nodes Array(UInt32),
+    ep_partitions Array(UInt32),
+    ep_macs_share Array(Nullable(Float32)),
+    cpu_node_name Array(String),
+    cpu_node_op_type Array(LowCardinality(String)),
+    cpu_node_benign Array(Bool),
+    cpu_node_reason Array(LowCardinality(String)),
+    cpu_node_macs_share Array(Nullable(Float32)),
+    cpu_nodes_truncated Bool
+) ENGINE = ${replicated}MergeTree
+ORDER BY (app_id, environment, model_id, model_version, chipset, stored_at);
+
+-- The latest certification of each model version on each chipset, per runtime.
+CREATE OR REPLACE VIEW certified_placements_v1 ${on_cluster} AS
+SELECT * FROM certified_placements
+ORDER BY stored_at DESC
+LIMIT 1 BY app_id, environment, model_id, model_version, chipset, ort_version, ep_version;

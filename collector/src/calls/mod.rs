@@ -1,0 +1,168 @@
+//! The calls beside Upload: deletion, manifests, certified placements. All want an app key; the
+//! last two want one that no app carries, if the operator marked those that apps do.
+//!
+//! What they store goes straight to the store, unlike reports: they come from a release pipeline,
+//! rarely, and whoever hears "later" sends them again. Doing that is harmless.
+
+mod certified;
+mod manifest;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clickhouse::{Row, RowWrite};
+use epwatch_proto::{ParseError, v1};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+use crate::auth::{AppKeys, Scope};
+use crate::clock::Clock;
+use crate::deletions::Deletions;
+use crate::front::retry;
+use crate::metrics::Metrics;
+use crate::store::{Sink, note_failure};
+
+/// Manifests have up to 4 MiB, and a key that may send them may be in many hands.
+const AT_ONCE: usize = 4;
+const BUSY: Duration = Duration::from_secs(1);
+/// For a store that does not answer.
+const AWAY: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the calls work with.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    keys: Arc<AppKeys>,
+    deletions: Arc<Deletions>,
+    sink: Sink,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    room: Semaphore,
+}
+
+impl Calls {
+    pub(crate) fn new(
+        keys: Arc<AppKeys>,
+        deletions: Arc<Deletions>,
+        sink: Sink,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            keys,
+            deletions,
+            sink,
+            clock,
+            metrics,
+            room: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Whoever has the secret owns the installation; the key only keeps strangers from filling the
+    /// list.
+    pub(crate) async fn delete_installation(
+        &self,
+        request: Request<v1::DeleteInstallationRequest>,
+    ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+        self.prove(request.metadata())?;
+        let secret = request.into_inner().secret;
+        if secret.len() != SECRET_BYTES {
+            // Never the bytes themselves: they are the installation's password.
+            let text = format!(
+                "secret: expected {SECRET_BYTES} bytes, got {}",
+                secret.len()
+            );
+            return Err(Status::invalid_argument(text));
+        }
+        let installation = epwatch_proto::InstallationId::from_secret(&secret);
+        let tombstoned_at_unix_ms = self.deletions.bury(installation).await?;
+        Ok(Response::new(v1::DeleteInstallationResponse {
+            tombstoned_at_unix_ms,
+        }))
+    }
+
+    pub(crate) async fn put_model_manifest(
+        &self,
+        request: Request<v1::PutModelManifestRequest>,
+    ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
+        let scope = self.prove_to_certify(request.metadata())?;
+        let _room = self.room()?;
+        let put = manifest::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
+        let row = put.row(&scope, self.now_ms());
+        self.store::<manifest::ManifestRow<'static>>("model_manifests", &[row])
+            .await?;
+        Ok(Response::new(v1::PutModelManifestResponse {
+            manifest_sha256: put.sha256.as_bytes().to_vec().into(),
+        }))
+    }
+
+    pub(crate) async fn put_certified_placement(
+        &self,
+        request: Request<v1::PutCertifiedPlacementRequest>,
+    ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
+        let scope = self.prove_to_certify(request.metadata())?;
+        let _room = self.room()?;
+        let put = certified::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
+        let stored_at_unix_ms = self.now_ms();
+        let row = put.row(&scope, stored_at_unix_ms);
+        self.store::<certified::PlacementRow<'static>>("certified_placements", &[row])
+            .await?;
+        Ok(Response::new(v1::PutCertifiedPlacementResponse {
+            stored_at_unix_ms,
+        }))
+    }
+
+    fn prove(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
+        self.metrics.requests.inc();
+        self.keys.prove(metadata).inspect_err(|_| {
+            let labels = [("reason", "unauthenticated")];
+            self.metrics.requests_refused.get_or_create(&labels).inc();
+        })
+    }
+
+    fn prove_to_certify(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
+        let scope = self.prove(metadata)?;
+        scope.may_certify()?;
+        Ok(scope)
+    }
+
+    fn room(&self) -> Result<SemaphorePermit<'_>, Status> {
+        self.room
+            .try_acquire()
+            .map_err(|_| retry::later(Code::ResourceExhausted, "too many calls of this kind", BUSY))
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX)
+    }
+
+    async fn store<T>(&self, table: &'static str, rows: &[T::Value<'_>]) -> Result<(), Status>
+    where
+        T: Row + RowWrite,
+    {
+        let away = || retry::later(Code::Unavailable, "the store does not answer", AWAY);
+        let inserting = self.sink.insert::<T>(table, rows, None);
+        match tokio::time::timeout(STORE_TIMEOUT, inserting).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                note_failure(&self.metrics, table, &error);
+                Err(away())
+            }
+            Err(_elapsed) => Err(away()),
+        }
+    }
+}
+
+/// As the SDK makes them.
+const SECRET_BYTES: usize = 32;
+
+fn refused(error: &ParseError) -> Status {
+    Status::invalid_argument(error.detail())
+}
+
+/// Six digits are enough for a share.
+#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
+fn share(share: Option<f64>) -> Option<f32> {
+    share.map(|share| share as f32)
+}

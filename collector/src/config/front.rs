@@ -1,0 +1,98 @@
+//! What the port towards devices may cost, and the certificate it shows.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CollectorConfig, Problems};
+use crate::front::tls;
+use crate::units::{ByteSize, Period};
+
+/// A certificate and its key. Both files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM: the certificate, then those that sign it.
+    pub cert_file: PathBuf,
+    /// PEM: the certificate's private key.
+    pub key_file: PathBuf,
+}
+
+/// What a connection may cost. Beyond a limit the one who causes it is turned away, not the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConnectionsConfig {
+    /// Connections open at once. One more takes the place of the one that has been idle longest.
+    pub max: usize,
+    /// A connection without a call under way is closed after this.
+    pub idle_timeout: Period,
+    /// For a TLS handshake, and for the head of an HTTP/1.1 request.
+    pub header_timeout: Period,
+    /// For the body of a request, from its head to its last byte.
+    pub body_timeout: Period,
+    /// Calls under way on one connection.
+    pub max_calls: u32,
+    /// Bodies that are being received or worked on, over all connections.
+    pub max_body_bytes: ByteSize,
+}
+
+impl Default for ConnectionsConfig {
+    fn default() -> Self {
+        Self {
+            // Idle ones cost some 30 KiB each with TLS.
+            max: 16_384,
+            idle_timeout: Period(Duration::from_secs(120)),
+            header_timeout: Period(Duration::from_secs(10)),
+            // 4 MiB at 140 kB/s, a slow phone's upload.
+            body_timeout: Period(Duration::from_secs(30)),
+            max_calls: 256,
+            max_body_bytes: ByteSize(256 << 20),
+        }
+    }
+}
+
+pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
+    let connections = &config.connections;
+    problems.check(
+        "connections.max",
+        (1..=1 << 20).contains(&connections.max),
+        || "must be 1 to 1048576".into(),
+    );
+    problems.check(
+        "connections.max_calls",
+        (1..=10_000).contains(&connections.max_calls),
+        || "must be 1 to 10000".into(),
+    );
+    problems.check(
+        "connections.max_body_bytes",
+        connections.max_body_bytes >= config.max_request_bytes,
+        || {
+            format!(
+                "must be at least max_request_bytes ({})",
+                config.max_request_bytes
+            )
+        },
+    );
+    let periods = [
+        ("idle_timeout", connections.idle_timeout),
+        ("header_timeout", connections.header_timeout),
+        ("body_timeout", connections.body_timeout),
+    ];
+    for (name, period) in periods {
+        let (min, max) = (
+            Period(Duration::from_millis(10)),
+            Period(Duration::from_secs(3600)),
+        );
+        problems.check(
+            &format!("connections.{name}"),
+            (min..=max).contains(&period),
+            || format!("must be {min} to {max}"),
+        );
+    }
+    if let Some(tls) = &config.tls
+        && let Err(error) = tls::load(tls)
+    {
+        problems.push(format!("tls.{}", error.key), error.text);
+    }
+}

@@ -1,0 +1,354 @@
+//! App keys as an operator writes them down: by hash, or by where the secret is kept.
+//!
+//! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good;
+//! a slow hash is for passwords that people choose. Nothing here prints a key or a hash.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{CollectorConfig, Problems};
+
+/// Most keys of a collector, config and file together.
+pub(crate) const MAX_KEYS: usize = 4_096;
+const MAX_FILE_BYTES: u64 = 4 << 20;
+const MAX_SECRET_BYTES: usize = 512;
+const PREFIX: &str = "epw_";
+
+/// SHA-256 of a key.
+pub(crate) type KeyHash = [u8; 32];
+
+/// One app key and what it proves. Exactly one of `sha256`, `secret_file` and `secret_env` says
+/// which key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AppKeyConfig {
+    /// What the key is called in logs; never the key itself.
+    pub name: String,
+    /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sha256: String,
+    /// A file that holds the key and nothing else.
+    pub secret_file: Option<PathBuf>,
+    /// A variable of the environment that holds the key.
+    pub secret_env: Option<String>,
+    /// The one app that it may speak for, or `*`.
+    pub app: String,
+    /// The one environment that it may speak for, or `*`.
+    pub environment: String,
+    /// True for a key that ships inside an app: it uploads and deletes, but stores no manifest and
+    /// certifies no placement.
+    pub upload_only: bool,
+    /// True refuses the key, and says so to whoever still sends it.
+    pub revoked: bool,
+}
+
+impl Default for AppKeyConfig {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            sha256: String::new(),
+            secret_file: None,
+            secret_env: None,
+            app: "*".to_owned(),
+            environment: "*".to_owned(),
+            upload_only: false,
+            revoked: false,
+        }
+    }
+}
+
+/// An entry that was checked, with the hash of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyEntry {
+    pub(crate) config: AppKeyConfig,
+    pub(crate) hash: KeyHash,
+}
+
+/// A key that was just made. The secret is shown once; only the hash is kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewKey {
+    /// What the app sends as `authorization: Bearer <secret>`.
+    pub secret: String,
+    /// What the collector's config holds.
+    pub sha256: String,
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewKey")
+            .field("secret", &"***")
+            .finish_non_exhaustive()
+    }
+}
+
+impl NewKey {
+    /// Makes a key from the system's randomness.
+    ///
+    /// # Errors
+    /// If the system has none.
+    pub fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+        Ok(Self::of(format!("{PREFIX}{}", hex(&bytes))))
+    }
+
+    /// The key that `secret` is, for those who make their own.
+    #[must_use]
+    pub fn of(secret: String) -> Self {
+        let sha256 = hex(&hash_of(&secret));
+        Self { secret, sha256 }
+    }
+}
+
+pub(crate) fn hash_of(secret: &str) -> KeyHash {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+fn parse_sha256(digits: &str) -> Option<KeyHash> {
+    if digits.len() != 64 || !digits.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+impl AppKeyConfig {
+    /// Returns the hash of the key, or the field that is wrong and why.
+    fn resolve(&self) -> Result<KeyHash, (&'static str, String)> {
+        match (&self.secret_file, &self.secret_env, self.sha256.as_str()) {
+            (None, None, digits) => parse_sha256(digits).ok_or((
+                "sha256",
+                "must be the SHA-256 of the key as 64 hexadecimal digits".to_owned(),
+            )),
+            (Some(path), None, "") => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| ("secret_file", format!("{}: {e}", path.display())))?;
+                secret(&text).map_err(|what| ("secret_file", format!("{}: {what}", path.display())))
+            }
+            (None, Some(name), "") => {
+                let text = std::env::var(name)
+                    .map_err(|_| ("secret_env", format!("no variable {name} of UTF-8 is set")))?;
+                secret(&text).map_err(|what| ("secret_env", format!("{name}: {what}")))
+            }
+            _ => Err((
+                "sha256",
+                "give one of sha256, secret_file and secret_env".to_owned(),
+            )),
+        }
+    }
+}
+
+fn secret(text: &str) -> Result<KeyHash, &'static str> {
+    let text = text.trim();
+    let is_key =
+        (16..=MAX_SECRET_BYTES).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic());
+    if is_key {
+        Ok(hash_of(text))
+    } else {
+        Err("must hold a key of 16 to 512 visible ASCII characters")
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct KeysFile {
+    keys: Vec<AppKeyConfig>,
+}
+
+/// Checks entries one by one; `section` is where they stand, for the problems' keys.
+fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) -> Vec<KeyEntry> {
+    let mut entries = Vec::with_capacity(keys.len());
+    let mut seen = HashSet::new();
+    problems.check(section, keys.len() <= MAX_KEYS, || {
+        format!("must be at most {MAX_KEYS} keys")
+    });
+    for (index, key) in keys.iter().take(MAX_KEYS).enumerate() {
+        let at = |field: &str| format!("{section}[{index}].{field}");
+        match key.resolve() {
+            Ok(hash) if seen.insert(hash) => entries.push(KeyEntry {
+                config: key.clone(),
+                hash,
+            }),
+            Ok(_) => problems.push(
+                at("sha256"),
+                "is there twice; a key proves one app and environment",
+            ),
+            Err((field, text)) => problems.push(at(field), text),
+        }
+        let names = [
+            ("app", &key.app, 1, 128),
+            ("environment", &key.environment, 1, 32),
+            ("name", &key.name, 0, 64),
+        ];
+        for (name, value, min, max) in names {
+            let fits = (min..=max).contains(&value.len()) && !value.chars().any(char::is_control);
+            problems.check(&at(name), fits, || {
+                format!("must have {min} to {max} bytes; `*` means any")
+            });
+        }
+    }
+    entries
+}
+
+/// Reads a keys file.
+///
+/// # Errors
+/// Every problem, with the file's name in the key; nothing of the file is to be used then.
+pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Vec<super::Problem>> {
+    let mut problems = Problems::default();
+    let section = format!("keys_file {}: keys", path.display());
+    let text = std::fs::metadata(path).and_then(|about| {
+        if about.len() > MAX_FILE_BYTES {
+            return Err(std::io::Error::other("is larger than 4MiB"));
+        }
+        std::fs::read_to_string(path)
+    });
+    let file: KeysFile = match text {
+        Ok(text) => match toml::from_str(&text) {
+            Ok(file) => file,
+            Err(error) => {
+                // The parser's own display quotes the line, which may hold a secret by mistake.
+                let line = error.span().map_or(0, |span| {
+                    text.get(..span.start)
+                        .map_or(0, |before| before.matches('\n').count() + 1)
+                });
+                let text = format!("{} (line {line})", error.message());
+                problems.push(format!("keys_file {}", path.display()), text);
+                return Err(problems.0);
+            }
+        },
+        Err(error) => {
+            problems.push("keys_file", format!("{}: {error}", path.display()));
+            return Err(problems.0);
+        }
+    };
+    let entries = check_entries(&section, &file.keys, &mut problems);
+    if problems.0.is_empty() {
+        Ok(entries)
+    } else {
+        Err(problems.0)
+    }
+}
+
+/// Returns the keys that the config itself holds; [`check`] has passed them.
+pub(crate) fn inline(config: &CollectorConfig) -> Vec<KeyEntry> {
+    check_entries("keys", &config.keys, &mut Problems::default())
+}
+
+pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
+    let is_open = config.keys.is_empty() && config.keys_file.is_none();
+    problems.check("keys", !is_open || config.listen.ip().is_loopback(), || {
+        format!(
+            "without an app key only a loopback address may listen, not {}",
+            config.listen
+        )
+    });
+    check_entries("keys", &config.keys, problems);
+    if let Some(path) = &config.keys_file
+        && let Err(found) = read_keys_file(path)
+    {
+        problems.0.extend(found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(sha256: &str, app: &str) -> AppKeyConfig {
+        AppKeyConfig {
+            sha256: sha256.to_owned(),
+            app: app.to_owned(),
+            ..AppKeyConfig::default()
+        }
+    }
+
+    #[test]
+    fn app_keys_are_checked_one_by_one() {
+        let digits = "0123456789abcdef".repeat(4);
+        let config = CollectorConfig {
+            keys: vec![
+                key(&digits, "a"),
+                key(&digits.to_uppercase(), "a"),
+                key("my-secret-by-mistake", ""),
+                AppKeyConfig {
+                    secret_env: Some("EPWATCH_NO_SUCH_VARIABLE".into()),
+                    ..key("", "a")
+                },
+                AppKeyConfig {
+                    secret_file: Some("/no/such/file".into()),
+                    ..key(&digits, "a")
+                },
+            ],
+            ..CollectorConfig::default()
+        };
+        let problems = config.validate().unwrap_err();
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(
+            keys,
+            [
+                "keys[1].sha256",
+                "keys[2].sha256",
+                "keys[2].app",
+                "keys[3].secret_env",
+                "keys[4].sha256"
+            ]
+        );
+        let texts = problems.iter().map(ToString::to_string).collect::<String>();
+        assert!(
+            !texts.contains("my-secret"),
+            "what may be a key is not printed"
+        );
+    }
+
+    #[test]
+    fn a_secret_in_a_file_is_the_same_key_as_its_hash() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = NewKey::random().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, format!("{}\n", made.secret)).unwrap();
+        let by_file = AppKeyConfig {
+            secret_file: Some(path),
+            ..AppKeyConfig::default()
+        };
+        assert_eq!(by_file.resolve(), key(&made.sha256, "a").resolve());
+        assert_ne!(NewKey::random().unwrap(), made);
+        assert!(!format!("{made:?}").contains(&made.secret));
+    }
+
+    #[test]
+    fn a_keys_file_that_is_wrong_is_told_by_file_and_line_without_its_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let check = |text: &str, expected: &str| {
+            std::fs::write(&path, text).unwrap();
+            let problems = read_keys_file(&path).unwrap_err();
+            let text = problems.iter().map(ToString::to_string).collect::<String>();
+            assert!(
+                text.contains("keys.toml") && text.contains(expected),
+                "{text}"
+            );
+            assert!(!text.contains("epw_5ec3e7"), "{text}");
+        };
+        check("[[keys]]\nsecret = \"epw_5ec3e7\"", "unknown field");
+        check("[[keys]]\n\nsha256 = epw_5ec3e7", "line 3");
+        check("[[keys]]\nsha256 = \"epw_5ec3e7\"", "keys[0].sha256");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(read_keys_file(&path).unwrap(), []);
+    }
+}

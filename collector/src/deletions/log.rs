@@ -1,0 +1,210 @@
+//! The file `deletions` in the log's directory: what this collector promised to forget.
+//!
+//! Records of 32 bytes, nothing else:
+//!
+//! | at | size | field |
+//! |---|---|---|
+//! | 0 | 1 | 1: a tombstone; 2: the store has it and shows nothing of it any more |
+//! | 1 | 3 | zero |
+//! | 4 | 4 | CRC-32C of the other 28 bytes, in order, little endian |
+//! | 8 | 8 | milliseconds since 1970, little endian |
+//! | 16 | 16 | installation |
+//!
+//! A record that does not check is passed over; a crash while one was written leaves at most one,
+//! at the end, and nothing of it was promised. The file is written anew at start when it has grown.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use epwatch_proto::InstallationId;
+
+use super::Tombstone;
+
+const NAME: &str = "deletions";
+const TEMPORARY: &str = "deletions.tmp";
+const RECORD_BYTES: usize = 32;
+/// A million records. What the store has is forgotten here then: it is asked at each start.
+const MAX_BYTES: u64 = 32 << 20;
+/// At this size a running collector takes no more; a restart makes room.
+const FULL_BYTES: u64 = 256 << 20;
+
+const BURIED: u8 = 1;
+const HIDDEN: u8 = 2;
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct DeletionLog {
+    file: File,
+    len: u64,
+}
+
+/// What the file said.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) all: Vec<Tombstone>,
+    /// Those that the store may not have yet.
+    pub(super) pending: Vec<Tombstone>,
+}
+
+fn encode(kind: u8, tombstone: &Tombstone) -> [u8; RECORD_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    record[0] = kind;
+    record[8..16].copy_from_slice(&tombstone.at_ms.to_le_bytes());
+    record[16..].copy_from_slice(tombstone.installation.as_bytes());
+    let crc = checksum(&record);
+    record[4..8].copy_from_slice(&crc.to_le_bytes());
+    record
+}
+
+fn checksum(record: &[u8; RECORD_BYTES]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
+}
+
+fn decode(record: &[u8; RECORD_BYTES]) -> Option<(u8, Tombstone)> {
+    let crc = u32::from_le_bytes(record[4..8].try_into().expect("four bytes"));
+    if crc != checksum(record) {
+        return None;
+    }
+    let at_ms = i64::from_le_bytes(record[8..16].try_into().expect("eight bytes"));
+    let installation = record[16..].try_into().expect("sixteen bytes");
+    let tombstone = Tombstone {
+        installation: InstallationId::from_bytes(installation),
+        at_ms,
+    };
+    Some((record[0], tombstone))
+}
+
+impl DeletionLog {
+    pub(super) fn open(dir: &Path) -> io::Result<(Self, Found)> {
+        let path = dir.join(NAME);
+        let mut file = open_file(&path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let found = read(&bytes);
+        if bytes.len() as u64 > MAX_BYTES {
+            rewrite(dir, &path, &found.pending)?;
+            file = open_file(&path)?;
+        }
+        let len = file.metadata()?.len();
+        // What is torn is cut, so that records stay where a reader expects them.
+        let len = len - len % RECORD_BYTES as u64;
+        file.set_len(len)?;
+        // The name of a new file must be as durable as what it holds.
+        File::open(dir)?.sync_all()?;
+        Ok((Self { file, len }, found))
+    }
+
+    /// Returns once the tombstone is on disk.
+    pub(super) fn bury(&mut self, tombstone: &Tombstone) -> io::Result<()> {
+        if self.len >= FULL_BYTES {
+            return Err(io::Error::other("the file of deletions is full"));
+        }
+        self.append(&encode(BURIED, tombstone))
+    }
+
+    pub(super) fn note_hidden(&mut self, tombstones: &[Tombstone]) -> io::Result<()> {
+        let records = tombstones.iter().flat_map(|t| encode(HIDDEN, t));
+        self.append(&records.collect::<Vec<u8>>())
+    }
+
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        // At a known place: what a failed write left there is written over.
+        self.file.write_all_at(records, self.len)?;
+        self.file.sync_data()?;
+        self.len += records.len() as u64;
+        Ok(())
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path)
+}
+
+fn read(bytes: &[u8]) -> Found {
+    let mut all = Vec::new();
+    let mut pending = HashMap::new();
+    let mut n_damaged = 0_u64;
+    let (records, _torn) = bytes.as_chunks::<RECORD_BYTES>();
+    for record in records {
+        match decode(record) {
+            Some((BURIED, tombstone)) => {
+                all.push(tombstone);
+                pending.insert(tombstone.installation, tombstone);
+            }
+            Some((HIDDEN, tombstone)) => {
+                pending.remove(&tombstone.installation);
+            }
+            _ => n_damaged += 1,
+        }
+    }
+    if n_damaged > 0 {
+        tracing::error!(records = n_damaged, "the file of deletions is damaged");
+    }
+    let mut pending: Vec<Tombstone> = pending.into_values().collect();
+    pending.sort_by_key(|tombstone| (tombstone.at_ms, tombstone.installation));
+    Found { all, pending }
+}
+
+fn rewrite(dir: &Path, path: &PathBuf, pending: &[Tombstone]) -> io::Result<()> {
+    let temporary = dir.join(TEMPORARY);
+    let mut file = File::create(&temporary)?;
+    let records = pending.iter().flat_map(|t| encode(BURIED, t));
+    file.write_all(&records.collect::<Vec<u8>>())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tombstone(n: u8) -> Tombstone {
+        Tombstone {
+            installation: InstallationId::from_bytes([n; 16]),
+            at_ms: 1_000 + i64::from(n),
+        }
+    }
+
+    #[test]
+    fn a_torn_or_damaged_record_takes_no_other_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
+        for n in 1..=3 {
+            log.bury(&tombstone(n)).unwrap();
+        }
+        drop(log);
+        let path = dir.path().join(NAME);
+        let whole = fs::read(&path).unwrap();
+
+        for torn in 65..96 {
+            fs::write(&path, &whole[..torn]).unwrap();
+            let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
+            assert_eq!(found.all, [tombstone(1), tombstone(2)]);
+            log.bury(&tombstone(4)).unwrap();
+            let (_, found) = DeletionLog::open(dir.path()).unwrap();
+            assert_eq!(found.all, [tombstone(1), tombstone(2), tombstone(4)]);
+        }
+        for at in 32..64 {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            fs::write(&path, &damaged).unwrap();
+            let (_, found) = DeletionLog::open(dir.path()).unwrap();
+            assert_eq!(found.all, [tombstone(1), tombstone(3)], "byte {at}");
+        }
+    }
+
+    #[test]
+    fn writing_anew_keeps_what_the_store_may_not_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let pending = [tombstone(1), tombstone(2)];
+        rewrite(dir.path(), &path, &pending).unwrap();
+        let (_, found) = DeletionLog::open(dir.path()).unwrap();
+        assert_eq!(found.pending, pending);
+    }
+}

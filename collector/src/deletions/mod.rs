@@ -1,0 +1,228 @@
+//! Installations that asked to be forgotten. The answer says that the tombstone is on disk here;
+//! the store hears of it soon, and then no view shows the installation.
+//!
+//! The set in memory refuses what arrives late at once, and is bounded; correctness rests on the
+//! store's table, which every view honours and nothing ever leaves.
+
+mod log;
+mod worker;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use epwatch_proto::InstallationId;
+use tokio::sync::Notify;
+use tonic::{Code, Status};
+
+use self::log::DeletionLog;
+pub(crate) use self::worker::Worker;
+use crate::clock::Clock;
+use crate::front::retry;
+use crate::wal::lock;
+
+/// About 60 MB. Beyond it late reports of further deleted installations are stored, unseen.
+const MAX_IN_MEMORY: usize = 1 << 20;
+/// Deletions a second that anyone may ask for, with any secret: each costs a sync and a row for
+/// ever. A fleet of ten million that asks once in a device's life asks less than once a second.
+const PER_SECOND: u32 = 50;
+const BURST: u32 = 500;
+const BUSY: Duration = Duration::from_secs(2);
+/// For a disk that does not take it.
+const NO_DISK: Duration = Duration::from_secs(10);
+
+/// The deletions of one collector, and what it knows of the others'.
+#[derive(Debug)]
+pub(crate) struct Deletions {
+    /// When each installation's tombstone was made, in milliseconds since 1970.
+    buried: RwLock<HashMap<InstallationId, i64>>,
+    /// Saves the lock where nobody was ever deleted.
+    has_any: AtomicBool,
+    log: Arc<Mutex<DeletionLog>>,
+    bucket: Mutex<TokenBucket>,
+    clock: Arc<dyn Clock>,
+    /// Tombstones that the store does not have yet, as far as this collector made them.
+    pending: Mutex<Vec<Tombstone>>,
+    asked: Notify,
+}
+
+/// One installation's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    pub(crate) installation: InstallationId,
+    pub(crate) at_ms: i64,
+}
+
+impl Deletions {
+    /// Opens the file of this collector's deletions in the log's directory, which is locked for us.
+    /// Blocks on the disk.
+    pub(crate) fn open(dir: &Path, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
+        let (log, found) = DeletionLog::open(dir)?;
+        let deletions = Self {
+            buried: RwLock::default(),
+            has_any: AtomicBool::new(false),
+            log: Arc::new(Mutex::new(log)),
+            bucket: Mutex::new(TokenBucket::full(Instant::now())),
+            clock,
+            pending: Mutex::new(found.pending),
+            asked: Notify::new(),
+        };
+        deletions.learn(&found.all);
+        Ok(deletions)
+    }
+
+    /// True if what this installation sends is refused.
+    pub(crate) fn contains(&self, installation: &InstallationId) -> bool {
+        self.has_any.load(Relaxed)
+            && self
+                .buried
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains_key(installation)
+    }
+
+    /// Takes in tombstones that others made.
+    pub(crate) fn learn(&self, tombstones: &[Tombstone]) {
+        if tombstones.is_empty() {
+            return;
+        }
+        let mut buried = self.buried.write().unwrap_or_else(PoisonError::into_inner);
+        for tombstone in tombstones {
+            if buried.len() < MAX_IN_MEMORY {
+                buried
+                    .entry(tombstone.installation)
+                    .or_insert(tombstone.at_ms);
+            }
+        }
+        self.has_any.store(true, Relaxed);
+    }
+
+    /// Makes a tombstone durable and returns its time; of an installation that has one, that one's.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, both with a delay.
+    pub(crate) async fn bury(&self, installation: InstallationId) -> Result<i64, Status> {
+        let known = {
+            let buried = self.buried.read().unwrap_or_else(PoisonError::into_inner);
+            buried.get(&installation).copied()
+        };
+        if let Some(at_ms) = known {
+            return Ok(at_ms);
+        }
+        if !lock(&self.bucket).take(Instant::now()) {
+            let text = "too many deletions at once";
+            return Err(retry::later(Code::ResourceExhausted, text, BUSY));
+        }
+        let at_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let tombstone = Tombstone {
+            installation,
+            at_ms,
+        };
+        let log = self.log.clone();
+        let written = tokio::task::spawn_blocking(move || lock(&log).bury(&tombstone)).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "failed to write down a deletion");
+                let text = "the deletion could not be written down";
+                return Err(retry::later(Code::Unavailable, text, NO_DISK));
+            }
+            Err(_) => return Err(Status::unavailable("the collector is stopping")),
+        }
+        self.learn(&[tombstone]);
+        lock(&self.pending).push(tombstone);
+        self.asked.notify_one();
+        Ok(at_ms)
+    }
+
+    fn pending(&self) -> Vec<Tombstone> {
+        lock(&self.pending).clone()
+    }
+
+    /// The store has these and shows nothing of them any more.
+    async fn note_hidden(&self, done: &[Tombstone]) {
+        let (log, some) = (self.log.clone(), done.to_vec());
+        let written = tokio::task::spawn_blocking(move || lock(&log).note_hidden(&some)).await;
+        if let Ok(Err(error)) = written {
+            // They are pushed once more after a restart, which is harmless.
+            tracing::warn!(%error, "failed to write down that deletions are done");
+        }
+        lock(&self.pending).retain(|tombstone| !done.contains(tombstone));
+    }
+}
+
+/// How many may be asked for now.
+#[derive(Debug)]
+struct TokenBucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    fn full(at: Instant) -> Self {
+        let tokens = f64::from(BURST);
+        Self { tokens, at }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let fresh = now.saturating_duration_since(self.at).as_secs_f64() * f64::from(PER_SECOND);
+        self.tokens = (self.tokens + fresh).min(f64::from(BURST));
+        self.at = now;
+        let is_there = self.tokens >= 1.0;
+        if is_there {
+            self.tokens -= 1.0;
+        }
+        is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn id(n: u8) -> InstallationId {
+        InstallationId::from_bytes([n; 16])
+    }
+
+    fn open(dir: &Path) -> Deletions {
+        Deletions::open(dir, Arc::new(SystemClock)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_deletion_is_known_after_a_restart_until_the_store_has_it_and_beyond() {
+        let dir = tempfile::tempdir().unwrap();
+        let deletions = open(dir.path());
+        assert!(!deletions.contains(&id(1)));
+        let at = deletions.bury(id(1)).await.unwrap();
+        deletions.bury(id(2)).await.unwrap();
+        assert!(deletions.contains(&id(1)) && !deletions.contains(&id(3)));
+        drop(deletions);
+
+        let again = open(dir.path());
+        assert!(again.contains(&id(1)) && again.contains(&id(2)));
+        assert_eq!(again.bury(id(1)).await.unwrap(), at, "the first one counts");
+        let pending = again.pending();
+        assert_eq!(pending.len(), 2);
+        again.note_hidden(&pending[..1]).await;
+        assert_eq!(again.pending(), pending[1..]);
+        drop(again);
+
+        let last = open(dir.path());
+        assert_eq!(last.pending(), pending[1..]);
+        assert!(last.contains(&id(1)));
+    }
+
+    #[test]
+    fn a_flood_of_deletions_is_slowed() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::full(start);
+        let taken = (0..10_000).filter(|_| bucket.take(start)).count();
+        assert_eq!(taken, BURST as usize);
+        let later = start + Duration::from_secs(1);
+        let taken = (0..10_000).filter(|_| bucket.take(later)).count();
+        assert_eq!(taken, PER_SECOND as usize);
+    }
+}

@@ -1,0 +1,274 @@
+//! Carries deletions out. In order: the tombstone reaches the store, so that no view shows the
+//! installation; summaries that counted it are built again; `deletion_log` says so; and from time
+//! to time the rows leave the disk. Each step may be done twice.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clickhouse::Row;
+use epwatch_proto::InstallationId;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Deletions, Tombstone};
+use crate::clock::Clock;
+use crate::config::DeletionConfig;
+use crate::metrics::Metrics;
+use crate::rollup::RollUp;
+use crate::store::{Backoff, Sink, SinkError, note_failure};
+
+/// Deletions carried out together: a query's text holds their ids.
+const AT_ONCE: usize = 500;
+/// Tombstones are asked for again from this long before the newest one: collectors' clocks differ.
+const OVERLAP_MS: i64 = 3_600_000;
+/// For a collector that is stopping.
+const LAST_TRY: Duration = Duration::from_secs(5);
+
+/// What carries deletions out.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) deletions: Arc<Deletions>,
+    pub(crate) sink: Sink,
+    pub(crate) rollup: RollUp,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) config: DeletionConfig,
+    /// Whether this collector also erases; one of several is enough.
+    pub(crate) erases: bool,
+    pub(crate) collector_id: u64,
+    /// Rows older than this may have expired.
+    pub(crate) raw_retention: Duration,
+}
+
+#[derive(Debug, Row, Serialize, Deserialize)]
+struct TombstoneRow {
+    installation: [u8; 16],
+    tombstoned_at: i64,
+}
+
+#[derive(Debug, Row, Serialize)]
+struct LogRow {
+    installation: [u8; 16],
+    step: &'static str,
+    collector_id: u64,
+    at: i64,
+    buckets: u64,
+    reports: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Erasable {
+    installation: [u8; 16],
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Counted {
+    installation: [u8; 16],
+    reports: u64,
+}
+
+impl Worker {
+    /// Runs until `stop` is cancelled, and then tries once more to hide what was asked for; what is
+    /// not done then is done after the next start.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        self.work_until(&stop).await;
+        match timeout(LAST_TRY, self.hide_pending()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => note_failure(&self.metrics, "tombstones", &error),
+            Err(_elapsed) => tracing::warn!("deletions are left for the next start"),
+        }
+    }
+
+    async fn work_until(&mut self, stop: &CancellationToken) {
+        let mut newest_ms = 0;
+        let mut next_refresh = Instant::now();
+        let mut next_erase = Instant::now();
+        let mut backoff = Backoff::new(self.config.refresh.0);
+        loop {
+            let working = self.work(&mut newest_ms, &mut next_refresh, &mut next_erase);
+            let pause = tokio::select! {
+                worked = working => match worked {
+                    Ok(()) => {
+                        backoff = Backoff::new(self.config.refresh.0);
+                        next_refresh.min(next_erase).saturating_duration_since(Instant::now())
+                    }
+                    Err(error) => {
+                        note_failure(&self.metrics, "tombstones", &error);
+                        backoff.pause()
+                    }
+                },
+                () = stop.cancelled() => return,
+            };
+            let asked = self.deletions.asked.notified();
+            tokio::select! {
+                () = asked => {}
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn work(
+        &mut self,
+        newest_ms: &mut i64,
+        next_refresh: &mut Instant,
+        next_erase: &mut Instant,
+    ) -> Result<(), SinkError> {
+        self.hide_pending().await?;
+        if Instant::now() >= *next_refresh {
+            *newest_ms = self.refresh(*newest_ms).await?;
+            *next_refresh = Instant::now() + self.config.refresh.0;
+        }
+        if Instant::now() >= *next_erase {
+            while self.erases && self.erase().await? {}
+            *next_erase = Instant::now() + self.config.erase_period.0;
+        }
+        Ok(())
+    }
+
+    async fn hide_pending(&self) -> Result<(), SinkError> {
+        for some in self.deletions.pending().chunks(AT_ONCE) {
+            self.hide(some).await?;
+            self.deletions.note_hidden(some).await;
+        }
+        Ok(())
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX)
+    }
+
+    /// Takes in what other collectors buried; returns the newest tombstone's time.
+    async fn refresh(&self, newest_ms: i64) -> Result<i64, SinkError> {
+        let sql = format!(
+            "SELECT installation, tombstoned_at FROM tombstones \
+             WHERE tombstoned_at >= fromUnixTimestamp64Milli(toInt64({}), 'UTC') \
+             ORDER BY tombstoned_at DESC LIMIT {}",
+            newest_ms.saturating_sub(OVERLAP_MS).max(0),
+            super::MAX_IN_MEMORY
+        );
+        let rows = self.sink.fetch::<TombstoneRow>("tombstones", &sql).await?;
+        let tombstones: Vec<Tombstone> = rows
+            .iter()
+            .map(|row| Tombstone {
+                installation: InstallationId::from_bytes(row.installation),
+                at_ms: row.tombstoned_at,
+            })
+            .collect();
+        self.deletions.learn(&tombstones);
+        let newest = tombstones.iter().map(|tombstone| tombstone.at_ms).max();
+        // A clock that is ahead must not hide what others bury meanwhile.
+        Ok(newest.unwrap_or(newest_ms).min(self.now_ms()))
+    }
+
+    async fn hide(&self, some: &[Tombstone]) -> Result<(), SinkError> {
+        let rows: Vec<TombstoneRow> = some
+            .iter()
+            .map(|tombstone| TombstoneRow {
+                installation: *tombstone.installation.as_bytes(),
+                tombstoned_at: tombstone.at_ms,
+            })
+            .collect();
+        self.sink
+            .insert::<TombstoneRow>("tombstones", &rows, None)
+            .await?;
+        let raw_since = self.clock.now_us() / 1_000_000;
+        // A day less: whole days expire at once, and the sooner ones are gone first.
+        let whole = self
+            .raw_retention
+            .saturating_sub(Duration::from_secs(86_400));
+        let raw_since = raw_since.saturating_sub(whole.as_secs());
+        let list = id_list(
+            some.iter()
+                .map(|tombstone| tombstone.installation.as_bytes()),
+        );
+        let n_buckets = self.rollup.rebuild_without(&list, raw_since).await?;
+        let hidden_at = self.now_ms();
+        let steps = some.iter().flat_map(|tombstone| {
+            let row = |step, at, buckets| LogRow {
+                installation: *tombstone.installation.as_bytes(),
+                step,
+                collector_id: self.collector_id,
+                at,
+                buckets,
+                reports: 0,
+            };
+            [
+                row("requested", tombstone.at_ms, 0),
+                row("hidden", hidden_at, n_buckets),
+            ]
+        });
+        let steps: Vec<LogRow> = steps.collect();
+        self.sink
+            .insert::<LogRow>("deletion_log", &steps, None)
+            .await?;
+        self.metrics.deletions.inc_by(some.len() as u64);
+        tracing::info!(
+            installations = some.len(),
+            buckets = n_buckets,
+            "deletions are hidden from every view"
+        );
+        Ok(())
+    }
+
+    /// Takes rows of hidden installations off the disk. Returns whether there may be more.
+    async fn erase(&self) -> Result<bool, SinkError> {
+        let sql = format!(
+            "SELECT DISTINCT installation FROM tombstones \
+             WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden') \
+             AND installation NOT IN \
+             (SELECT installation FROM deletion_log WHERE step = 'erased') \
+             LIMIT {AT_ONCE}"
+        );
+        let found = self.sink.fetch::<Erasable>("tombstones", &sql).await?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        let list = id_list(found.iter().map(|row| &row.installation));
+        let sql = format!(
+            "SELECT installation, count() AS reports FROM reports \
+             WHERE installation IN ({list}) GROUP BY installation"
+        );
+        let counted = self.sink.fetch::<Counted>("reports", &sql).await?;
+        let counted: HashMap<[u8; 16], u64> = counted
+            .into_iter()
+            .map(|row| (row.installation, row.reports))
+            .collect();
+        // Whoever reads in between finds nothing either way: the views honour the tombstones.
+        for table in ["reports", "report_copies"] {
+            let sql = format!(
+                "ALTER TABLE {table} DELETE WHERE installation IN ({list}) \
+                 SETTINGS mutations_sync = 2"
+            );
+            self.sink.execute(table, &sql).await?;
+        }
+        let at = self.now_ms();
+        let rows: Vec<LogRow> = found
+            .iter()
+            .map(|row| LogRow {
+                installation: row.installation,
+                step: "erased",
+                collector_id: self.collector_id,
+                at,
+                buckets: 0,
+                reports: counted.get(&row.installation).copied().unwrap_or(0),
+            })
+            .collect();
+        self.sink
+            .insert::<LogRow>("deletion_log", &rows, None)
+            .await?;
+        tracing::info!(installations = rows.len(), "deleted installations erased");
+        Ok(found.len() == AT_ONCE)
+    }
+}
+
+/// Ids as SQL; they are bytes, so this is where they become text.
+fn id_list<'a>(ids: impl Iterator<Item = &'a [u8; 16]>) -> String {
+    let quoted = ids.map(|id| {
+        let hex = InstallationId::from_bytes(*id).to_hex();
+        format!("toFixedString(unhex('{hex}'), 16)")
+    });
+    quoted.collect::<Vec<_>>().join(", ")
+}

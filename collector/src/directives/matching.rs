@@ -1,0 +1,147 @@
+//! Who reports, as far as a directive's scope asks: read from the reports' bytes without the rest.
+
+use bytes::Bytes;
+use epwatch_proto::{Chipset, DirectiveScope};
+use prost::Message;
+
+use crate::auth::Scope;
+
+/// The fields of a report that scopes name; prost passes over all others.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReportHead {
+    #[prost(message, optional, tag = "8")]
+    app: Option<AppHead>,
+    #[prost(message, optional, tag = "9")]
+    device: Option<DeviceHead>,
+    #[prost(message, repeated, tag = "12")]
+    sessions: Vec<SessionHead>,
+    #[prost(message, repeated, tag = "15")]
+    start_failures: Vec<StartFailureHead>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AppHead {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "4")]
+    environment: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct DeviceHead {
+    #[prost(string, tag = "1")]
+    chipset_raw: String,
+    #[prost(string, tag = "2")]
+    chipset: String,
+    #[prost(string, tag = "3")]
+    soc_manufacturer: String,
+    #[prost(string, tag = "5")]
+    board: String,
+    #[prost(string, tag = "12")]
+    vendor_fingerprint_hash: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SessionHead {
+    #[prost(message, optional, tag = "2")]
+    model: Option<ModelHead>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StartFailureHead {
+    #[prost(message, optional, tag = "1")]
+    model: Option<ModelHead>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, prost::Message)]
+struct ModelHead {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+/// One report's answer to a scope's questions.
+#[derive(Debug, Clone, PartialEq)]
+struct Facts {
+    app_id: String,
+    /// As the device reads its chipset, and as we do: its SDK goes by its own reading.
+    chipsets: [String; 2],
+    firmware: String,
+    models: Vec<ModelHead>,
+}
+
+/// What the reports of one call say of whoever sent them. Mostly they all say the same.
+#[derive(Debug, Default)]
+pub(super) struct Reporter(Vec<Facts>);
+
+impl Reporter {
+    /// Reports that cannot be read, or that the key does not admit, say nothing.
+    pub(super) fn read(scope: &Scope, reports: &[Bytes]) -> Self {
+        let mut known: Vec<Facts> = Vec::new();
+        for bytes in reports {
+            let Ok(report) = ReportHead::decode(bytes.clone()) else {
+                continue;
+            };
+            let (app, device) = (
+                report.app.unwrap_or_default(),
+                report.device.unwrap_or_default(),
+            );
+            if !scope.admits(&app.id, &app.environment) {
+                continue;
+            }
+            let read_here =
+                Chipset::normalise(&device.chipset_raw, &device.soc_manufacturer, &device.board);
+            let sessions = report.sessions.into_iter().filter_map(|s| s.model);
+            let failures = report.start_failures.into_iter().filter_map(|f| f.model);
+            let mut models: Vec<ModelHead> = sessions.chain(failures).collect();
+            models.sort_unstable();
+            models.dedup();
+            let facts = Facts {
+                app_id: app.id,
+                chipsets: [device.chipset, read_here.as_str().to_owned()],
+                firmware: device.vendor_fingerprint_hash,
+                models,
+            };
+            if !known.contains(&facts) {
+                known.push(facts);
+            }
+        }
+        Self(known)
+    }
+
+    /// True if one of the reports fits every field of the scope.
+    pub(super) fn is_meant(&self, scope: &DirectiveScope) -> bool {
+        let is_meant = |facts: &Facts| facts.is_on(scope) && facts.runs(scope);
+        self.0.iter().any(is_meant)
+    }
+
+    /// True if app and device fit, whatever they ran of late: a revocation must reach a device that
+    /// has not loaded the model since.
+    pub(super) fn may_hold(&self, scope: &DirectiveScope) -> bool {
+        self.0.iter().any(|facts| facts.is_on(scope))
+    }
+}
+
+fn fits(asked: &str, found: &str) -> bool {
+    asked.is_empty() || asked == found
+}
+
+impl Facts {
+    fn is_on(&self, scope: &DirectiveScope) -> bool {
+        fits(&scope.app_id, &self.app_id)
+            && fits(&scope.vendor_fingerprint_hash, &self.firmware)
+            && self
+                .chipsets
+                .iter()
+                .any(|found| fits(&scope.chipset, found))
+    }
+
+    fn runs(&self, scope: &DirectiveScope) -> bool {
+        let names_none = scope.model_id.is_empty() && scope.model_version.is_empty();
+        names_none
+            || self.models.iter().any(|model| {
+                fits(&scope.model_id, &model.id) && fits(&scope.model_version, &model.version)
+            })
+    }
+}

@@ -1,0 +1,253 @@
+//! Directives: signed by an operator elsewhere, kept and handed out here. The collector has no key
+//! for them: it can neither make one nor change one, and devices believe only the signature.
+//!
+//! [`store`] is the table, for the command and for us; the book is what every upload is matched
+//! against.
+
+mod matching;
+pub mod store;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use epwatch_proto::upload::MAX_DIRECTIVES;
+use epwatch_proto::{Directive, DirectiveAction, v1};
+use tokio_util::sync::CancellationToken;
+
+use self::matching::Reporter;
+use crate::auth::Scope;
+use crate::clock::Clock;
+use crate::config::DirectivesConfig;
+use crate::metrics::Metrics;
+use crate::store::{Sink, note_failure};
+
+/// What all directives of an answer may weigh: it goes to a phone.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// A directive that is handed out to those it matches.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) directive: Directive,
+    pub(crate) signed: v1::SignedDirective,
+}
+
+/// The directives that are live now, revocations first.
+#[derive(Debug, Default)]
+pub(crate) struct DirectiveBook {
+    live: RwLock<Arc<Vec<Live>>>,
+    /// Saves looking into reports where there are none, which is nearly always.
+    has_any: AtomicBool,
+}
+
+impl DirectiveBook {
+    pub(crate) fn replace(&self, mut live: Vec<Live>) {
+        // The sort is stable: within each kind the order of publication stays.
+        live.sort_by_key(|live| !matches!(live.directive.action, DirectiveAction::Revoke(_)));
+        self.has_any.store(!live.is_empty(), Relaxed);
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+    }
+
+    /// Returns the directives for whoever sent `reports`, without those it holds, at most what one
+    /// answer may carry. Reports that the key does not admit tell nothing.
+    pub(crate) fn for_reporter(
+        &self,
+        scope: &Scope,
+        reports: &[Bytes],
+        held: &[String],
+        now_ms: i64,
+    ) -> Vec<v1::SignedDirective> {
+        if !self.has_any.load(Relaxed) {
+            return Vec::new();
+        }
+        let live = self
+            .live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let reporter = Reporter::read(scope, reports);
+        let is_meant = |live: &&Live| match &live.directive.action {
+            DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),
+            _ => reporter.is_meant(&live.directive.scope),
+        };
+        // Even by a revocation that is over: devices stop at the later of both ends too.
+        let is_revoked = |id: &str| {
+            live.iter().filter(is_meant).any(
+                |live| matches!(&live.directive.action, DirectiveAction::Revoke(of) if of == id),
+            )
+        };
+        let mut room = MAX_ANSWER_BYTES;
+        live.iter()
+            .filter(|live| live.directive.expires_unix_ms > now_ms)
+            .filter(is_meant)
+            .filter(|live| !held.contains(&live.directive.id))
+            .filter(|live| !is_revoked(&live.directive.id))
+            .take_while(|live| {
+                let weight = live.signed.directive.len() + 128;
+                let fits = weight <= room;
+                room = room.saturating_sub(weight);
+                fits
+            })
+            .take(MAX_DIRECTIVES)
+            .map(|live| live.signed.clone())
+            .collect()
+    }
+}
+
+/// Looks for published directives until `stop` is cancelled.
+pub(crate) async fn keep_fresh(
+    book: Arc<DirectiveBook>,
+    sink: Sink,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    config: DirectivesConfig,
+    stop: CancellationToken,
+) {
+    loop {
+        let now_ms = i64::try_from(clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let loading = store::live(&sink, now_ms);
+        tokio::select! {
+            loaded = loading => match loaded {
+                Ok(live) => {
+                    metrics.directives_live.set(i64::try_from(live.len()).unwrap_or(i64::MAX));
+                    book.replace(live);
+                }
+                Err(error) => note_failure(&metrics, "directives", &error),
+            },
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(config.refresh.0) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::DirectiveScope;
+    use prost::Message;
+
+    use super::*;
+
+    fn live(id: &str, scope: DirectiveScope, action: DirectiveAction) -> Live {
+        let directive = Directive {
+            id: id.to_owned(),
+            scope,
+            action,
+            not_before_unix_ms: 1_000,
+            expires_unix_ms: 2_000,
+        };
+        let signed = v1::SignedDirective {
+            directive: directive.to_bytes().into(),
+            key_id: "k".into(),
+            signature: vec![0; 64].into(),
+        };
+        Live { directive, signed }
+    }
+
+    fn report(app: &str, model: &str, chipset: &str) -> Bytes {
+        let report = v1::Report {
+            app: Some(v1::App {
+                id: app.into(),
+                environment: "production".into(),
+                ..Default::default()
+            }),
+            device: Some(v1::Device {
+                chipset_raw: chipset.into(),
+                ..Default::default()
+            }),
+            sessions: vec![v1::Session {
+                model: Some(v1::Model {
+                    id: model.into(),
+                    version: "7".into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        report.encode_to_vec().into()
+    }
+
+    #[track_caller]
+    fn check(book: &DirectiveBook, report: &Bytes, held: &[&str], now_ms: i64, expected: &[&str]) {
+        let held: Vec<String> = held.iter().map(|id| (*id).to_owned()).collect();
+        let scope = Scope::default();
+        let found = book.for_reporter(&scope, std::slice::from_ref(report), &held, now_ms);
+        let ids: Vec<String> = found
+            .iter()
+            .map(|signed| Directive::parse(&signed.directive).unwrap().id)
+            .collect();
+        assert_eq!(ids, expected);
+    }
+
+    #[test]
+    fn directives_go_to_those_they_match_and_do_not_hold_them() {
+        let book = DirectiveBook::default();
+        let on = |chipset: &str, model: &str| DirectiveScope {
+            app_id: "camera".into(),
+            model_id: model.into(),
+            chipset: chipset.into(),
+            ..DirectiveScope::default()
+        };
+        let one = report("camera", "detector", "QTI SM8650");
+        check(&book, &one, &[], 1_500, &[]);
+        book.replace(vec![
+            live("off", on("SM8650", "detector"), DirectiveAction::NpuOff),
+            live("elsewhere", on("SM8550", ""), DirectiveAction::NpuOff),
+            live(
+                "all",
+                DirectiveScope::default(),
+                DirectiveAction::Sampling(10),
+            ),
+        ]);
+        check(&book, &one, &[], 1_500, &["off", "all"]);
+        // Before it holds, so that it is there when it does.
+        check(&book, &one, &[], 0, &["off", "all"]);
+        check(&book, &one, &["off"], 1_500, &["all"]);
+        check(&book, &one, &[], 2_000, &[]);
+        let other = report("gallery", "detector", "SM8650");
+        check(&book, &other, &[], 1_500, &["all"]);
+        check(&book, &Bytes::from_static(b"\xff"), &[], 1_500, &[]);
+    }
+
+    #[test]
+    fn a_revocation_comes_first_and_ends_the_handing_out() {
+        let book = DirectiveBook::default();
+        let everyone = DirectiveScope::default;
+        book.replace(vec![
+            live("off", everyone(), DirectiveAction::NpuOff),
+            live(
+                "never-mind",
+                everyone(),
+                DirectiveAction::Revoke("off".into()),
+            ),
+            live("slow", everyone(), DirectiveAction::Sampling(10)),
+        ]);
+        let one = report("camera", "detector", "SM8650");
+        check(&book, &one, &[], 1_500, &["never-mind", "slow"]);
+        check(&book, &one, &["off", "slow"], 1_500, &["never-mind"]);
+        let mut over = live(
+            "never-mind",
+            everyone(),
+            DirectiveAction::Revoke("off".into()),
+        );
+        over.directive.expires_unix_ms = 1_400;
+        book.replace(vec![live("off", everyone(), DirectiveAction::NpuOff), over]);
+        check(&book, &one, &[], 1_500, &[]);
+    }
+
+    #[test]
+    fn an_answer_stays_small() {
+        let book = DirectiveBook::default();
+        let all = (0..200).map(|n| {
+            let id = format!("{n:064}");
+            live(&id, DirectiveScope::default(), DirectiveAction::NpuOff)
+        });
+        book.replace(all.collect());
+        let one = report("camera", "detector", "SM8650");
+        let found = book.for_reporter(&Scope::default(), &[one], &[], 1_500);
+        assert_eq!(found.len(), MAX_DIRECTIVES);
+    }
+}

@@ -1,0 +1,241 @@
+//! Request bodies: how long one may take to arrive, and how many bytes all of them together may
+//! hold while they are received and worked on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+use tonic::{Code, Status};
+
+use super::retry;
+
+/// When to come again if bodies take all the room there is; calls last milliseconds.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Bytes of bodies, over all connections.
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl BodyBudget {
+    pub(crate) fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            used: AtomicU64::new(0),
+            max,
+        })
+    }
+}
+
+/// What one call has taken of the budget; given back when the call ends.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<BodyBudget>,
+    taken: AtomicU64,
+}
+
+impl Charge {
+    pub(crate) fn new(budget: Arc<BodyBudget>) -> Arc<Self> {
+        let taken = AtomicU64::new(0);
+        Arc::new(Self { budget, taken })
+    }
+
+    /// Takes `n` bytes more.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` with a delay.
+    pub(crate) fn take(&self, n: usize) -> Result<(), Status> {
+        let n = n as u64;
+        let used = self.budget.used.fetch_add(n, Relaxed) + n;
+        if used > self.budget.max {
+            self.budget.used.fetch_sub(n, Relaxed);
+            let text = "too many request bytes in flight";
+            return Err(retry::later(Code::ResourceExhausted, text, BUSY));
+        }
+        self.taken.fetch_add(n, Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(*self.taken.get_mut(), Relaxed);
+    }
+}
+
+/// A body on its way in, or one that is here.
+pub(crate) enum RequestBody {
+    Arriving(Arriving),
+    Here(Full<Bytes>),
+}
+
+/// A body that must be whole before its time is up.
+pub(crate) struct Arriving {
+    inner: Incoming,
+    charge: Arc<Charge>,
+    limit: Duration,
+    /// Set when the body is first waited for: most are there with their head.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Arriving {
+    pub(crate) fn new(inner: Incoming, charge: Arc<Charge>, limit: Duration) -> Self {
+        Self {
+            inner,
+            charge,
+            limit,
+            deadline: None,
+        }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    this.charge.take(data.len())?;
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let text = format!("failed to receive the request: {error}");
+                return Poll::Ready(Some(Err(Status::cancelled(text))));
+            }
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending => {}
+        }
+        let limit = this.limit;
+        let deadline = this
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+        match deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                let text = "the request's body took too long to arrive";
+                Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.get_mut() {
+            Self::Arriving(body) => Pin::new(body).poll_frame(cx),
+            Self::Here(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Arriving(body) => body.is_end_stream(),
+            Self::Here(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Arriving(body) => body.size_hint(),
+            Self::Here(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Why a body was not collected.
+#[derive(Debug)]
+pub(crate) enum CollectError {
+    /// It is longer than allowed.
+    TooLarge,
+    /// It did not arrive.
+    Failed(Status),
+}
+
+/// Collects a body of at most `max_bytes`.
+pub(crate) async fn collect(mut body: Arriving, max_bytes: usize) -> Result<Bytes, CollectError> {
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(CollectError::TooLarge);
+    }
+    let mut first = Bytes::new();
+    let mut rest = bytes::BytesMut::new();
+    loop {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let data = match frame {
+            None => break,
+            Some(Err(status)) => return Err(CollectError::Failed(status)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+        };
+        if first.len() + rest.len() + data.len() > max_bytes {
+            return Err(CollectError::TooLarge);
+        }
+        // Most bodies are one frame: no copy then.
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.extend_from_slice(&std::mem::take(&mut first));
+            }
+            rest.extend_from_slice(&data);
+        }
+    }
+    Ok(if rest.is_empty() {
+        first
+    } else {
+        rest.freeze()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_given_back_when_a_call_ends() {
+        let budget = BodyBudget::new(100);
+        let one = Charge::new(budget.clone());
+        one.take(60).unwrap();
+        let two = Charge::new(budget.clone());
+        let refused = two.take(41).unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert_eq!(retry::delay_of(&refused), Some(BUSY));
+        two.take(40).unwrap();
+        drop(one);
+        assert_eq!(budget.used.load(Relaxed), 40);
+        drop(two);
+        assert_eq!(budget.used.load(Relaxed), 0);
+    }
+}

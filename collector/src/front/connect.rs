@@ -1,0 +1,218 @@
+//! The Connect protocol's unary calls: HTTP POST of the encoded message, for clients that cannot
+//! read gRPC's trailers. Errors are JSON with an HTTP status.
+//!
+//! Followed: `application/proto`, `Connect-Protocol-Version`, `Connect-Timeout-Ms`,
+//! `Content-Encoding`, error codes and their HTTP statuses, details. Not spoken: its JSON codec and
+//! its GET calls; both are refused as the protocol wants it.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use prost::Message;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+use super::body::{Arriving, CollectError, collect};
+use super::inflate::{Encoding, inflate};
+use super::retry;
+
+const PROTO: &str = "application/proto";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
+const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// A call's message and what came with it.
+pub(crate) struct Call<M> {
+    pub(crate) request: tonic::Request<M>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Checks what is refused without looking at the body.
+pub(crate) fn check_head(method: &Method, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+    if method != Method::POST {
+        let mut answer = refuse(
+            StatusCode::METHOD_NOT_ALLOWED,
+            &Status::unimplemented("calls are POST"),
+        );
+        let allow = HeaderValue::from_static("POST");
+        answer.headers_mut().insert(header::ALLOW, allow);
+        return Err(Box::new(answer));
+    }
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let media_type = content_type
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    if !media_type.is_some_and(|found| found.eq_ignore_ascii_case(PROTO)) {
+        let text = "expected content-type application/proto or application/grpc";
+        let mut answer = refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            &Status::invalid_argument(text),
+        );
+        let accepted = HeaderValue::from_static(PROTO);
+        answer.headers_mut().insert(ACCEPT_POST, accepted);
+        return Err(Box::new(answer));
+    }
+    if let Some(version) = headers.get(VERSION)
+        && version != "1"
+    {
+        let text = "connect-protocol-version: expected 1";
+        return Err(Box::new(error(&Status::invalid_argument(text))));
+    }
+    Ok(())
+}
+
+/// Reads a call.
+pub(crate) async fn read<M: Message + Default>(
+    request: Request<()>,
+    body: Arriving,
+    max_bytes: usize,
+) -> Result<Call<M>, Box<Answer>> {
+    let (parts, ()) = request.into_parts();
+    let timeout = timeout_of(&parts.headers).map_err(|e| Box::new(error(&e)))?;
+    let encoding = parts.headers.get(header::CONTENT_ENCODING);
+    let encoding = encoding.map_or(Ok(""), |v| v.to_str()).unwrap_or("?");
+    let Ok(encoding) = Encoding::parse(encoding) else {
+        let text = format!("content-encoding: expected one of {}", Encoding::NAMES);
+        let mut answer = error(&Status::unimplemented(text));
+        let accepted = HeaderValue::from_static(Encoding::NAMES);
+        answer
+            .headers_mut()
+            .insert(header::ACCEPT_ENCODING, accepted);
+        return Err(Box::new(answer));
+    };
+    let body = match collect(body, max_bytes).await {
+        Ok(body) => body,
+        Err(CollectError::Failed(status)) => return Err(Box::new(error(&status))),
+        Err(CollectError::TooLarge) => {
+            let text = format!("request exceeds {max_bytes} bytes");
+            let mut answer = refuse(StatusCode::PAYLOAD_TOO_LARGE, &Status::out_of_range(text));
+            // What is left of the body is not worth reading.
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+            return Err(Box::new(answer));
+        }
+    };
+    let body = match encoding {
+        None => body,
+        Some(encoding) => inflate(encoding, &body, max_bytes)
+            .map_err(|e| Box::new(error(&Status::invalid_argument(e.to_string()))))?,
+    };
+    let message = M::decode(body).map_err(|e| {
+        let text = format!("request is no valid protobuf message: {e}");
+        Box::new(error(&Status::invalid_argument(text)))
+    })?;
+    let metadata = MetadataMap::from_headers(parts.headers);
+    let request = tonic::Request::from_parts(metadata, parts.extensions, message);
+    Ok(Call { request, timeout })
+}
+
+/// At most ten digits, says the protocol.
+fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(TIMEOUT) else {
+        return Ok(None);
+    };
+    let is_sound = |text: &&str| {
+        (1..=10).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    let millis = value.to_str().ok().filter(is_sound);
+    let millis = millis.and_then(|text| text.parse().ok());
+    match millis {
+        Some(millis) => Ok(Some(Duration::from_millis(millis))),
+        None => Err(Status::invalid_argument(
+            "connect-timeout-ms: expected up to ten digits",
+        )),
+    }
+}
+
+/// The answer to a call that succeeded or did not.
+pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) -> Answer {
+    match outcome {
+        Ok(response) => {
+            let body = response.into_inner().encode_to_vec();
+            let mut answer = Response::new(Full::new(body.into()));
+            let proto = HeaderValue::from_static(PROTO);
+            answer.headers_mut().insert(header::CONTENT_TYPE, proto);
+            answer
+        }
+        Err(status) => error(&status),
+    }
+}
+
+/// An error with the HTTP status that its code has.
+pub(crate) fn error(status: &Status) -> Answer {
+    refuse(http_status(status.code()), status)
+}
+
+/// An error with another HTTP status.
+pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
+    let mut document = serde_json::json!({
+        "code": code_name(status.code()),
+        "message": status.message(),
+    });
+    let delay = retry::delay_of(status);
+    if let Some(delay) = delay {
+        document["details"] = serde_json::json!([{
+            "type": "google.rpc.RetryInfo",
+            "value": STANDARD_NO_PAD.encode(retry::retry_info(delay)),
+        }]);
+    }
+    let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
+    *answer.status_mut() = http;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, JSON);
+    if let Some(delay) = delay {
+        // Whole seconds, never sooner than meant.
+        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+fn code_name(code: Code) -> &'static str {
+    match code {
+        // A call that succeeded is no error; a status that says so is ours to mend.
+        Code::Ok | Code::Unknown => "unknown",
+        Code::Cancelled => "canceled",
+        Code::InvalidArgument => "invalid_argument",
+        Code::DeadlineExceeded => "deadline_exceeded",
+        Code::NotFound => "not_found",
+        Code::AlreadyExists => "already_exists",
+        Code::PermissionDenied => "permission_denied",
+        Code::ResourceExhausted => "resource_exhausted",
+        Code::FailedPrecondition => "failed_precondition",
+        Code::Aborted => "aborted",
+        Code::OutOfRange => "out_of_range",
+        Code::Unimplemented => "unimplemented",
+        Code::Internal => "internal",
+        Code::Unavailable => "unavailable",
+        Code::DataLoss => "data_loss",
+        Code::Unauthenticated => "unauthenticated",
+    }
+}
+
+/// The table of the Connect protocol's specification.
+fn http_status(code: Code) -> StatusCode {
+    let number = match code {
+        Code::Cancelled => 499,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::AlreadyExists | Code::Aborted => 409,
+        Code::ResourceExhausted => 429,
+        Code::Unimplemented => 501,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+        Code::Ok | Code::Unknown | Code::Internal | Code::DataLoss => 500,
+    };
+    StatusCode::from_u16(number).expect("three digits")
+}

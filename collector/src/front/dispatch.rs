@@ -1,0 +1,240 @@
+//! One request, whichever protocol it speaks: `application/grpc` goes to tonic, anything else is a
+//! Connect call. Both end in the same four functions.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use epwatch_proto::v1::collector_service_server::{CollectorService, CollectorServiceServer};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::{Request, Response, StatusCode};
+use tonic::codec::CompressionEncoding;
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
+use super::connect::{self, Answer};
+use super::inflate::{Encoding, inflate};
+
+const GRPC: &str = "application/grpc";
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// A flag and a length before each gRPC message.
+const FRAME_BYTES: usize = 5;
+
+/// The body of any answer.
+pub(crate) type AnswerBody = Either<tonic::body::Body, Full<Bytes>>;
+
+/// The collector's calls behind both protocols.
+#[derive(Debug)]
+pub(crate) struct Dispatch<S> {
+    calls: Arc<S>,
+    grpc: CollectorServiceServer<S>,
+    max_bytes: usize,
+    body_timeout: Duration,
+    budget: Arc<BodyBudget>,
+}
+
+impl<S: CollectorService> Dispatch<S> {
+    pub(crate) fn new(
+        calls: S,
+        max_bytes: usize,
+        body_timeout: Duration,
+        budget: Arc<BodyBudget>,
+    ) -> Self {
+        let calls = Arc::new(calls);
+        // Compressed messages are inflated before tonic sees them; the two names are for what it
+        // tells clients.
+        let grpc = CollectorServiceServer::from_arc(calls.clone())
+            .max_decoding_message_size(max_bytes)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd);
+        Self {
+            calls,
+            grpc,
+            max_bytes,
+            body_timeout,
+            budget,
+        }
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let charge = Charge::new(self.budget.clone());
+        let (head, body) = request.into_parts();
+        // Held until the answer is made: what was decoded lives as long.
+        let body = Arriving::new(body, charge.clone(), self.body_timeout);
+        let content_type = head.headers.get(header::CONTENT_TYPE);
+        let is_grpc = content_type.is_some_and(|t| t.as_bytes().starts_with(GRPC.as_bytes()));
+        if is_grpc {
+            let answer = self.answer_grpc(Request::from_parts(head, body)).await;
+            return answer.map(Either::Left);
+        }
+        let request = Request::from_parts(head, ());
+        self.answer_connect(request, body).await.map(Either::Right)
+    }
+
+    async fn answer_grpc(&self, request: Request<Arriving>) -> Response<tonic::body::Body> {
+        let timeout = match grpc_timeout(request.headers()) {
+            Ok(timeout) => timeout,
+            Err(status) => return status.into_http(),
+        };
+        let calling = async {
+            let request = match self.inflated(request).await {
+                Ok(request) => request,
+                Err(status) => return status.into_http(),
+            };
+            match self.grpc.clone().call(request).await {
+                Ok(response) => response,
+                Err(never) => {
+                    let never: Infallible = never;
+                    match never {}
+                }
+            }
+        };
+        within(timeout, calling)
+            .await
+            .unwrap_or_else(|status| status.into_http())
+    }
+
+    /// Replaces a compressed message by the inflated one. tonic would stop at the size limit too,
+    /// but not at the ratio.
+    async fn inflated(&self, request: Request<Arriving>) -> Result<Request<RequestBody>, Status> {
+        let (mut head, body) = request.into_parts();
+        let name = head.headers.get(GRPC_ENCODING);
+        let name = name.map_or(Ok(""), |v| v.to_str()).unwrap_or("?");
+        let Ok(Some(encoding)) = Encoding::parse(name) else {
+            // What tonic does not know either it refuses, with the list that the protocol wants.
+            return Ok(Request::from_parts(head, RequestBody::Arriving(body)));
+        };
+        let max_bytes = self.max_bytes;
+        let too_large = || Status::out_of_range(format!("request exceeds {max_bytes} bytes"));
+        let body = collect(body, max_bytes + FRAME_BYTES).await;
+        let body = body.map_err(|error| match error {
+            CollectError::TooLarge => too_large(),
+            CollectError::Failed(status) => status,
+        })?;
+        head.headers.remove(GRPC_ENCODING);
+        let body = reframed(encoding, &body, max_bytes)?.unwrap_or(body);
+        Ok(Request::from_parts(
+            head,
+            RequestBody::Here(Full::new(body)),
+        ))
+    }
+
+    async fn answer_connect(&self, request: Request<()>, body: Arriving) -> Answer {
+        let path = request.uri().path();
+        let method = path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix(CollectorServiceServer::<S>::NAME))
+            .and_then(|path| path.strip_prefix('/'));
+        macro_rules! call {
+            ($method:ident) => {{
+                if let Err(refusal) = connect::check_head(request.method(), request.headers()) {
+                    return *refusal;
+                }
+                match connect::read(request, body, self.max_bytes).await {
+                    Ok(call) => {
+                        let calling = self.calls.$method(call.request);
+                        let outcome = within(call.timeout, calling).await;
+                        connect::answer(outcome.unwrap_or_else(Err))
+                    }
+                    Err(refusal) => *refusal,
+                }
+            }};
+        }
+        match method {
+            Some("Upload") => call!(upload),
+            Some("DeleteInstallation") => call!(delete_installation),
+            Some("PutModelManifest") => call!(put_model_manifest),
+            Some("PutCertifiedPlacement") => call!(put_certified_placement),
+            _ => {
+                let status = Status::unimplemented("no such call");
+                connect::refuse(StatusCode::NOT_FOUND, &status)
+            }
+        }
+    }
+}
+
+/// Runs a call for at most the time its client gives it.
+async fn within<T>(
+    timeout: Option<Duration>,
+    calling: impl Future<Output = T>,
+) -> Result<T, Status> {
+    match timeout {
+        None => Ok(calling.await),
+        Some(limit) => tokio::time::timeout(limit, calling)
+            .await
+            .map_err(|_| Status::new(Code::DeadlineExceeded, "the call's timeout has passed")),
+    }
+}
+
+/// Inflates the one message of a unary call; `None` if it is not compressed after all. Whatever is
+/// no such frame is tonic's to refuse.
+fn reframed(encoding: Encoding, body: &[u8], max_bytes: usize) -> Result<Option<Bytes>, Status> {
+    let Some((frame, message)) = body.split_first_chunk::<FRAME_BYTES>() else {
+        return Ok(None);
+    };
+    let [flag, length @ ..] = *frame;
+    if flag != 1 || u32::from_be_bytes(length) as usize != message.len() {
+        return match flag {
+            0 => Ok(None),
+            _ => Err(Status::invalid_argument("expected one gRPC message frame")),
+        };
+    }
+    let message = inflate(encoding, message, max_bytes)
+        .map_err(|e| Status::invalid_argument(e.to_string()))?;
+    let mut out = BytesMut::with_capacity(FRAME_BYTES + message.len());
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len()).expect("bounded by max_bytes"));
+    out.put(message);
+    Ok(Some(out.freeze()))
+}
+
+/// Reads `grpc-timeout`: up to eight digits and a unit.
+fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(GRPC_TIMEOUT) else {
+        return Ok(None);
+    };
+    let wrong = || Status::invalid_argument("grpc-timeout: expected digits and one of H M S m u n");
+    let text = value.to_str().map_err(|_| wrong())?;
+    let (digits, unit) = text
+        .split_at_checked(text.len().saturating_sub(1))
+        .ok_or_else(wrong)?;
+    let is_sound = (1..=8).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
+    let n: u64 = digits.parse().ok().filter(|_| is_sound).ok_or_else(wrong)?;
+    Ok(Some(match unit {
+        "H" => Duration::from_secs(n * 3_600),
+        "M" => Duration::from_secs(n * 60),
+        "S" => Duration::from_secs(n),
+        "m" => Duration::from_millis(n),
+        "u" => Duration::from_micros(n),
+        "n" => Duration::from_nanos(n),
+        _ => return Err(wrong()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_timeouts_are_read_and_nonsense_is_refused() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_TIMEOUT, text.parse().unwrap());
+            grpc_timeout(&headers).ok().flatten()
+        };
+        assert_eq!(read("100m"), Some(Duration::from_millis(100)));
+        assert_eq!(
+            read("99999999H"),
+            Some(Duration::from_secs(99_999_999 * 3_600))
+        );
+        for nonsense in ["", "m", "100", "100x", "123456789S", "-1S", "1 S"] {
+            assert_eq!(read(nonsense), None, "{nonsense}");
+        }
+    }
+}

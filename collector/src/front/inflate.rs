@@ -1,0 +1,170 @@
+//! Inflates request bodies, with two hard limits: the size of what comes out, and how much larger
+//! that is than what came in. Memory is bounded by the first; a bomb ends at the second long
+//! before it has cost much.
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+/// Reports of one device in one batch repeat most of their text: 20 times smaller happens.
+const MAX_RATIO: usize = 100;
+/// Below this the ratio says nothing.
+const FREE_BYTES: usize = 64 << 10;
+/// The largest window that a zstd frame may ask for: 8 MiB, what RFC 8878 wants supported.
+const MAX_WINDOW_LOG: u32 = 23;
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Gzip,
+    Zstd,
+}
+
+impl Encoding {
+    /// Every one of them, as header values name them.
+    pub(crate) const NAMES: &str = "gzip, zstd, identity";
+
+    /// Reads a header value; `Ok(None)` is not compressed.
+    pub(crate) fn parse(name: &str) -> Result<Option<Self>, ()> {
+        match name.trim() {
+            "" => Ok(None),
+            name if name.eq_ignore_ascii_case("identity") => Ok(None),
+            name if name.eq_ignore_ascii_case("gzip") => Ok(Some(Self::Gzip)),
+            name if name.eq_ignore_ascii_case("zstd") => Ok(Some(Self::Zstd)),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Why a body was not inflated. Sending the same bytes again helps nobody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InflateError {
+    #[error("inflated request exceeds {max_bytes} bytes")]
+    Size { max_bytes: usize },
+    #[error("inflated request is more than {MAX_RATIO} times its {compressed} bytes")]
+    Ratio { compressed: usize },
+    #[error("request is no valid {0:?} stream")]
+    Corrupt(Encoding),
+}
+
+/// Inflates one body to at most `max_bytes`.
+pub(crate) fn inflate(
+    encoding: Encoding,
+    compressed: &[u8],
+    max_bytes: usize,
+) -> Result<Bytes, InflateError> {
+    match encoding {
+        Encoding::Gzip => {
+            let reader = flate2::read::MultiGzDecoder::new(compressed);
+            read_bounded(encoding, reader, compressed.len(), max_bytes)
+        }
+        Encoding::Zstd => {
+            let corrupt = |_| InflateError::Corrupt(encoding);
+            let mut reader =
+                zstd::stream::read::Decoder::with_buffer(compressed).map_err(corrupt)?;
+            reader.window_log_max(MAX_WINDOW_LOG).map_err(corrupt)?;
+            read_bounded(encoding, reader, compressed.len(), max_bytes)
+        }
+    }
+}
+
+fn read_bounded(
+    encoding: Encoding,
+    mut reader: impl Read,
+    compressed: usize,
+    max_bytes: usize,
+) -> Result<Bytes, InflateError> {
+    let by_ratio = compressed.saturating_mul(MAX_RATIO).max(FREE_BYTES);
+    let mut out = Vec::with_capacity(compressed.saturating_mul(4).min(max_bytes));
+    loop {
+        let start = out.len();
+        out.resize(start + CHUNK_BYTES, 0);
+        let n = reader
+            .read(&mut out[start..])
+            .map_err(|_| InflateError::Corrupt(encoding))?;
+        out.truncate(start + n);
+        if out.len() > max_bytes {
+            return Err(InflateError::Size { max_bytes });
+        }
+        if out.len() > by_ratio {
+            return Err(InflateError::Ratio { compressed });
+        }
+        if n == 0 {
+            return Ok(out.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const MAX: usize = 1 << 20;
+
+    fn gzip(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zstd(plain: &[u8]) -> Vec<u8> {
+        zstd::encode_all(plain, 19).unwrap()
+    }
+
+    /// Bytes that hardly compress.
+    fn noise(n: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_was_compressed_comes_out() {
+        for plain in [Vec::new(), b"report".to_vec(), noise(MAX)] {
+            assert_eq!(inflate(Encoding::Gzip, &gzip(&plain), MAX).unwrap(), plain);
+            assert_eq!(inflate(Encoding::Zstd, &zstd(&plain), MAX).unwrap(), plain);
+        }
+    }
+
+    #[test]
+    fn size_and_ratio_end_a_bomb() {
+        let (zeros, large) = (vec![0; MAX], noise(MAX + 1));
+        for (encoding, compress) in [
+            (Encoding::Gzip, gzip as fn(&[u8]) -> Vec<u8>),
+            (Encoding::Zstd, zstd),
+        ] {
+            let size = inflate(encoding, &compress(&large), MAX).unwrap_err();
+            assert_eq!(size, InflateError::Size { max_bytes: MAX });
+            let ratio = inflate(encoding, &compress(&zeros), MAX).unwrap_err();
+            assert!(matches!(ratio, InflateError::Ratio { .. }), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn torn_and_foreign_streams_are_refused() {
+        for (encoding, whole) in [
+            (Encoding::Gzip, gzip(b"report report")),
+            (Encoding::Zstd, zstd(b"report report")),
+        ] {
+            for bytes in [&whole[..whole.len() - 1], b"no stream at all", &[]] {
+                // Nothing at all is an empty body to zstd; whoever decodes it finds no message.
+                let inflated = inflate(encoding, bytes, MAX);
+                let is_refused = inflated == Err(InflateError::Corrupt(encoding));
+                assert!(is_refused || bytes.is_empty(), "{encoding:?} {inflated:?}");
+            }
+        }
+        // A frame that asks for a window of 2 GiB allocates none of it.
+        let mut giant = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
+        giant.extend([0x01, 0x00, 0x00]);
+        assert_eq!(
+            inflate(Encoding::Zstd, &giant, MAX),
+            Err(InflateError::Corrupt(Encoding::Zstd))
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! The certificate that devices see, read again when its files change.
+//!
+//! A handshake takes the certificate that is current when it begins; connections that are open
+//! stay. Files that do not fit each other, half-way through a renewal, change nothing.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::config::TlsConfig;
+
+/// Which file is wrong, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("failed to use {key}: {text}")]
+pub(crate) struct TlsError {
+    pub(crate) key: &'static str,
+    pub(crate) text: String,
+}
+
+/// TLS for the port towards devices.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    files: TlsConfig,
+    current: Arc<Current>,
+    pub(crate) config: Arc<rustls::ServerConfig>,
+}
+
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(
+            self.0
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        )
+    }
+}
+
+impl Tls {
+    pub(crate) fn new(files: &TlsConfig) -> Result<Self, TlsError> {
+        let current = Arc::new(Current(RwLock::new(Arc::new(load(files)?))));
+        let versions = rustls::ServerConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError {
+                key: "cert_file",
+                text: error.to_string(),
+            })?;
+        let mut config = versions
+            .with_no_client_auth()
+            .with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self {
+            files: files.clone(),
+            current,
+            config: Arc::new(config),
+        })
+    }
+
+    /// Reads the files again. If they are wrong the certificate stays.
+    pub(crate) fn reload(&self) -> Result<(), TlsError> {
+        let fresh = Arc::new(load(&self.files)?);
+        *self
+            .current
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+}
+
+/// Reads certificate and key and checks that they belong together.
+pub(crate) fn load(files: &TlsConfig) -> Result<CertifiedKey, TlsError> {
+    let wrong = |key, path: &Path, what: &dyn std::fmt::Display| TlsError {
+        key,
+        text: format!("{}: {what}", path.display()),
+    };
+    let cert = |what: &dyn std::fmt::Display| wrong("cert_file", &files.cert_file, what);
+    let key = |what: &dyn std::fmt::Display| wrong("key_file", &files.key_file, what);
+    let chain = CertificateDer::pem_file_iter(&files.cert_file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| cert(&e))?;
+    if chain.is_empty() {
+        return Err(cert(&"holds no PEM certificate"));
+    }
+    let private = PrivateKeyDer::from_pem_file(&files.key_file).map_err(|e| key(&e))?;
+    let signing = ring::sign::any_supported_type(&private).map_err(|e| key(&e))?;
+    let certified = CertifiedKey::new(chain, signing);
+    match certified.keys_match() {
+        Ok(()) => Ok(certified),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
+        Err(_) => Err(key(&format_args!(
+            "is not the key of {}",
+            files.cert_file.display()
+        ))),
+    }
+}

@@ -1,0 +1,232 @@
+//! How often a key and an installation may send: token buckets, filled by time and emptied by
+//! reports. A key ships in an app and can be read out of it, so whoever has it can send; what he
+//! sends above the limit is refused as a quota, retryable, and takes no room in the log.
+//!
+//! Memory is bounded: when a table is full, buckets that have filled up again are forgotten, which
+//! changes nothing for their owners, and while none has, newcomers share one bucket.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use epwatch_proto::InstallationId;
+
+use crate::config::{LimitsConfig, RateConfig};
+use crate::wal::lock;
+
+/// Buckets that are kept of each kind; each takes some 50 bytes.
+const MAX_BUCKETS: usize = 1 << 18;
+/// Looking through a table takes some milliseconds. At the default rate a bucket is full again after
+/// this, so up to millions of newcomers a second find room.
+const SWEEP_PERIOD_US: u64 = 100_000;
+
+/// The limits of one collector.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    installations: Option<Buckets<InstallationId>>,
+    keys: Option<Buckets<String>>,
+}
+
+impl Limits {
+    pub(crate) fn new(config: &LimitsConfig) -> Self {
+        Self {
+            installations: Buckets::new(config.installation, MAX_BUCKETS),
+            keys: Buckets::new(config.key, MAX_BUCKETS),
+        }
+    }
+
+    /// Takes one report of an installation. Says how long to wait if there is none to take.
+    pub(crate) fn take(&self, installation: InstallationId, now_us: u64) -> Result<(), Duration> {
+        match &self.installations {
+            Some(buckets) => buckets.take(installation, 1, now_us),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a call's reports of the holders of one key.
+    pub(crate) fn take_call(
+        &self,
+        key: impl FnOnce() -> String,
+        n_reports: usize,
+        now_us: u64,
+    ) -> Result<(), Duration> {
+        match &self.keys {
+            Some(buckets) => buckets.take(key(), n_reports.max(1) as u64, now_us),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Token buckets of one rate.
+#[derive(Debug)]
+struct Buckets<K> {
+    /// Microseconds for one report to come back.
+    refill_us: u64,
+    /// Microseconds for a bucket to fill.
+    full_us: u64,
+    most: usize,
+    table: Mutex<Table<K>>,
+}
+
+#[derive(Debug)]
+struct Table<K> {
+    /// When each bucket would be full: a bucket that is full now is one never seen.
+    full_at_us: HashMap<K, u64>,
+    /// Of those for whom there is no room.
+    others_full_at_us: u64,
+    swept_at_us: u64,
+}
+
+impl<K: Eq + Hash> Buckets<K> {
+    /// `None` without a limit.
+    fn new(rate: RateConfig, most: usize) -> Option<Self> {
+        let per_minute = u64::from(rate.per_minute);
+        let refill_us = 60_000_000_u64.checked_div(per_minute)?.max(1);
+        Some(Self {
+            refill_us,
+            full_us: refill_us * u64::from(rate.burst.max(1)),
+            most,
+            table: Mutex::new(Table {
+                full_at_us: HashMap::new(),
+                others_full_at_us: 0,
+                swept_at_us: 0,
+            }),
+        })
+    }
+
+    fn take(&self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
+        let mut table = lock(&self.table);
+        let table = &mut *table;
+        if table.full_at_us.len() >= self.most {
+            table.sweep(now_us, self.full_us);
+        }
+        let has_room = table.full_at_us.len() < self.most;
+        match table.full_at_us.entry(key) {
+            Entry::Occupied(entry) => self.take_from(entry.into_mut(), n, now_us),
+            Entry::Vacant(entry) if has_room => self.take_from(entry.insert(0), n, now_us),
+            Entry::Vacant(_) => self.take_from(&mut table.others_full_at_us, n, now_us),
+        }
+    }
+
+    /// A report empties a bucket by the time that it takes to come back. What is larger than a
+    /// bucket passes when that is full, or it never could.
+    fn take_from(&self, full_at_us: &mut u64, n: u64, now_us: u64) -> Result<(), Duration> {
+        let most = now_us.saturating_add(self.full_us);
+        // A clock that was set back must not leave a bucket empty for longer than it takes to fill.
+        let full_at = (*full_at_us).clamp(now_us, most);
+        *full_at_us = full_at;
+        let after = full_at.saturating_add(self.refill_us.saturating_mul(n));
+        if after > most && full_at > now_us {
+            let wait = (after - most).min(full_at - now_us);
+            return Err(Duration::from_micros(wait));
+        }
+        *full_at_us = after.min(most);
+        Ok(())
+    }
+}
+
+impl<K: Eq + Hash> Table<K> {
+    fn sweep(&mut self, now_us: u64, full_us: u64) {
+        let is_due = now_us >= self.swept_at_us.saturating_add(SWEEP_PERIOD_US);
+        if is_due || now_us < self.swept_at_us {
+            self.swept_at_us = now_us;
+            // Later than that only says that the clock was set back.
+            let not_full = now_us + 1..=now_us.saturating_add(full_us);
+            self.full_at_us.retain(|_, at_us| not_full.contains(at_us));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn rate(per_minute: u32, burst: u32) -> RateConfig {
+        RateConfig { per_minute, burst }
+    }
+
+    fn installation(n: u64) -> InstallationId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&n.to_le_bytes());
+        InstallationId::from_bytes(bytes)
+    }
+
+    #[test]
+    fn a_burst_passes_then_the_rate_and_the_wait_is_told() {
+        let buckets = Buckets::new(rate(60, 3), 10).unwrap();
+        let now = 1_000 * SECOND;
+        for _ in 0..3 {
+            assert_eq!(buckets.take("a", 1, now), Ok(()));
+        }
+        assert_eq!(buckets.take("a", 1, now), Err(Duration::from_secs(1)));
+        assert_eq!(
+            buckets.take("b", 1, now),
+            Ok(()),
+            "others are not concerned"
+        );
+        assert_eq!(buckets.take("a", 1, now + SECOND), Ok(()));
+        assert!(buckets.take("a", 1, now + SECOND).is_err());
+        assert_eq!(buckets.take("a", 3, now + 100 * SECOND), Ok(()));
+        assert!(buckets.take("a", 1, now + 100 * SECOND).is_err());
+    }
+
+    #[test]
+    fn what_is_larger_than_a_bucket_passes_when_that_is_full() {
+        let buckets = Buckets::new(rate(60, 3), 10).unwrap();
+        let now = 1_000 * SECOND;
+        assert_eq!(buckets.take("a", 50, now), Ok(()));
+        assert_eq!(
+            buckets.take("a", 50, now + SECOND),
+            Err(Duration::from_secs(2))
+        );
+        assert_eq!(buckets.take("a", 50, now + 3 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_locks_nobody_out() {
+        let buckets = Buckets::new(rate(60, 2), 10).unwrap();
+        assert_eq!(buckets.take("a", 1, 1_000_000 * SECOND), Ok(()));
+        let waited = buckets.take("a", 1, 10 * SECOND).unwrap_err();
+        assert!(waited <= Duration::from_secs(2), "{waited:?}");
+        assert_eq!(buckets.take("a", 1, 13 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_newcomers_share_what_is_left() {
+        let buckets = Buckets::new(rate(60, 1), 100).unwrap();
+        let now = 1_000 * SECOND;
+        let passed = (0..1_000).filter(|n| buckets.take(*n, 1, now).is_ok());
+        assert_eq!(passed.count(), 101);
+        assert_eq!(lock(&buckets.table).full_at_us.len(), 100);
+        // Once buckets are full again they make room.
+        assert_eq!(buckets.take(5_000, 1, now + 10 * SECOND), Ok(()));
+        assert_eq!(lock(&buckets.table).full_at_us.len(), 1);
+    }
+
+    #[test]
+    fn installations_and_keys_have_limits_of_their_own_and_zero_is_none() {
+        let limits = Limits::new(&LimitsConfig {
+            installation: rate(60, 2),
+            key: rate(60, 3),
+        });
+        let now = 1_000 * SECOND;
+        let sent = (0..10).filter(|_| limits.take(installation(1), now).is_ok());
+        assert_eq!(sent.count(), 2);
+        assert_eq!(limits.take(installation(2), now), Ok(()));
+        let key = || "app/production".to_owned();
+        assert_eq!(limits.take_call(key, 2, now), Ok(()));
+        // A call without reports costs too.
+        assert_eq!(limits.take_call(key, 0, now), Ok(()));
+        assert!(limits.take_call(key, 1, now).is_err());
+        let open = Limits::new(&LimitsConfig {
+            installation: rate(0, 0),
+            key: rate(0, 0),
+        });
+        assert!((0..10_000).all(|_| open.take(installation(1), now).is_ok()));
+        assert_eq!(open.take_call(|| unreachable!("not asked"), 9, now), Ok(()));
+    }
+}

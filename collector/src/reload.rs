@@ -1,0 +1,134 @@
+//! Reads key and certificate files again, when they change and on SIGHUP. Files that are wrong
+//! change nothing; the log says so each time.
+//!
+//! Files are looked at once a second rather than subscribed to: they are replaced by renames, by
+//! symbolic links of secret mounts, and over network file systems, and a look at three files costs
+//! nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::AppKeys;
+use crate::config::CollectorConfig;
+use crate::front::tls::Tls;
+use crate::metrics::Metrics;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What of a file changes when its content does; `None` while it cannot be read.
+type Stamp = Vec<Option<(u64, u64, i64, i64)>>;
+
+fn stamp(files: &[PathBuf]) -> Stamp {
+    let of = |path: &PathBuf| {
+        let about = fs::metadata(path).ok()?;
+        Some((about.ino(), about.size(), about.mtime(), about.mtime_nsec()))
+    };
+    files.iter().map(of).collect()
+}
+
+/// Something that is read from files.
+struct Watched {
+    name: &'static str,
+    files: Vec<PathBuf>,
+    seen: Stamp,
+    /// Reads it; `Err` says why it stays as it was.
+    reload: Box<dyn Fn() -> Result<(), String> + Send>,
+}
+
+impl Watched {
+    fn new(
+        name: &'static str,
+        files: Vec<PathBuf>,
+        reload: impl Fn() -> Result<(), String> + Send + 'static,
+    ) -> Self {
+        let reload = Box::new(reload);
+        Self {
+            name,
+            files,
+            // They may have changed since they were first read: the first look reads them again.
+            seen: Stamp::new(),
+            reload,
+        }
+    }
+
+    fn look(&mut self, is_asked: bool, metrics: &Metrics) {
+        let now = stamp(&self.files);
+        if now == self.seen && !is_asked {
+            return;
+        }
+        // Taken before reading: what is written meanwhile is read at the next look.
+        self.seen = now;
+        let end = match (self.reload)() {
+            Ok(()) => {
+                tracing::info!(what = self.name, "read again");
+                "done"
+            }
+            Err(why) => {
+                tracing::error!(
+                    what = self.name,
+                    why,
+                    "failed to read again, nothing changed"
+                );
+                "failed"
+            }
+        };
+        metrics.reloads.get_or_create(&[("end", end)]).inc();
+    }
+}
+
+/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP
+/// keeps its meaning: the terminal is gone.
+pub(crate) fn watch(
+    config: &CollectorConfig,
+    keys: Arc<AppKeys>,
+    tls: Option<Arc<Tls>>,
+    metrics: &Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let mut watched = Vec::new();
+    if let Some(file) = &config.keys_file {
+        watched.push(Watched::new("keys_file", vec![file.clone()], move || {
+            keys.reload().map(|_| ()).map_err(|problems| {
+                let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                texts.join("; ")
+            })
+        }));
+    }
+    if let (Some(files), Some(tls)) = (&config.tls, tls) {
+        let paths = vec![files.cert_file.clone(), files.key_file.clone()];
+        watched.push(Watched::new("tls", paths, move || {
+            tls.reload().map_err(|error| error.to_string())
+        }));
+    }
+    if watched.is_empty() {
+        return;
+    }
+    let metrics = metrics.clone();
+    tokio::spawn(async move {
+        let mut hangup = signal(SignalKind::hangup())
+            .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))
+            .ok();
+        loop {
+            let asked = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let is_asked = tokio::select! {
+                _ = asked => true,
+                () = tokio::time::sleep(PERIOD) => false,
+                () = stop.cancelled() => return,
+            };
+            for some in &mut watched {
+                some.look(is_asked, &metrics);
+            }
+        }
+    });
+}

@@ -1,0 +1,386 @@
+//! The calls beside Upload, from the device or the pipeline to every view.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use epwatch_collector::directives::store;
+use epwatch_collector::units::Period;
+use epwatch_collector::{Client, Collector};
+use epwatch_proto::v1::{self, Outcome};
+use epwatch_proto::{
+    Directive, DirectiveAction, DirectiveScope, InstallationId, ModelManifest, SignedDirective,
+};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use crate::http::post;
+use crate::support::{PATIENCE, Store, config, connect, report, request, send, start_with};
+
+const SECRET: [u8; 32] = [42; 32];
+
+/// A report of the installation that [`SECRET`] owns.
+fn doomed(sequence: u64) -> v1::Report {
+    let mut report = report(9, 1, sequence);
+    let id = InstallationId::from_secret(&SECRET);
+    report.key.as_mut().unwrap().installation_id = Bytes::copy_from_slice(id.as_bytes());
+    report
+}
+
+fn deletion() -> v1::DeleteInstallationRequest {
+    v1::DeleteInstallationRequest {
+        secret: Bytes::copy_from_slice(&SECRET),
+    }
+}
+
+/// Every view that shows reports, with what one report of `installations` devices gives.
+async fn check_views_show(store: &Store, reports: u64) {
+    for (view, expected) in [
+        ("SELECT count() AS n FROM counted_reports_v1", reports),
+        ("SELECT count() AS n FROM device_sessions_v1", reports),
+        ("SELECT count() AS n FROM device_series_v1", 2 * reports),
+        (
+            "SELECT uniqExact(installation) AS n FROM device_buckets_v1",
+            reports,
+        ),
+        (
+            "SELECT uniqExact(installation) AS n FROM device_placements_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
+            6 * reports,
+        ),
+        (
+            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
+            reports,
+        ),
+        ("SELECT count() AS n FROM streams_v1", reports),
+        (
+            "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+        (
+            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
+            reports,
+        ),
+    ] {
+        assert_eq!(store.number(view).await, expected, "{view}");
+    }
+}
+
+async fn all_closed(store: &Store) {
+    let open = "SELECT count() AS n FROM report_copies \
+                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+    store.eventually(open, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
+    let store = Store::start().await;
+    let mut first = config(&store.dir.path().join("wal-1"));
+    first.deletion.refresh = Period(Duration::from_millis(50));
+    // Erased later in this test, by another collector.
+    first.deletion.erase_period = Period(Duration::from_secs(3600));
+    let mut second = first.clone();
+    second.wal.dir = store.dir.path().join("wal-2");
+    let (first_config, first) = (first.clone(), start_with(&store, first).await);
+    let second = start_with(&store, second).await;
+    let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
+    // One installation of the same slice as the deleted one, and one of another.
+    let slice = InstallationId::from_secret(&SECRET).as_bytes()[0] % 4;
+    let reports = [doomed(1), report(4 + slice, 1, 1), report(5 + slice, 1, 1)];
+    assert!(send(&mut to_first, &reports).await.is_empty());
+    store
+        .eventually("SELECT count() AS n FROM reports", 3)
+        .await;
+    all_closed(&store).await;
+    check_views_show(&store, 3).await;
+
+    let buried = to_second.delete_installation(deletion()).await.unwrap();
+    let tombstoned_at = buried.into_inner().tombstoned_at_unix_ms;
+    let again = to_second.delete_installation(deletion()).await.unwrap();
+    assert_eq!(again.into_inner().tombstoned_at_unix_ms, tombstoned_at);
+    // At once where it was asked, soon elsewhere.
+    let refused = send(&mut to_second, &[doomed(2), report(1, 1, 1)]).await;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
+    assert!(!refused[0].retryable);
+    let deadline = Instant::now() + PATIENCE;
+    while send(&mut to_first, &[doomed(1)]).await[0].outcome() != Outcome::RefusedDeleted {
+        assert!(Instant::now() < deadline, "the first collector never heard");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let hidden = "SELECT count() AS n FROM deletions_v1 WHERE toYear(hidden_at) > 1970 \
+                  AND requested_at <= hidden_at AND rebuilt_buckets = 1";
+    store.eventually(hidden, 1).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 4)
+        .await;
+    all_closed(&store).await;
+    check_views_show(&store, 3).await;
+    let shown = format!(
+        "SELECT count() AS n FROM device_buckets_v1 WHERE installation = unhex('{}')",
+        InstallationId::from_secret(&SECRET).to_hex()
+    );
+    assert_eq!(store.number(&shown).await, 0);
+    first.stop().await;
+    second.stop().await;
+
+    // A restart forgets nothing; its rows go from the disk when it is time.
+    let mut again = first_config;
+    again.deletion.erase_period = Period(Duration::from_millis(50));
+    let again = start_with(&store, again).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 3)
+        .await;
+    let erased = "SELECT count() AS n FROM deletions_v1 \
+                  WHERE toYear(erased_at) > 1970 AND erased_reports = 1";
+    store.eventually(erased, 1).await;
+    let mut device = connect(&again).await;
+    let refused = send(&mut device, &[doomed(3)]).await;
+    assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
+    again.stop().await;
+    check_views_show(&store, 3).await;
+    store.engine.stop().await;
+}
+
+/// The answer is a promise, so it outlives the process even if the store was away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_is_kept_while_the_store_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut away = config(&dir.path().join("wal"));
+    away.batch.drain_timeout = Period(Duration::from_millis(1));
+    let nowhere = epwatch_store::client(&Store::target_in(&dir));
+    let start = || Collector::start(away.clone(), nowhere.clone(), CancellationToken::new());
+    let collector = start().await.unwrap();
+    let mut device = connect(&collector).await;
+    assert!(send(&mut device, &[doomed(1)]).await.is_empty());
+    device.delete_installation(deletion()).await.unwrap();
+    for len in [0, 31, 33] {
+        let secret = vec![1; len].into();
+        let wrong = v1::DeleteInstallationRequest { secret };
+        let status = device.delete_installation(wrong).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("32 bytes"), "{status}");
+    }
+    collector.stop().await;
+
+    let collector = start().await.unwrap();
+    let mut device = connect(&collector).await;
+    let refused = send(&mut device, &[doomed(2)]).await;
+    assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
+    let store = Store::start_in(dir).await;
+    // What was acknowledged before is stored, and seen nowhere.
+    store
+        .eventually("SELECT count() AS n FROM reports", 1)
+        .await;
+    store
+        .eventually("SELECT uniqExact(installation) AS n FROM tombstones", 1)
+        .await;
+    check_views_show(&store, 0).await;
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+fn model(id: &str) -> Option<v1::Model> {
+    Some(v1::Model {
+        id: id.into(),
+        version: "7".into(),
+        sha256: vec![3; 32].into(),
+        ..Default::default()
+    })
+}
+
+/// A sound manifest of a model.
+pub(crate) fn manifest(model_id: &str) -> v1::PutModelManifestRequest {
+    let node = |name: &str, macs| v1::NodeMacs {
+        name: name.into(),
+        op_type: "Conv".into(),
+        macs,
+    };
+    v1::PutModelManifestRequest {
+        model: model(model_id),
+        manifest: Some(v1::ModelManifest {
+            algorithm: 1,
+            total_macs: 100,
+            nodes: vec![node("a", 60), node("b", 30)],
+        }),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_and_certified_placements_are_stored_as_they_came() {
+    let store = Store::start().await;
+    let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
+    let mut pipeline = connect(&collector).await;
+
+    let put = manifest("detector");
+    let parsed = ModelManifest::try_from(put.manifest.clone().unwrap()).unwrap();
+    for _ in 0..2 {
+        let answer = pipeline.put_model_manifest(put.clone()).await.unwrap();
+        let sha256 = answer.into_inner().manifest_sha256;
+        assert_eq!(sha256, parsed.sha256().as_bytes().as_slice());
+    }
+    let stored = "SELECT toUInt64(sum(arraySum(node_macs))) AS n FROM model_manifests_v1 \
+                  WHERE model_id = 'detector' AND total_macs = 100 AND length(manifest_sha256) = 64";
+    assert_eq!(store.number(stored).await, 90, "once, though it came twice");
+
+    let placement = report(1, 1, 1).sessions[0].placement.clone();
+    let runtime = report(1, 1, 1).runtime;
+    let put = v1::PutCertifiedPlacementRequest {
+        model: model("detector"),
+        chipset: "SM8650".into(),
+        runtime,
+        placement,
+        certified_by: "ci run 7".into(),
+    };
+    let answer = post(
+        collector.listen(),
+        "PutCertifiedPlacement",
+        &[],
+        &put.encode_to_vec(),
+    );
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = v1::PutCertifiedPlacementResponse::decode(answer.body.as_slice()).unwrap();
+    assert!(answer.stored_at_unix_ms > 0);
+    let stored = "SELECT toUInt64(sum(npu_nodes * 100 + cpu_nodes * 10 + cpu_benign_nodes)) AS n \
+                  FROM certified_placements_v1 WHERE chipset = 'SM8650' \
+                  AND fingerprint_normalised = 12 AND certified_by = 'ci run 7'";
+    assert_eq!(store.number(stored).await, 3_022);
+
+    let mut wrong = put.clone();
+    wrong.chipset = "QTI SM8650".into();
+    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("chipset") && status.message().contains("SM8650"));
+    let mut wrong = put;
+    wrong.placement.as_mut().unwrap().n_nodes = 7;
+    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    assert!(status.message().contains("placement.n_nodes"), "{status}");
+    let mut wrong = manifest("detector");
+    wrong.manifest.as_mut().unwrap().total_macs = 1;
+    let status = pipeline.put_model_manifest(wrong).await.unwrap_err();
+    assert!(status.message().contains("manifest.total_macs"), "{status}");
+
+    // Without the store nothing is promised.
+    store.engine.stop().await;
+    let status = pipeline
+        .put_model_manifest(manifest("x"))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.metadata().get("grpc-retry-pushback-ms").is_some());
+    collector.stop().await;
+}
+
+async fn publish(client: &Client, directive: &Directive) -> SignedDirective {
+    let signed = SignedDirective {
+        directive: directive.to_bytes().into(),
+        key_id: "ops".into(),
+        // The collector has no key to check it with.
+        signature: [7; 64],
+    };
+    store::publish(client, &signed, 1_000).await.unwrap();
+    signed
+}
+
+fn directive(id: &str, scope: DirectiveScope, action: DirectiveAction) -> Directive {
+    let begin = now_unix_ms();
+    Directive {
+        id: id.to_owned(),
+        scope,
+        action,
+        not_before_unix_ms: begin,
+        expires_unix_ms: begin + 3_600_000,
+    }
+}
+
+fn now_unix_ms() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(now.unwrap().as_millis()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.directives.refresh = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let mut sequence = 0;
+    let mut upload = async |held: &[&str]| {
+        sequence += 1;
+        let mut message = request(&[report(1, 1, sequence)]);
+        message.held_directive_ids = held.iter().map(|id| (*id).to_owned()).collect();
+        device
+            .upload(message)
+            .await
+            .unwrap()
+            .into_inner()
+            .directives
+    };
+    assert_eq!(upload(&[]).await, []);
+
+    let scope = DirectiveScope {
+        app_id: "com.example.camera".into(),
+        model_id: "detector".into(),
+        chipset: "SM8650".into(),
+        ..DirectiveScope::default()
+    };
+    let off = directive("off", scope.clone(), DirectiveAction::NpuOff);
+    let elsewhere = DirectiveScope {
+        chipset: "SM8550".into(),
+        ..scope.clone()
+    };
+    let other = directive("other", elsewhere, DirectiveAction::NpuOff);
+    publish(&store.client, &other).await;
+    let signed = publish(&store.client, &off).await;
+    publish(&store.client, &off).await;
+    let deadline = Instant::now() + PATIENCE;
+    let handed = loop {
+        let handed = upload(&["unknown"]).await;
+        if !handed.is_empty() {
+            break handed;
+        }
+        assert!(Instant::now() < deadline, "never handed out");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(handed, [v1::SignedDirective::from(&signed)]);
+    assert_eq!(upload(&["off"]).await, []);
+
+    // An id is taken for ever.
+    let mut changed = off.clone();
+    changed.action = DirectiveAction::Sampling(2);
+    let forged = SignedDirective {
+        directive: changed.to_bytes().into(),
+        ..signed
+    };
+    let error = store::publish(&store.client, &forged, 1_000)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, store::DirectiveError::IdTaken { .. }),
+        "{error}"
+    );
+
+    let revoke = directive("back", scope, DirectiveAction::Revoke("off".into()));
+    publish(&store.client, &revoke).await;
+    let ids = |handed: &[v1::SignedDirective]| -> Vec<String> {
+        let parse = |signed: &v1::SignedDirective| Directive::parse(&signed.directive).unwrap().id;
+        handed.iter().map(parse).collect()
+    };
+    while ids(&upload(&["off"]).await) != ["back"] {
+        assert!(Instant::now() < deadline, "never revoked");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(ids(&upload(&[]).await), ["back"]);
+    let listed = store::list(&store.client).await.unwrap();
+    let revoked: Vec<(&str, bool)> = listed
+        .iter()
+        .map(|p| (p.directive.id.as_str(), p.is_revoked))
+        .collect();
+    assert!(revoked.contains(&("off", true)) && revoked.contains(&("other", false)));
+    collector.stop().await;
+    store.engine.stop().await;
+}

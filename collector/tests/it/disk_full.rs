@@ -1,0 +1,117 @@
+//! A disk that fills up stops acks, not the process; nothing acknowledged is lost, and acks go on
+//! once there is space. On a small disk in memory that only this test's child sees.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use epwatch_collector::Collector;
+use epwatch_collector::clock::SystemClock;
+use epwatch_collector::units::ByteSize;
+use epwatch_collector::wal::{Wal, WalOffset, WalOptions};
+use epwatch_store::StoreTarget;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use crate::support::{Device, PATIENCE, config, connect, report, request};
+
+/// Set for the child: the small disk, and how much of it is to stay free.
+const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
+const CHILD_MIN_FREE: &str = "EPWATCH_DISK_FULL_MIN_FREE";
+
+/// Without root the kernel must allow user namespaces.
+fn on_small_disk(min_free: u64) {
+    const SCRIPT: &str = r#"mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@""#;
+    let dir = tempfile::tempdir().unwrap();
+    let ended = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", SCRIPT])
+        .arg(dir.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "disk_full::child_entry", "--nocapture"])
+        .env(CHILD_DISK, dir.path())
+        .env(CHILD_MIN_FREE, min_free.to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{text}\n{errors}");
+    assert!(text.contains("acks went on"), "{text}\n{errors}");
+}
+
+#[test]
+fn a_full_disk_stops_acks_until_there_is_space() {
+    on_small_disk(0);
+}
+
+#[test]
+fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
+    on_small_disk(6 << 20);
+}
+
+/// Not a test of its own: what runs on the small disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_entry() {
+    let Some(disk) = std::env::var_os(CHILD_DISK).map(PathBuf::from) else {
+        return;
+    };
+    let min_free: u64 = std::env::var(CHILD_MIN_FREE).unwrap().parse().unwrap();
+    let ballast = disk.join("ballast");
+    std::fs::write(&ballast, vec![1; 6 << 20]).unwrap();
+
+    let wal = disk.join("wal");
+    let mut config = config(&wal);
+    config.wal.segment_bytes = ByteSize(256 << 10);
+    config.wal.min_free_bytes = ByteSize(min_free);
+    let nobody = epwatch_store::client(&StoreTarget::unix(&disk.join("none.sock"), "epwatch"));
+    let collector = Collector::start(config, nobody, CancellationToken::new())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    let (n_acked, refusal) = fill(&mut device, 1).await;
+    assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+    assert!(refusal.metadata().contains_key("grpc-retry-pushback-ms"));
+    assert!(n_acked > 100, "{n_acked}");
+
+    std::fs::remove_file(&ballast).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(status) = upload(&mut device, n_acked + 1).await {
+        assert!(Instant::now() < deadline, "acks never went on: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    collector.stop().await;
+    // The refused calls may be there too: a device sends them again, and the key decides.
+    assert!(n_records(&wal) >= (n_acked + 1) * 50);
+    println!("acks went on");
+}
+
+/// Sends until it is refused; returns how many calls of 50 reports were acknowledged.
+async fn fill(device: &mut Device, first: u64) -> (u64, Status) {
+    for call in first.. {
+        if let Err(status) = upload(device, call).await {
+            return (call - first, status);
+        }
+    }
+    unreachable!("the disk is small")
+}
+
+async fn upload(device: &mut Device, call: u64) -> Result<(), Status> {
+    let reports: Vec<_> = (1..=50).map(|n| report(1, call, n)).collect();
+    device.upload(request(&reports)).await.map(|_| ())
+}
+
+fn n_records(wal: &Path) -> u64 {
+    let options = WalOptions {
+        dir: wal.to_owned(),
+        segment_bytes: 256 << 10,
+        max_bytes: 1 << 30,
+        max_in_flight_bytes: 1 << 20,
+        min_free_bytes: 0,
+        gather: Duration::ZERO,
+        clock: std::sync::Arc::new(SystemClock),
+    };
+    let opened = Wal::open(&options).unwrap();
+    let all = opened
+        .wal
+        .read(WalOffset(0), WalOffset(u64::MAX), usize::MAX, usize::MAX);
+    all.unwrap().records.len() as u64
+}

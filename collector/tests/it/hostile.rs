@@ -1,0 +1,348 @@
+//! Connections that no honest device makes: each ends by itself or makes room, memory stays bounded,
+//! and others are served meanwhile.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use epwatch_collector::Collector;
+use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::units::Period;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+
+use crate::faults::CollectorProcess;
+use crate::http::{SERVICE, open, post, read_answer};
+use crate::support::{PATIENCE, Store, config, connect, report, request, send};
+
+async fn start(dir: &tempfile::TempDir, set: impl FnOnce(&mut CollectorConfig)) -> Collector {
+    let mut config = config(&dir.path().join("wal"));
+    config.batch.drain_timeout = Period(Duration::from_millis(1));
+    set(&mut config);
+    let away = epwatch_store::client(&Store::target_in(dir));
+    Collector::start(config, away, CancellationToken::new())
+        .await
+        .unwrap()
+}
+
+/// Reads until the other side has closed; what it said before.
+fn read_to_end(mut stream: &TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut said);
+    said
+}
+
+fn upload_head(length: usize) -> String {
+    format!(
+        "POST {SERVICE}/Upload HTTP/1.1\r\nHost: test\r\nContent-Type: application/proto\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )
+}
+
+fn serves(address: SocketAddr, sequence: u64) -> bool {
+    let body = request(&[report(1, 1, sequence)]).encode_to_vec();
+    post(address, "Upload", &[], &body).status == 200
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_slow_or_silent_is_closed_and_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = Period(Duration::from_millis(200));
+    let collector = start(&dir, |config| {
+        config.connections.header_timeout = short;
+        config.connections.body_timeout = short;
+        config.connections.idle_timeout = short;
+    })
+    .await;
+    let address = collector.listen();
+    let silent = open(address);
+    let half_head = open(address);
+    (&half_head).write_all(b"POST /epwatch").unwrap();
+    let half_body = open(address);
+    (&half_body)
+        .write_all(upload_head(1_000).as_bytes())
+        .unwrap();
+    (&half_body).write_all(&[0; 10]).unwrap();
+    let half_preface = open(address);
+    (&half_preface)
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM")
+        .unwrap();
+    let no_settings = open(address);
+    (&no_settings)
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    assert!(serves(address, 1));
+    let body_end = String::from_utf8_lossy(&read_to_end(&half_body)).into_owned();
+    assert!(body_end.contains("deadline_exceeded"), "{body_end}");
+    for stream in [&silent, &half_head, &half_preface, &no_settings] {
+        read_to_end(stream);
+    }
+    assert!(serves(address, 2));
+    collector.stop().await;
+}
+
+/// A head is sent forever, a byte now and then: each byte is progress, the head never ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_loris_has_one_head_s_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |config| {
+        config.connections.header_timeout = Period(Duration::from_millis(300));
+    })
+    .await;
+    let address = collector.listen();
+    let writing = tokio::task::spawn_blocking(move || {
+        let mut stream = open(address);
+        stream
+            .write_all(upload_head(1).trim_end().as_bytes())
+            .unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        // Ends when the other side has closed.
+        while stream.write_all(b"\r\nX-Slow: 1").is_ok() {
+            assert!(Instant::now() < deadline, "it may go on for ever");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert!(serves(address, 1));
+    writing.await.unwrap();
+    collector.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giant_headers_are_refused_and_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |_| {}).await;
+    let address = collector.listen();
+    let mut stream = open(address);
+    let giant = "x".repeat(1 << 20);
+    // It need not take all of it.
+    let _ = stream.write_all(format!("POST / HTTP/1.1\r\nX-Giant: {giant}\r\n\r\n").as_bytes());
+    let said = read_to_end(&stream);
+    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"));
+    let mut stream = open(address);
+    let many: String = (0..1_000).map(|n| format!("X-{n}: 1\r\n")).collect();
+    let _ = stream.write_all(format!("POST / HTTP/1.1\r\n{many}\r\n").as_bytes());
+    let said = read_to_end(&stream);
+    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"));
+
+    let mut device = connect(&collector).await;
+    let mut call = tonic::Request::new(request(&[report(1, 1, 1)]));
+    call.metadata_mut()
+        .insert("x-giant", "x".repeat(64 << 10).parse().unwrap());
+    device.upload(call).await.unwrap_err();
+    assert!(serves(address, 2));
+    collector.stop().await;
+}
+
+/// Bodies that wait for their end hold memory: all together no more than they may.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_never_end_take_a_bounded_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |config| {
+        config.connections.max_body_bytes = config.max_request_bytes;
+    })
+    .await;
+    let address = collector.listen();
+    let waiting: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = open(address);
+            stream.write_all(upload_head(1 << 20).as_bytes()).unwrap();
+            let _ = stream.write_all(&vec![0; (1 << 20) - 1]);
+            stream
+        })
+        .collect();
+    // Four fit, to the byte; the others hear so at once.
+    let mut n_refused = 0;
+    let deadline = Instant::now() + PATIENCE;
+    for stream in &waiting {
+        stream.set_nonblocking(true).unwrap();
+    }
+    while n_refused < 4 {
+        assert!(Instant::now() < deadline, "only {n_refused} were refused");
+        for mut stream in &waiting {
+            let mut said = [0; 4096];
+            match stream.read(&mut said) {
+                Ok(n) if said[..n].starts_with(b"HTTP/1.1 429") => n_refused += 1,
+                _ => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(waiting);
+    let deadline = Instant::now() + PATIENCE;
+    while !serves(address, 1) {
+        assert!(Instant::now() < deadline, "the room is never given back");
+    }
+    collector.stop().await;
+}
+
+fn open_files_limit() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits
+        .lines()
+        .find(|l| l.starts_with("Max open files"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(3)
+        .unwrap()
+        .parse()
+        .unwrap_or(usize::MAX)
+}
+
+fn resident_bytes(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
+    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// 10,000 of them where this process may open so many files, else as many as it may; the test's
+/// output says how many.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
+    // Soft limits are often 1,024 though the hard one is higher; what fails changes nothing.
+    let _ = std::process::Command::new("prlimit")
+        .args(["--pid", &std::process::id().to_string(), "--nofile=10500:"])
+        .stderr(std::process::Stdio::null())
+        .status();
+    let n = 10_000.min(open_files_limit().saturating_sub(400));
+    println!("{n} idle connections");
+    assert!(
+        n >= 500,
+        "too few files may be open for this test to mean anything"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("no-store.sock");
+    let mut collector = CollectorProcess::start_at(&dir.path().join("wal"), &socket);
+    let address: SocketAddr = collector.address().parse().unwrap();
+    assert!(serves(address, 1));
+    let before = resident_bytes(collector.pid());
+    let mut idle = Vec::with_capacity(n);
+    for at in 0..n {
+        let mut stream = open(address);
+        // Some have said nothing, some are HTTP/2 without a call, some were used once.
+        match at % 3 {
+            0 => {}
+            1 => stream
+                .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+                .unwrap(),
+            _ => {
+                let head = format!("GET {SERVICE}/Upload HTTP/1.1\r\nHost: test\r\n\r\n");
+                stream.write_all(head.as_bytes()).unwrap();
+            }
+        }
+        idle.push(stream);
+    }
+    let slowest = (2..12)
+        .map(|sequence| {
+            let began = Instant::now();
+            assert!(serves(address, sequence));
+            began.elapsed()
+        })
+        .max();
+    let each = resident_bytes(collector.pid()).saturating_sub(before) / n;
+    println!("{each} bytes each; the slowest of ten calls took {slowest:?}");
+    assert!(each < 64 << 10, "{each} bytes for an idle connection");
+    let mut device = crate::support::Device::connect(format!("http://{address}"))
+        .await
+        .unwrap();
+    assert!(send(&mut device, &[report(1, 1, 20)]).await.is_empty());
+    drop(idle);
+    collector.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_limit_the_idlest_connection_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |config| config.connections.max = 20).await;
+    let address = collector.listen();
+    let idle: Vec<TcpStream> = (0..25).map(|_| open(address)).collect();
+    assert!(serves(address, 1));
+    // The first five made room for the last five, and a sixth for the call.
+    for stream in &idle[..6] {
+        read_to_end(stream);
+    }
+    let waits = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let read = (&*stream).read(&mut [0]);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    assert!(idle[6..].iter().all(waits));
+    collector.stop().await;
+}
+
+/// A call under way when the collector is told to stop is answered; then nobody holds it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_collector_finishes_calls_of_both_protocols() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |_| {}).await;
+    let address = collector.listen();
+    let body = request(&[report(1, 1, 1)]).encode_to_vec();
+    let mut posting = open(address);
+    posting
+        .write_all(upload_head(body.len()).as_bytes())
+        .unwrap();
+    posting.write_all(&body[..10]).unwrap();
+    // A gRPC call that has sent its head and waits for its message.
+    let (sender, messages) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(2);
+    let grpc = half_a_grpc_call(address, messages).await;
+    let idle = connect(&collector).await;
+    assert!(serves(address, 2));
+
+    let stopping = tokio::spawn(collector.stop());
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < deadline, "the port stays open");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    posting.write_all(&body[10..]).unwrap();
+    let answer = read_answer(posting);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let message = request(&[report(1, 1, 3)]).encode_to_vec();
+    let mut frame = vec![0];
+    frame.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    frame.extend(message);
+    sender.send(Ok(frame.into())).await.unwrap();
+    drop(sender);
+    let trailers = grpc.await.unwrap();
+    assert_eq!(trailers.as_deref(), Some("0"), "grpc-status");
+    stopping.await.unwrap();
+    drop(idle);
+}
+
+/// Sends a gRPC call's head now and its body as `messages` come; gives its `grpc-status`.
+async fn half_a_grpc_call(
+    address: SocketAddr,
+    messages: tokio::sync::mpsc::Receiver<Result<Bytes, std::io::Error>>,
+) -> tokio::task::JoinHandle<Option<String>> {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let frames = futures::stream::unfold(messages, |mut messages| async {
+        let message = messages.recv().await?;
+        Some((message.map(Frame::data), messages))
+    });
+    let request = hyper::Request::post(format!("http://{address}{SERVICE}/Upload"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(StreamBody::new(Box::pin(frames)))
+        .unwrap();
+    let answering = sender.send_request(request);
+    tokio::spawn(async move {
+        let answer = answering.await.ok()?;
+        drop(sender);
+        if let Some(status) = answer.headers().get("grpc-status") {
+            return Some(status.to_str().unwrap().to_owned());
+        }
+        let collected = answer.into_body().collect().await.ok()?;
+        let status = collected.trailers()?.get("grpc-status")?;
+        Some(status.to_str().unwrap().to_owned())
+    })
+}

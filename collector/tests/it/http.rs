@@ -1,0 +1,89 @@
+//! HTTP/1.1 by hand: what a mobile HTTP stack sends, and what no honest one would.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::support::PATIENCE;
+
+pub(crate) const SERVICE: &str = "/epwatch.v1.CollectorService";
+
+/// An answer, read to the end of the connection.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+pub(crate) fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads one answer; the connection is closed behind it.
+pub(crate) fn read_answer(mut stream: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    // A server that turns a request away may close before all of it was sent.
+    let _ = stream.read_to_end(&mut bytes);
+    let split = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let split = split.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
+    let head = String::from_utf8(bytes[..split].to_vec()).unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer {
+        status,
+        head,
+        body: bytes[split + 4..].to_vec(),
+    }
+}
+
+/// Sends one request and reads its answer.
+pub(crate) fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut stream = open(address);
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    let _ = stream.write_all(head.as_bytes());
+    let _ = stream.write_all(body);
+    read_answer(stream)
+}
+
+/// A Connect call.
+pub(crate) fn post(
+    address: SocketAddr,
+    call: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut all = vec![("Connect-Protocol-Version", "1")];
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+    {
+        all.push(("Content-Type", "application/proto"));
+    }
+    all.extend_from_slice(headers);
+    send(address, "POST", &format!("{SERVICE}/{call}"), &all, body)
+}

@@ -1,0 +1,336 @@
+//! Who may call what: keys, their rotation, and the certificate.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use epwatch_collector::config::{AppKeyConfig, NewKey, TlsConfig};
+use epwatch_collector::{Client, Collector};
+use epwatch_proto::v1::{self, Outcome};
+use prost::Message;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Status};
+
+use crate::http::post;
+use crate::support::{Device, PATIENCE, Store, config, connect, report, request};
+
+const CALLS: [&str; 4] = [
+    "Upload",
+    "DeleteInstallation",
+    "PutModelManifest",
+    "PutCertifiedPlacement",
+];
+
+/// Calls by gRPC with nothing in the message; the key is looked at first.
+async fn call(device: &mut Device, name: &str, key: Option<&str>) -> Result<(), Status> {
+    fn with_key<M>(message: M, key: Option<&str>) -> Request<M> {
+        let mut request = Request::new(message);
+        if let Some(key) = key {
+            let value = format!("Bearer {key}").parse().unwrap();
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+    match name {
+        "Upload" => {
+            let message = request(&[report(1, 1, 1)]);
+            device.upload(with_key(message, key)).await.map(|_| ())
+        }
+        "DeleteInstallation" => {
+            let message = v1::DeleteInstallationRequest {
+                secret: vec![7; 32].into(),
+            };
+            let answer = device.delete_installation(with_key(message, key)).await;
+            answer.map(|_| ())
+        }
+        "PutModelManifest" => {
+            let message = v1::PutModelManifestRequest::default();
+            let answer = device.put_model_manifest(with_key(message, key)).await;
+            answer.map(|_| ())
+        }
+        _ => {
+            let message = v1::PutCertifiedPlacementRequest::default();
+            let answer = device.put_certified_placement(with_key(message, key)).await;
+            answer.map(|_| ())
+        }
+    }
+}
+
+fn key_for(made: &NewKey, app: &str) -> AppKeyConfig {
+    AppKeyConfig {
+        sha256: made.sha256.clone(),
+        app: app.to_owned(),
+        ..AppKeyConfig::default()
+    }
+}
+
+/// A collector whose store never answers: whoever gets past the key hears of that.
+async fn start_without_store(dir: &tempfile::TempDir, keys: Vec<AppKeyConfig>) -> Collector {
+    let mut config = config(&dir.path().join("wal"));
+    config.keys = keys;
+    Collector::start(config, nowhere(dir), CancellationToken::new())
+        .await
+        .unwrap()
+}
+
+fn nowhere(dir: &tempfile::TempDir) -> Client {
+    epwatch_store::client(&Store::target_in(dir))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_is_taken_without_a_key_that_is_valid_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let (valid, revoked) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let stranger = NewKey::random().unwrap();
+    let mut ended = key_for(&revoked, "com.example.camera");
+    ended.revoked = true;
+    let keys = vec![key_for(&valid, "com.example.camera"), ended];
+    let collector = start_without_store(&dir, keys).await;
+    let mut device = connect(&collector).await;
+    for name in CALLS {
+        for key in [None, Some(&stranger), Some(&revoked)] {
+            let key = key.map(|key| key.secret.as_str());
+            let status = call(&mut device, name, key).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unauthenticated, "{name}: {status}");
+            assert!(key.is_none_or(|key| !format!("{status:?}").contains(key)));
+
+            let header = key.map(|key| format!("Bearer {key}"));
+            let headers: Vec<(&str, &str)> = header
+                .iter()
+                .map(|value| ("Authorization", value.as_str()))
+                .collect();
+            let answer = post(collector.listen(), name, &headers, b"");
+            assert_eq!(answer.status, 401, "{name}: {answer:?}");
+            assert_eq!(answer.json()["code"], "unauthenticated");
+        }
+        let outcome = call(&mut device, name, Some(&valid.secret)).await;
+        let is_past_the_key = outcome
+            .as_ref()
+            .map_or_else(|status| status.code() == Code::InvalidArgument, |()| true);
+        assert!(is_past_the_key, "{name}: {outcome:?}");
+    }
+    collector.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_writes_its_own_app_and_nothing_else() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    let (other, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let mut upload_only = key_for(&shipped, "com.example.camera");
+    upload_only.upload_only = true;
+    config.keys = vec![key_for(&other, "com.example.other"), upload_only];
+    let collector = crate::support::start_with(&store, config).await;
+    let address = collector.listen();
+
+    let authorization = |key: &NewKey| format!("Bearer {}", key.secret);
+    let (by_other, by_shipped) = (authorization(&other), authorization(&shipped));
+    let upload = request(&[report(1, 1, 1)]).encode_to_vec();
+    let answer = post(address, "Upload", &[("Authorization", &by_other)], &upload);
+    let response = v1::UploadResponse::decode(answer.body.as_slice()).unwrap();
+    assert_eq!(response.results[0].outcome(), Outcome::RefusedWrongApp);
+    assert!(!response.results[0].retryable);
+
+    // What the other app's key stores is the other app's, whatever the model is called.
+    let manifest = crate::calls::manifest("detector").encode_to_vec();
+    let answer = post(
+        address,
+        "PutModelManifest",
+        &[("Authorization", &by_other)],
+        &manifest,
+    );
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let foreign = "SELECT count() AS n FROM model_manifests WHERE app_id != 'com.example.other'";
+    assert_eq!(store.number(foreign).await, 0);
+
+    // A key that ships in an app uploads, and certifies nothing.
+    let answer = post(
+        address,
+        "Upload",
+        &[("Authorization", &by_shipped)],
+        &upload,
+    );
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for name in ["PutModelManifest", "PutCertifiedPlacement"] {
+        let answer = post(address, name, &[("Authorization", &by_shipped)], &manifest);
+        assert_eq!(answer.status, 403, "{answer:?}");
+        assert_eq!(answer.json()["code"], "permission_denied");
+    }
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+/// Replaces a file as those who deploy secrets do.
+fn replace(path: &Path, content: &[u8]) {
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, content).unwrap();
+    std::fs::rename(&temporary, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_rotated_and_revoked_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys.toml");
+    let (old, new) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let entry = |key: &NewKey| format!("[[keys]]\nsha256 = \"{}\"\n", key.sha256);
+    replace(&file, entry(&old).as_bytes());
+    let mut config = config(&dir.path().join("wal"));
+    config.keys_file = Some(file.clone());
+    let collector = Collector::start(config, nowhere(&dir), CancellationToken::new())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    call(&mut device, "Upload", Some(&old.secret))
+        .await
+        .unwrap();
+
+    let deadline = Instant::now() + PATIENCE;
+    let mut until = async |key: &NewKey, is_valid: bool| {
+        while call(&mut device, "Upload", Some(&key.secret)).await.is_ok() != is_valid {
+            assert!(Instant::now() < deadline, "the file was not read again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    replace(&file, format!("{}{}", entry(&old), entry(&new)).as_bytes());
+    until(&new, true).await;
+    until(&old, true).await;
+    replace(&file, entry(&new).as_bytes());
+    until(&old, false).await;
+    until(&new, true).await;
+    // A file that is broken takes no key away.
+    replace(&file, b"[[keys]]\nsha256 = 7\n");
+    let failed = "collector_reloads_total{end=\"failed\"} 1\n";
+    while !collector.metrics().encode().contains(failed) {
+        assert!(Instant::now() < deadline, "the broken file was not read");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    call(&mut device, "Upload", Some(&new.secret))
+        .await
+        .unwrap();
+    collector.stop().await;
+}
+
+const CA: &[u8] = include_bytes!("../tls/ca.pem");
+
+fn leaf(name: &str) -> (Vec<u8>, Vec<u8>) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
+    let read = |kind: &str| std::fs::read(dir.join(format!("{name}.{kind}"))).unwrap();
+    (read("pem"), read("key"))
+}
+
+/// The certificate that a new connection is shown, and the protocol that was agreed.
+async fn shown(address: SocketAddr, protocol: &str) -> (CertificateDer<'static>, Vec<u8>) {
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(CA).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(client))
+        .connect(name, stream)
+        .await
+        .unwrap();
+    let session = stream.get_ref().1;
+    let certificate = session.peer_certificates().unwrap()[0].clone().into_owned();
+    (certificate, session.alpn_protocol().unwrap().to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_is_shown_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (leaf("one"), leaf("two"));
+    let files = TlsConfig {
+        cert_file: dir.path().join("tls.pem"),
+        key_file: dir.path().join("tls.key"),
+    };
+    replace(&files.cert_file, &one.0);
+    replace(&files.key_file, &one.1);
+    let mut config = config(&dir.path().join("wal"));
+    config.tls = Some(files.clone());
+    let collector = Collector::start(config, nowhere(&dir), CancellationToken::new())
+        .await
+        .unwrap();
+    let address = collector.listen();
+    let certificate = |pem: &[u8]| CertificateDer::from_pem_slice(pem).unwrap();
+    let (first, protocol) = shown(address, "h2").await;
+    assert_eq!(
+        (first, protocol.as_slice()),
+        (certificate(&one.0), &b"h2"[..])
+    );
+    let tls = tonic::transport::ClientTlsConfig::new()
+        .ca_certificate(tonic::transport::Certificate::from_pem(CA))
+        .domain_name("localhost");
+    let channel = tonic::transport::Endpoint::from_shared(format!("https://{address}"))
+        .unwrap()
+        .tls_config(tls)
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut device = Device::new(channel);
+    call(&mut device, "Upload", None).await.unwrap();
+
+    // The certificate comes before its key: until both are there the old pair stays.
+    replace(&files.cert_file, &two.0);
+    let deadline = Instant::now() + PATIENCE;
+    let failed = "collector_reloads_total{end=\"failed\"}";
+    while !collector.metrics().encode().contains(failed) {
+        assert!(
+            Instant::now() < deadline,
+            "the new certificate was not read"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(shown(address, "h2").await.0, certificate(&one.0));
+    replace(&files.key_file, &two.1);
+    while shown(address, "http/1.1").await.0 != certificate(&two.0) {
+        assert!(Instant::now() < deadline, "the new pair is not shown");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The connection that was there before goes on.
+    call(&mut device, "Upload", None).await.unwrap();
+    collector.stop().await;
+}
+
+#[test]
+fn a_certificate_without_its_key_is_a_problem_of_the_config() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(&dir.path().join("wal"));
+    let files = TlsConfig {
+        cert_file: dir.path().join("tls.pem"),
+        key_file: dir.path().join("tls.key"),
+    };
+    config.tls = Some(files.clone());
+    config.keys_file = Some(dir.path().join("keys.toml"));
+    let text = |config: &epwatch_collector::config::CollectorConfig| {
+        let problems = config.validate().unwrap_err();
+        problems
+            .iter()
+            .map(|p| format!("{p}\n"))
+            .collect::<String>()
+    };
+    let both = text(&config);
+    assert!(
+        both.contains("tls.cert_file") && both.contains("keys_file"),
+        "{both}"
+    );
+    std::fs::write(&files.cert_file, leaf("one").0).unwrap();
+    std::fs::write(&files.key_file, leaf("two").1).unwrap();
+    assert!(
+        text(&config).contains("is not the key of"),
+        "{}",
+        text(&config)
+    );
+}

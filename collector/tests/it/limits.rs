@@ -1,0 +1,70 @@
+//! Who sends more than is allowed is told to come again; others are not concerned.
+
+use epwatch_collector::config::RateConfig;
+use epwatch_proto::v1::Outcome;
+use tonic::Code;
+
+use crate::support::{Store, config, connect, report, request, send, start_with};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_above_its_limit_is_refused_for_now() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.limits.installation = RateConfig {
+        per_minute: 1,
+        burst: 2,
+    };
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let reports: Vec<_> = (1..=4).map(|n| report(1, 1, n)).collect();
+    let answer = device.upload(request(&reports)).await.unwrap().into_inner();
+    let refused: Vec<_> = answer
+        .results
+        .iter()
+        .map(|result| (result.index, result.outcome(), result.retryable))
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            (2, Outcome::RefusedQuota, true),
+            (3, Outcome::RefusedQuota, true)
+        ]
+    );
+    assert!(answer.retry_after_ms.is_some());
+    assert!(send(&mut device, &[report(2, 1, 1)]).await.is_empty());
+    // What is known already costs nothing.
+    let again = send(&mut device, &[report(1, 1, 1)]).await;
+    assert_eq!(again[0].outcome(), Outcome::Duplicate);
+    store
+        .eventually("SELECT count() AS n FROM counted_reports_v1", 3)
+        .await;
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.limits.key = RateConfig {
+        per_minute: 1,
+        burst: 2,
+    };
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    assert!(
+        send(&mut device, &[report(1, 1, 1), report(2, 1, 1)])
+            .await
+            .is_empty()
+    );
+    let status = device
+        .upload(request(&[report(3, 1, 1)]))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+    let millis: u64 = pushback.to_str().unwrap().parse().unwrap();
+    assert!((1..=120_000).contains(&millis), "{millis}");
+    collector.stop().await;
+    store.engine.stop().await;
+}

@@ -1,0 +1,76 @@
+//! `epwatch collector key`: makes an app key.
+
+use std::process::ExitCode;
+
+use epwatch_collector::config::NewKey;
+use serde::Serialize;
+
+use crate::output;
+
+/// Makes an app key and what the collector's config needs to know of it.
+///
+/// The key is shown once and kept nowhere: put it into the app, and the entry into the collector's
+/// config or into its `keys_file`, which is read again while it runs. Several keys of one app are
+/// valid at once, so a new one can be rolled out before the old one is revoked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The one app that the key speaks for.
+    #[arg(long, value_name = "APP_ID", default_value = "*")]
+    app: String,
+    /// The one environment that the key speaks for.
+    #[arg(long, default_value = "*")]
+    environment: String,
+    /// What the key is called in the collector's config.
+    #[arg(long, default_value = "")]
+    name: String,
+    /// For a release pipeline instead of an app: it may also store manifests and certified
+    /// placements. Never ship such a key.
+    #[arg(long)]
+    pipeline: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    key: &'a str,
+    sha256: &'a str,
+    name: &'a str,
+    app: &'a str,
+    environment: &'a str,
+    upload_only: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let made = NewKey::random()?;
+    let document = Document {
+        key: &made.secret,
+        sha256: &made.sha256,
+        name: &args.name,
+        app: &args.app,
+        environment: &args.environment,
+        upload_only: !args.pipeline,
+    };
+    if args.json {
+        output::json(&document)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format_args!("app key (shown only now): {}", made.secret))?;
+    output::line("")?;
+    output::line("entry for the config (as [[collector.keys]]) or its keys_file:")?;
+    output::line("[[keys]]")?;
+    let entry = [
+        ("name", document.name),
+        ("sha256", document.sha256),
+        ("app", document.app),
+        ("environment", document.environment),
+    ];
+    for (field, value) in entry {
+        // JSON's strings are TOML's.
+        let value = serde_json::to_string(value)?;
+        output::line(format_args!("{field} = {value}"))?;
+    }
+    output::line(format_args!("upload_only = {}", document.upload_only))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,370 @@
+//! `make`, `sign` and `show`: on files alone, without a store.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, bail};
+use clap::ArgGroup;
+use epwatch_collector::{directives::store::action_name, units::Period};
+use epwatch_proto::{Directive, DirectiveAction, DirectiveScope, SignedDirective, directive};
+use jiff::Timestamp;
+use ring::{
+    rand::{SecureRandom, SystemRandom},
+    signature::{ED25519, UnparsedPublicKey},
+};
+use serde::Serialize;
+
+use super::{
+    file::{self, Content, hex, unhex},
+    key::SigningKey,
+    now_unix_ms,
+};
+use crate::output;
+
+/// Makes a directive; with --key a signed one.
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("action").required(true).multiple(false))]
+pub(super) struct MakeArgs {
+    /// Do not ask for the NPU.
+    #[arg(long, group = "action")]
+    npu_off: bool,
+    /// Record one run in N.
+    #[arg(long, group = "action", value_name = "N")]
+    sampling: Option<u32>,
+    /// Seal a report this often, for example 15m.
+    #[arg(long, group = "action", value_name = "PERIOD")]
+    interval: Option<Period>,
+    /// Load this variant of the model if the app has it.
+    #[arg(long, group = "action", value_name = "NAME")]
+    variant: Option<String>,
+    /// Forget an earlier directive; `epwatch directive revoke` makes and publishes it at once.
+    #[arg(long, group = "action", value_name = "ID")]
+    revoke: Option<String>,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// Unique for ever [default: made up].
+    #[arg(long)]
+    id: Option<String>,
+    /// Holds from then on, for example 2026-11-21T12:00:00Z [default: now].
+    #[arg(long, value_name = "TIME")]
+    not_before: Option<Timestamp>,
+    /// Holds until then, at most 90 days after its begin.
+    #[arg(long, value_name = "TIME", conflicts_with = "duration")]
+    expires: Option<Timestamp>,
+    /// Holds for this long [default: 7d].
+    #[arg(long = "for", value_name = "PERIOD", id = "duration")]
+    duration: Option<Period>,
+    /// Sign it with this private key at once.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Where it goes; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Print what it says as one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whom a directive is for. What is not given matches everything.
+#[derive(Debug, clap::Args)]
+struct ScopeArgs {
+    #[arg(long, value_name = "APP_ID", default_value = "")]
+    app: String,
+    #[arg(long, value_name = "MODEL_ID", default_value = "")]
+    model: String,
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    model_version: String,
+    /// Normalised, for example SM8650.
+    #[arg(long, value_name = "SOC", default_value = "")]
+    chipset: String,
+    /// The vendor fingerprint's hash, as dashboards show it.
+    #[arg(long, value_name = "HASH", default_value = "")]
+    firmware: String,
+}
+
+/// Signs the exact bytes of a directive that `make` wrote.
+#[derive(Debug, clap::Args)]
+pub(super) struct SignArgs {
+    /// The directive; `-` is standard input.
+    file: PathBuf,
+    /// The private key.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Where the signed directive goes; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Print what it says as one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows what a directive says, and whether a public key verifies it.
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    /// A signed or unsigned directive; `-` is standard input.
+    file: PathBuf,
+    /// Check the signature with this public key (64 hexadecimal digits); exit code 1 if it is wrong.
+    #[arg(long, value_name = "HEX")]
+    public_key: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a directive says, for people and programs.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Document {
+    pub(super) id: String,
+    action: &'static str,
+    /// The action's number or name, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    scope: ScopeDocument,
+    not_before: String,
+    pub(super) expires: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<String>,
+}
+
+/// Empty matches everything.
+#[derive(Debug, Clone, Serialize)]
+struct ScopeDocument {
+    app: String,
+    model: String,
+    model_version: String,
+    chipset: String,
+    firmware: String,
+}
+
+impl Document {
+    pub(super) fn of(directive: &Directive, signed: Option<&SignedDirective>) -> Self {
+        let scope = directive.scope.clone();
+        Self {
+            id: directive.id.clone(),
+            action: action_name(&directive.action),
+            value: match &directive.action {
+                DirectiveAction::Sampling(one_in) => Some(one_in.to_string()),
+                DirectiveAction::ReportIntervalMs(ms) => Some(format!("{ms}ms")),
+                DirectiveAction::NpuOff => None,
+                DirectiveAction::PreferredVariant(name) => Some(name.clone()),
+                DirectiveAction::Revoke(id) => Some(id.clone()),
+            },
+            scope: ScopeDocument {
+                app: scope.app_id,
+                model: scope.model_id,
+                model_version: scope.model_version,
+                chipset: scope.chipset,
+                firmware: scope.vendor_fingerprint_hash,
+            },
+            not_before: time_text(directive.not_before_unix_ms),
+            expires: time_text(directive.expires_unix_ms),
+            key_id: signed.map(|signed| signed.key_id.clone()),
+            signature: signed.map(|signed| hex(&signed.signature)),
+        }
+    }
+
+    /// One line for people.
+    pub(super) fn line(&self) -> String {
+        let scope = &self.scope;
+        let fields = [
+            ("app", &scope.app),
+            ("model", &scope.model),
+            ("version", &scope.model_version),
+            ("chipset", &scope.chipset),
+            ("firmware", &scope.firmware),
+        ];
+        let named: Vec<String> = fields
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        let whom = match named.is_empty() {
+            true => "everyone".to_owned(),
+            false => named.join(", "),
+        };
+        let value = self
+            .value
+            .as_ref()
+            .map(|v| format!(" {v}"))
+            .unwrap_or_default();
+        format!(
+            "{}  {}{value}  for {whom}  {} to {}",
+            self.id, self.action, self.not_before, self.expires
+        )
+    }
+}
+
+fn time_text(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms).map_or_else(|_| unix_ms.to_string(), |at| at.to_string())
+}
+
+/// Puts a directive through its own parser, so that what is written is what devices accept.
+pub(super) fn checked(directive: Directive) -> anyhow::Result<Directive> {
+    Directive::parse(&directive.to_bytes()).context("failed to make the directive")
+}
+
+/// An id nobody has: the action, and 64 random bits.
+pub(super) fn made_up_id(action: &DirectiveAction) -> anyhow::Result<String> {
+    let mut random = [0; 8];
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| anyhow::anyhow!("failed to make an id: the system gives no randomness"))?;
+    Ok(format!(
+        "{}-{}",
+        action_name(action).replace('_', "-"),
+        hex(&random)
+    ))
+}
+
+impl MakeArgs {
+    fn directive(&self) -> anyhow::Result<Directive> {
+        let action = if self.npu_off {
+            DirectiveAction::NpuOff
+        } else if let Some(one_in) = self.sampling {
+            DirectiveAction::Sampling(one_in)
+        } else if let Some(interval) = self.interval {
+            DirectiveAction::ReportIntervalMs(
+                u64::try_from(interval.0.as_millis()).unwrap_or(u64::MAX),
+            )
+        } else if let Some(variant) = &self.variant {
+            DirectiveAction::PreferredVariant(variant.clone())
+        } else if let Some(id) = &self.revoke {
+            DirectiveAction::Revoke(id.clone())
+        } else {
+            bail!("give one of --npu-off, --sampling, --interval, --variant and --revoke");
+        };
+        let begin = self
+            .not_before
+            .map_or_else(now_unix_ms, |at| at.as_millisecond());
+        let week = Period(std::time::Duration::from_secs(7 * 86_400));
+        let length = self.duration.unwrap_or(week).0.as_millis();
+        let expires = match self.expires {
+            Some(at) => at.as_millisecond(),
+            None => begin.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)),
+        };
+        let scope = &self.scope;
+        checked(Directive {
+            id: match &self.id {
+                Some(id) => id.clone(),
+                None => made_up_id(&action)?,
+            },
+            scope: DirectiveScope {
+                app_id: scope.app.clone(),
+                model_id: scope.model.clone(),
+                model_version: scope.model_version.clone(),
+                chipset: scope.chipset.clone(),
+                vendor_fingerprint_hash: scope.firmware.clone(),
+            },
+            action,
+            not_before_unix_ms: begin,
+            expires_unix_ms: expires,
+        })
+    }
+}
+
+pub(super) fn make(args: &MakeArgs) -> anyhow::Result<ExitCode> {
+    let directive = match args.directive() {
+        Ok(directive) => directive,
+        Err(error) => return Ok(output::wrong_use(&error)),
+    };
+    let bytes = directive.to_bytes();
+    let signed = match &args.key {
+        Some(key) => Some(SigningKey::read(key)?.sign(bytes.clone())),
+        None => None,
+    };
+    let bytes = signed.as_ref().map_or(bytes, file::encode);
+    write_and_say(
+        &args.out,
+        &bytes,
+        &Document::of(&directive, signed.as_ref()),
+        args.json,
+    )
+}
+
+pub(super) fn sign(args: &SignArgs) -> anyhow::Result<ExitCode> {
+    let Content::Unsigned(bytes) = file::read(&args.file)? else {
+        bail!("{} is signed already", args.file.display());
+    };
+    let directive = Directive::parse(&bytes)?;
+    let signed = SigningKey::read(&args.key)?.sign(bytes);
+    let document = Document::of(&directive, Some(&signed));
+    write_and_say(&args.out, &file::encode(&signed), &document, args.json)
+}
+
+fn write_and_say(
+    out: &std::path::Path,
+    bytes: &[u8],
+    document: &Document,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    if out == std::path::Path::new("-") {
+        if json {
+            bail!(
+                "--json needs --out FILE: standard output holds either the bytes or the document"
+            );
+        }
+        file::write(out, bytes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    file::write(out, bytes)?;
+    if json {
+        output::json(document)?;
+    } else {
+        output::line(document.line())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Serialize)]
+struct ShowDocument {
+    #[serde(flatten)]
+    document: Document,
+    /// Absent unless a public key was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+}
+
+pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let content = file::read(&args.file)?;
+    let (directive, signed) = match &content {
+        Content::Signed(signed) => (signed.parse_directive()?, Some(signed)),
+        Content::Unsigned(bytes) => (Directive::parse(bytes)?, None),
+    };
+    let verified = match &args.public_key {
+        None => None,
+        Some(text) => {
+            let key = unhex(text).filter(|key| key.len() == 32);
+            let key = key.context("--public-key: expected 64 hexadecimal digits")?;
+            let verify = |signed: &&SignedDirective| {
+                UnparsedPublicKey::new(&ED25519, &key)
+                    .verify(&signed.directive, &signed.signature)
+                    .is_ok()
+            };
+            Some(signed.as_ref().is_some_and(verify))
+        }
+    };
+    let document = Document::of(&directive, signed);
+    if args.json {
+        output::json(&ShowDocument { document, verified })?;
+    } else {
+        output::line(document.line())?;
+        match (signed, verified) {
+            (None, _) => output::line("not signed")?,
+            (Some(signed), None) => {
+                output::line(format_args!("signed with key {}", signed.key_id))?
+            }
+            (Some(_), Some(true)) => output::line("the signature is right")?,
+            (Some(_), Some(false)) => output::line("the signature is NOT of this public key")?,
+        }
+    }
+    Ok(match verified {
+        Some(false) => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The latest end that a directive which begins then can have.
+pub(super) fn latest_end(not_before_unix_ms: i64) -> i64 {
+    not_before_unix_ms.saturating_add(directive::MAX_LIFE_MS)
+}

@@ -1,0 +1,59 @@
+//! `epwatch directive`: what an operator tells devices. Made and signed here, with a private key that
+//! stays here; published into the store, from where collectors hand it out.
+
+mod file;
+mod key;
+mod make;
+mod published;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Makes, signs, publishes, lists and revokes directives for devices.
+///
+/// A directive tells devices to sample less, report more often, load another variant of a model, or
+/// not to use the NPU for a model on a chipset, until a date. Devices obey only what is signed with a
+/// key whose public half the app carries (`keygen` prints it). Collectors hand on the signed bytes;
+/// they have no private key.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  epwatch directive keygen --out ops.pem
+  epwatch directive make --npu-off --app com.example.camera --model detector --chipset SM8650 \\
+      --for 7d --key ops.pem --out off.signed
+  epwatch directive publish off.signed
+  epwatch directive list
+  epwatch directive revoke ID --key ops.pem")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Keygen(key::KeygenArgs),
+    Make(Box<make::MakeArgs>),
+    Sign(make::SignArgs),
+    Show(make::ShowArgs),
+    Publish(published::PublishArgs),
+    List(published::ListArgs),
+    Revoke(published::RevokeArgs),
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Keygen(args) => key::keygen(&args),
+        Command::Make(args) => make::make(&args),
+        Command::Sign(args) => make::sign(&args),
+        Command::Show(args) => make::show(&args),
+        Command::Publish(args) => published::publish(&args).await,
+        Command::List(args) => published::list(&args).await,
+        Command::Revoke(args) => published::revoke(&args).await,
+    }
+}
+
+/// Milliseconds since 1970, now.
+fn now_unix_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

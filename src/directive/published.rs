@@ -1,0 +1,204 @@
+//! `publish`, `list` and `revoke`: on the store, from where collectors hand directives out. Whoever can
+//! write the store can publish; an app key cannot.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use epwatch_collector::directives::store::{self, DirectiveError, Published};
+use epwatch_proto::{Directive, DirectiveAction};
+use serde::Serialize;
+
+use super::{
+    file,
+    key::SigningKey,
+    make::{Document, checked, latest_end, made_up_id},
+    now_unix_ms,
+};
+use crate::{output, server_config::StoreArgs};
+
+/// Publishes signed directives; collectors hand them out within seconds.
+///
+/// Publishing the same file again changes nothing. Exit code 1: the store does not take it, because its
+/// id is taken, it has expired, or there are too many.
+#[derive(Debug, clap::Args)]
+pub(super) struct PublishArgs {
+    /// Signed directives, as `make --key` or `sign` wrote them.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists what was published, the latest first.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Also those that are over or revoked.
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Takes a published directive back: makes, signs and publishes a directive that revokes it.
+///
+/// It has the same scope and lasts as long. Devices that hold the earlier one forget it when they next
+/// upload; collectors no longer hand it out.
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// Id of the directive to take back.
+    id: String,
+    /// The private key.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct PublishDocument {
+    published: Vec<Document>,
+}
+
+#[derive(Debug, Serialize)]
+struct ListDocument {
+    directives: Vec<ListedDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedDocument {
+    #[serde(flatten)]
+    document: Document,
+    /// `waiting`, `live`, `over` or `revoked`.
+    state: &'static str,
+    published_at: String,
+}
+
+fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
+    Ok(epwatch_store::client(&args.target()?))
+}
+
+/// The store's refusals are an answer; that it cannot be reached is none.
+fn answer(error: DirectiveError) -> anyhow::Result<ExitCode> {
+    match error {
+        DirectiveError::Store(_) => Err(error.into()),
+        refusal => Ok(output::refusal(&refusal.into())),
+    }
+}
+
+pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
+    // All are read before the first goes out.
+    let signed = args.files.iter().map(|path| file::read_signed(path));
+    let signed = signed.collect::<anyhow::Result<Vec<_>>>()?;
+    let client = client(&args.store)?;
+    let mut documents = Vec::with_capacity(signed.len());
+    for signed in &signed {
+        match store::publish(&client, signed, now_unix_ms()).await {
+            Ok(directive) => documents.push(Document::of(&directive, Some(signed))),
+            Err(error) => return answer(error),
+        }
+    }
+    say(args.json, documents)
+}
+
+fn say(json: bool, published: Vec<Document>) -> anyhow::Result<ExitCode> {
+    if json {
+        output::json(&PublishDocument { published })?;
+    } else {
+        for document in &published {
+            output::line(format_args!("published  {}", document.line()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(published: &Published, now_ms: i64) -> &'static str {
+    let directive = &published.directive;
+    if published.is_revoked {
+        "revoked"
+    } else if directive.expires_unix_ms <= now_ms {
+        "over"
+    } else if directive.not_before_unix_ms > now_ms {
+        "waiting"
+    } else {
+        "live"
+    }
+}
+
+pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let client = client(&args.store)?;
+    let now_ms = now_unix_ms();
+    let published = store::list(&client).await?;
+    let documents = published.iter().map(|published| ListedDocument {
+        document: Document::of(&published.directive, Some(&published.signed)),
+        state: state(published, now_ms),
+        published_at: jiff::Timestamp::from_millisecond(published.published_at_unix_ms)
+            .map_or_else(|_| String::new(), |at| at.to_string()),
+    });
+    let directives: Vec<ListedDocument> = documents
+        .filter(|listed| args.all || matches!(listed.state, "live" | "waiting"))
+        .collect();
+    if args.json {
+        output::json(&ListDocument { directives })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if directives.is_empty() {
+        output::line("no directive is live")?;
+    }
+    for listed in &directives {
+        output::line(format_args!(
+            "{:8} {}",
+            listed.state,
+            listed.document.line()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
+    let key = SigningKey::read(&args.key)?;
+    let client = client(&args.store)?;
+    let all = store::list(&client).await?;
+    let known = all.iter().find(|known| known.directive.id == args.id);
+    let Some(known) = known else {
+        let error = anyhow::anyhow!("no directive was published as {:?}", args.id);
+        return Ok(output::refusal(&error));
+    };
+    if let DirectiveAction::Revoke(of) = &known.directive.action {
+        let error = anyhow::anyhow!(
+            "{:?} is itself a revocation, of {of:?}, and stays; publish a new directive instead",
+            args.id
+        );
+        return Ok(output::refusal(&error));
+    }
+    let now_ms = now_unix_ms();
+    let action = DirectiveAction::Revoke(args.id.clone());
+    let revocation = checked(Directive {
+        id: made_up_id(&action)?,
+        scope: known.directive.scope.clone(),
+        action,
+        not_before_unix_ms: now_ms,
+        // Not shorter than what it ends, as far as the contract allows; devices and collectors
+        // keep it until both are over.
+        expires_unix_ms: known
+            .directive
+            .expires_unix_ms
+            .clamp(now_ms + 1, latest_end(now_ms)),
+    })?;
+    let signed = key.sign(revocation.to_bytes());
+    match store::publish(&client, &signed, now_ms).await {
+        Ok(directive) => say(args.json, vec![Document::of(&directive, Some(&signed))]),
+        Err(error @ DirectiveError::Store(_)) => {
+            Err(error).context("failed to publish the revocation")
+        }
+        Err(error) => answer(error),
+    }
+}
