@@ -1,4 +1,4 @@
-//! The reference payload: a report of one session and two series of about 40 buckets, some 590
+//! The reference payload: a report of one session and two series of about 40 buckets, some 600
 //! bytes, encoded once. Each request is a copy with random ids put in, so that the client's work
 //! is a copy and a send, whatever it loads.
 
