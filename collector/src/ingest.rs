@@ -4,13 +4,12 @@
 //! A device that goes away while its reports are being synced changes nothing: outcomes are
 //! counted where the log completes them, not where someone waits for the answer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
-use epwatch_proto::{Outcome, ReportKey, SendClock, UploadRequest};
+use epwatch_proto::{Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
@@ -25,14 +24,14 @@ use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
 use crate::record;
-use crate::seen::{Mark, Seen, SeenKeys};
+use crate::seen::{CallMarks, Mark, Seen, SeenKeys};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
 /// For errors that name no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// For a device with more reports than its installation may send: at the default rate, some hundred
-/// have come back by then.
+/// For a device with more reports than its installation may send: at the default rate, a request's
+/// worth has come back by then.
 const QUOTA_RETRY: Duration = Duration::from_secs(15);
 
 /// The service.
@@ -70,7 +69,10 @@ impl Ingest {
         let mut batch = Batch::with_capacity(n_bytes);
         let mut accepted = Accepted::with_capacity(reports.len());
         let mut refused = Vec::new();
-        let mut within_call: HashMap<ReportKey, Mark> = HashMap::new();
+        let mut within_call = CallMarks::default();
+        if reports.len() > 1 {
+            within_call = CallMarks::with_capacity(reports.len());
+        }
         let mut header = Vec::with_capacity(160);
         for (index, bytes) in reports.iter().enumerate() {
             let outcome = parse::check(bytes).and_then(|facts| {
@@ -85,7 +87,7 @@ impl Ingest {
             match outcome {
                 Ok(mark) => {
                     if reports.len() > 1 {
-                        within_call.insert(*mark.key(), mark);
+                        within_call.insert(mark);
                     }
                     accepted.push(mark);
                 }
@@ -105,7 +107,7 @@ impl Ingest {
         scope: &Scope,
         facts: &parse::Facts<'_>,
         mark: &Mark,
-        within_call: &HashMap<ReportKey, Mark>,
+        within_call: &CallMarks,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
             let app = (facts.app_id.to_string(), facts.environment.to_string());
@@ -125,9 +127,9 @@ impl Ingest {
             let detail = "report.key: the installation was deleted".to_owned();
             return refuse(Outcome::RefusedDeleted, detail);
         }
-        let seen = match within_call.get(&facts.key) {
-            Some(earlier) => mark.against(earlier),
-            None => self.seen.look_up(mark),
+        let seen = match within_call.look_up(mark) {
+            Seen::New => self.seen.look_up(mark),
+            known => known,
         };
         match seen {
             Seen::New => match self

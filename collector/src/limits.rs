@@ -18,7 +18,7 @@ use crate::wal::lock;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
-/// Looking through a table takes some milliseconds. At the default rate a bucket is full again after
+/// Looking through a table takes some milliseconds. At the default rate a bucket is full again long before
 /// this, so up to millions of newcomers a second find room.
 const SWEEP_PERIOD_US: u64 = 100_000;
 

@@ -104,11 +104,7 @@ impl SeenKeys {
     pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
         let generations = lock(&self.generations);
         let known = generations.young.get(&mark.key);
-        match known.or_else(|| generations.old.get(&mark.key)) {
-            None => Seen::New,
-            Some(content) if *content == mark.content => Seen::Duplicate,
-            Some(_) => Seen::Conflict,
-        }
+        seen_as(known.or_else(|| generations.old.get(&mark.key)), mark)
     }
 
     /// Remembers durable reports.
@@ -134,18 +130,34 @@ impl SeenKeys {
     }
 }
 
-impl Mark {
-    /// The report's key.
-    pub(crate) fn key(&self) -> &ReportKey {
-        &self.key.key
+/// The reports of one call that are for the log.
+#[derive(Debug, Default)]
+pub(crate) struct CallMarks(Marks);
+
+impl CallMarks {
+    pub(crate) fn with_capacity(n_reports: usize) -> Self {
+        Self(Marks::with_capacity_and_hasher(
+            n_reports,
+            BuildHasherDefault::default(),
+        ))
     }
 
-    /// How this report relates to an earlier one of the same key.
-    pub(crate) fn against(&self, earlier: &Self) -> Seen {
-        match earlier.content == self.content {
-            true => Seen::Duplicate,
-            false => Seen::Conflict,
-        }
+    /// How a report relates to an earlier one of the same call.
+    #[must_use]
+    pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
+        seen_as(self.0.get(&mark.key), mark)
+    }
+
+    pub(crate) fn insert(&mut self, mark: Mark) {
+        self.0.insert(mark.key, mark.content);
+    }
+}
+
+fn seen_as(known: Option<&u64>, mark: &Mark) -> Seen {
+    match known {
+        None => Seen::New,
+        Some(content) if *content == mark.content => Seen::Duplicate,
+        Some(_) => Seen::Conflict,
     }
 }
 

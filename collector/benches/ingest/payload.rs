@@ -1,4 +1,4 @@
-//! The reference payload: a report of one session and two series of about 40 buckets, some 590
+//! The reference payload: a report of one session and two series of about 40 buckets, some 600
 //! bytes, encoded once. Each request is a copy with random ids put in, so that the client's work
 //! is a copy and a send, whatever it loads.
 
@@ -97,7 +97,7 @@ fn sdk() -> v1::Sdk {
     v1::Sdk {
         name: "epwatch".into(),
         version: "0.1.0".into(),
-        language: "kotlin".into(),
+        ..v1::Sdk::default()
     }
 }
 
@@ -120,10 +120,8 @@ fn report() -> v1::Report {
         }),
         device: Some(v1::Device {
             chipset_raw: "SM8650".into(),
-            model: "Phone 1".into(),
             os: "android".into(),
             api_level: Some(36),
-            vendor_fingerprint_hash: "0123456789abcdef0123456789abcdef".into(),
             ram_class: v1::RamClass::RamClass8To12Gib.into(),
             ..v1::Device::default()
         }),

@@ -25,10 +25,11 @@ pub struct RateConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
-            // Nine days of a spool at once, and far more than any device makes from then on.
+            // A hundred a second: thousands of times what a device makes, little enough that no one
+            // of them fills the log; and any spool at once.
             installation: RateConfig {
-                per_minute: 600,
-                burst: 10_000,
+                per_minute: 6_000,
+                burst: 50_000,
             },
             // As large as the app: only its operator knows.
             key: RateConfig::default(),
