@@ -70,16 +70,6 @@ impl Stack {
 pub(crate) fn notifiers(
     config: &epwatch_detector::DetectorConfig,
 ) -> anyhow::Result<Vec<Arc<dyn Notifier>>> {
-    use epwatch_detector::notify::{Alertmanager, Stdout};
-
-    let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
-    if config.stdout {
-        notifiers.push(Arc::new(Stdout::new(std::io::stdout())));
-    }
-    for alertmanager in &config.alertmanager {
-        let notifier = Alertmanager::new(alertmanager.clone())
-            .with_context(|| format!("failed to use Alertmanager {}", alertmanager.url))?;
-        notifiers.push(Arc::new(notifier));
-    }
-    Ok(notifiers)
+    epwatch_detector::notify::notifiers(config, std::io::stdout())
+        .context("failed to use the notifiers of the config")
 }

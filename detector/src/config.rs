@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::notify::AlertmanagerConfig;
+use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
 use crate::period::Period;
 
 /// What the detector looks at, how often, and whom it tells.
@@ -25,8 +25,17 @@ pub struct DetectorConfig {
     /// Votes of one model that are held in memory, about 300 bytes each; beyond it the model is not
     /// judged, and the log says so.
     pub max_votes: usize,
+    /// A dashboard that shows a cohort, for links in notifications; the app, model and chipsets are
+    /// added as variables.
+    pub dashboard_url: Option<String>,
     /// Alertmanagers to tell.
     pub alertmanager: Vec<AlertmanagerConfig>,
+    /// PagerDuty integrations to tell.
+    pub pagerduty: Vec<PagerDutyConfig>,
+    /// Slack channels to tell.
+    pub slack: Vec<SlackConfig>,
+    /// Webhooks of one's own to tell.
+    pub webhook: Vec<WebhookConfig>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
 }
@@ -41,7 +50,11 @@ impl Default for DetectorConfig {
             ingest_delay: Period(Duration::from_secs(120)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
+            dashboard_url: None,
             alertmanager: Vec::new(),
+            pagerduty: Vec::new(),
+            slack: Vec::new(),
+            webhook: Vec::new(),
             stdout: true,
         }
     }
@@ -134,32 +147,58 @@ impl DetectorConfig {
         if self.max_votes == 0 {
             wrong("max_votes", "must be at least 1".to_owned());
         }
-        for (at, alertmanager) in self.alertmanager.iter().enumerate() {
-            for (key, url) in [
-                ("url", Some(&alertmanager.url)),
-                ("dashboard_url", alertmanager.dashboard_url.as_ref()),
-            ] {
-                let Some(url) = url else { continue };
-                let http = reqwest::Url::parse(url)
-                    .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-                if !http {
-                    let problem = "is no http or https address".to_owned();
-                    wrong(&format!("alertmanager[{at}].{key}"), problem);
-                }
+        for (key, url) in self.addresses() {
+            let is_http = reqwest::Url::parse(&url)
+                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            if !is_http {
+                wrong(&key, "is no http or https address".to_owned());
             }
-            for (key, period) in [
-                ("repeat_every", alertmanager.repeat_every),
-                ("timeout", alertmanager.timeout),
-            ] {
-                if period.0.is_zero() {
-                    wrong(
-                        &format!("alertmanager[{at}].{key}"),
-                        "must be above 0".to_owned(),
-                    );
-                }
+        }
+        for (key, period) in self.channel_periods() {
+            if period.0.is_zero() {
+                wrong(&key, "must be above 0".to_owned());
             }
         }
         problems
+    }
+
+    /// Every address that stands in the configuration, by key.
+    fn addresses(&self) -> Vec<(String, String)> {
+        let mut addresses = Vec::new();
+        let mut add = |key: String, url: &str| addresses.push((key, url.to_owned()));
+        if let Some(url) = &self.dashboard_url {
+            add("dashboard_url".to_owned(), url);
+        }
+        for (at, channel) in self.alertmanager.iter().enumerate() {
+            add(format!("alertmanager[{at}].url"), &channel.url);
+        }
+        for (at, channel) in self.pagerduty.iter().enumerate() {
+            add(format!("pagerduty[{at}].url"), &channel.url);
+        }
+        for (at, channel) in self.webhook.iter().enumerate() {
+            add(format!("webhook[{at}].url"), &channel.url);
+        }
+        addresses
+    }
+
+    /// How often and how long channels are tried, by key.
+    fn channel_periods(&self) -> Vec<(String, Period)> {
+        let mut periods = Vec::new();
+        for (at, channel) in self.alertmanager.iter().enumerate() {
+            let repeat = format!("alertmanager[{at}].repeat_every");
+            periods.push((repeat, channel.repeat_every));
+            periods.push((format!("alertmanager[{at}].timeout"), channel.timeout));
+        }
+        for (at, channel) in self.pagerduty.iter().enumerate() {
+            periods.push((format!("pagerduty[{at}].timeout"), channel.timeout));
+        }
+        for (at, channel) in self.slack.iter().enumerate() {
+            periods.push((format!("slack[{at}].timeout"), channel.timeout));
+        }
+        for (at, channel) in self.webhook.iter().enumerate() {
+            periods.push((format!("webhook[{at}].timeout"), channel.timeout));
+        }
+        periods
     }
 }
 

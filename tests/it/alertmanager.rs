@@ -98,7 +98,8 @@ async fn an_incident_arrives_at_a_real_alertmanager() {
         return;
     }
     let receiver = Alertmanager::start().await;
-    let notifier = notify::Alertmanager::new(AlertmanagerConfig::new(&receiver.url)).unwrap();
+    let notifier = AlertmanagerConfig::new(&receiver.url);
+    let notifier = notify::Alertmanager::new("alertmanager", notifier, None).unwrap();
     let fleet = WatchedFleet::start(vec![Arc::new(notifier)]).await;
     until("a page is with Alertmanager", || async {
         receiver

@@ -10,21 +10,20 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::StatusCode;
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::HeaderMap;
+use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
 use crate::incident::{Headline, Incident, State};
 use crate::period::Period;
 use crate::verdict::Severity;
 
+use super::document::dashboard_link;
+use super::http::HttpChannel;
 use super::{Notification, Notifier, NotifyError, description, summary};
 
 /// Repeats that may fail before Alertmanager takes the alert for over.
 const REPEATS_UNTIL_END: i32 = 4;
-
-/// How much of a refusal is kept.
-const MAX_DETAIL_CHARS: usize = 300;
 
 /// Where Alertmanager is and what it is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,10 +40,6 @@ pub struct AlertmanagerConfig {
     /// How long one attempt may take.
     #[serde(default = "timeout")]
     pub timeout: Period,
-    /// A dashboard that shows a cohort, for links; the app, model and chipsets are added as
-    /// variables.
-    #[serde(default)]
-    pub dashboard_url: Option<String>,
 }
 
 fn ticket() -> Severity {
@@ -68,7 +63,6 @@ impl AlertmanagerConfig {
             min_severity: ticket(),
             repeat_every: repeat(),
             timeout: timeout(),
-            dashboard_url: None,
         }
     }
 }
@@ -76,10 +70,10 @@ impl AlertmanagerConfig {
 /// Sends alerts to one Alertmanager.
 #[derive(Debug)]
 pub struct Alertmanager {
-    name: String,
+    channel: HttpChannel,
     config: AlertmanagerConfig,
-    endpoint: String,
-    http: reqwest::Client,
+    endpoint: Url,
+    dashboard_url: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,36 +88,22 @@ struct Alert {
 }
 
 impl Alertmanager {
-    /// Prepares the client; nothing is sent.
+    /// Prepares the client; nothing is sent. `name` is what incidents remember it by.
     ///
     /// # Errors
-    /// TLS could not be set up.
-    pub fn new(config: AlertmanagerConfig) -> Result<Self, NotifyError> {
-        // Without a provider of the process reqwest has none; whoever came first keeps theirs.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .timeout(config.timeout.0)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|source| NotifyError::Unreachable {
-                channel: "alertmanager".to_owned(),
-                source: source.into(),
-            })?;
+    /// The address is none, or TLS could not be set up.
+    pub fn new(
+        name: &str,
+        config: AlertmanagerConfig,
+        dashboard_url: Option<String>,
+    ) -> Result<Self, NotifyError> {
         let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
         Ok(Self {
-            name: "alertmanager".to_owned(),
+            channel: HttpChannel::new(name, config.timeout.0)?,
+            endpoint: super::address(name, &endpoint)?,
             config,
-            endpoint,
-            http,
+            dashboard_url,
         })
-    }
-
-    /// Gives it a name of its own, for when there are several: incidents remember by name who was
-    /// told.
-    #[must_use]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
     }
 
     fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
@@ -149,7 +129,7 @@ impl Alertmanager {
             ]),
             starts_at: rfc3339(starts_at),
             ends_at: rfc3339(ends_at),
-            generator_url: self.link(incident),
+            generator_url: dashboard_link(self.dashboard_url.as_deref(), incident),
         };
         let old = incident.superseded.as_ref().filter(|old| *old != headline);
         let ended = old.map(|old| alert(old, now.min(ends_at)));
@@ -159,63 +139,18 @@ impl Alertmanager {
             .collect()
     }
 
-    fn link(&self, incident: &Incident) -> Option<String> {
-        let base = self.config.dashboard_url.as_ref()?;
-        let model = &incident.key.model;
-        let mut variables = vec![
-            ("var-app", model.app_id.clone()),
-            ("var-environment", model.environment.clone()),
-            ("var-model", model.model_id.clone()),
-        ];
-        variables.extend(
-            incident
-                .chipsets()
-                .into_iter()
-                .map(|chipset| ("var-chipset", chipset)),
-        );
-        let base = reqwest::Url::parse_with_params(base, variables).ok()?;
-        Some(base.into())
-    }
-
     async fn send(&self, notification: &Notification, now: Timestamp) -> Result<(), NotifyError> {
         let alerts = self.alerts(&notification.incident, now);
-        let sent = self.http.post(&self.endpoint).json(&alerts).send().await;
-        let response = sent.map_err(|source| NotifyError::Unreachable {
-            channel: self.name().to_owned(),
-            // The URL may hold a password.
-            source: source.without_url().into(),
-        })?;
-        let status = response.status();
-        if status == StatusCode::OK {
-            return Ok(());
-        }
-        let channel = self.name().to_owned();
-        let again = status.is_server_error()
-            || matches!(
-                status,
-                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-            );
-        if again {
-            let after = response.headers().get(RETRY_AFTER);
-            let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            return Err(NotifyError::Busy {
-                channel,
-                status: status.as_u16(),
-                after: after.map(Duration::from_secs),
-            });
-        }
-        let answer = response.text().await.unwrap_or_default();
-        Err(NotifyError::Refused {
-            channel,
-            status: status.as_u16(),
-            detail: answer.chars().take(MAX_DETAIL_CHARS).collect(),
-        })
+        let json = serde_json::to_vec(&alerts).expect("texts and times serialise");
+        let (url, headers) = (self.endpoint.clone(), HeaderMap::new());
+        let taken = StatusCode::OK;
+        self.channel.post(url, headers, json, taken).await
     }
 }
 
 impl Notifier for Alertmanager {
     fn name(&self) -> &str {
-        &self.name
+        &self.channel.name
     }
 
     fn min_severity(&self) -> Severity {

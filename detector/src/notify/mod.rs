@@ -2,11 +2,18 @@
 
 mod alertmanager;
 mod deliver;
+mod document;
+mod http;
+mod pagerduty;
+mod secret;
+mod slack;
 mod stdout;
 mod text;
+mod webhook;
 
 use std::fmt;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +26,11 @@ use crate::verdict::Severity;
 
 pub use alertmanager::{Alertmanager, AlertmanagerConfig};
 pub(crate) use deliver::{Deliveries, deliver};
+pub use pagerduty::{PagerDuty, PagerDutyConfig};
+pub use slack::{Slack, SlackConfig};
 pub use stdout::Stdout;
 pub use text::{block, description, summary};
+pub use webhook::{Webhook, WebhookConfig};
 
 /// A channel to people.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
@@ -70,6 +80,19 @@ pub enum Occasion {
     Resolved,
 }
 
+impl Occasion {
+    /// Returns the name used in payloads.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Firing => "firing",
+            Self::Grown => "grown",
+            Self::Repeated => "repeated",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
 impl Notification {
     /// Says how a changed incident stands.
     #[must_use]
@@ -95,7 +118,7 @@ impl Notification {
 /// Makes the notifiers of a configuration; `text` is where standard output's go.
 ///
 /// # Errors
-/// TLS could not be set up.
+/// A secret cannot be read, an address is none, or TLS could not be set up.
 pub fn notifiers(
     config: &DetectorConfig,
     text: impl Write + Send + 'static,
@@ -104,20 +127,66 @@ pub fn notifiers(
     if config.stdout {
         notifiers.push(Arc::new(Stdout::new(text)));
     }
+    let dashboard = || config.dashboard_url.clone();
     for (at, alertmanager) in config.alertmanager.iter().enumerate() {
-        let mut notifier = Alertmanager::new(alertmanager.clone())?;
-        if at > 0 {
-            notifier = notifier.with_name(format!("alertmanager-{}", at + 1));
-        }
+        let name = numbered("alertmanager", at);
+        let notifier = Alertmanager::new(&name, alertmanager.clone(), dashboard())?;
         notifiers.push(Arc::new(notifier));
     }
+    for (at, pagerduty) in config.pagerduty.iter().enumerate() {
+        let name = numbered("pagerduty", at);
+        notifiers.push(Arc::new(PagerDuty::new(&name, pagerduty, dashboard())?));
+    }
+    for (at, slack) in config.slack.iter().enumerate() {
+        let name = numbered("slack", at);
+        notifiers.push(Arc::new(Slack::new(&name, slack, dashboard())?));
+    }
+    for (at, webhook) in config.webhook.iter().enumerate() {
+        let name = numbered("webhook", at);
+        notifiers.push(Arc::new(Webhook::new(&name, webhook, dashboard())?));
+    }
     Ok(notifiers)
+}
+
+/// The first of a kind has the kind's name, the next has a number: incidents remember by name who
+/// was told.
+fn numbered(kind: &str, at: usize) -> String {
+    match at {
+        0 => kind.to_owned(),
+        _ => format!("{kind}-{}", at + 1),
+    }
+}
+
+/// Reads an address; it is not in the error, since it may be a secret.
+fn address(channel: &str, url: &str) -> Result<reqwest::Url, NotifyError> {
+    let url = reqwest::Url::parse(url).ok();
+    let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    url.filter(is_http).ok_or_else(|| NotifyError::Address {
+        channel: channel.to_owned(),
+    })
 }
 
 /// Why a notification did not get through.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {
+    /// Its secret cannot be read.
+    #[error("failed to read the secret of {channel} from {path}")]
+    Secret {
+        /// Which channel.
+        channel: String,
+        /// The file that should hold it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Its address is none.
+    #[error("failed to use the address of {channel}: expected http:// or https:// and a host")]
+    Address {
+        /// Which channel.
+        channel: String,
+    },
     /// No answer.
     #[error("failed to reach {channel}")]
     Unreachable {
@@ -176,7 +245,9 @@ impl NotifyError {
         match self {
             NotifyError::Unreachable { .. } | NotifyError::Write { .. } => Retry::WithBackoff,
             NotifyError::Busy { after, .. } => after.map_or(Retry::WithBackoff, Retry::After),
-            NotifyError::Refused { .. } => Retry::Never,
+            NotifyError::Refused { .. }
+            | NotifyError::Secret { .. }
+            | NotifyError::Address { .. } => Retry::Never,
         }
     }
 }

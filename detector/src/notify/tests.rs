@@ -1,3 +1,5 @@
+mod channels;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,7 +20,7 @@ use crate::incident::{IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
 use crate::period::Period;
 use crate::testing::{Fleet, at, judged, reference};
-use crate::verdict::CohortVerdict;
+use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
@@ -87,17 +89,26 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
 /// A status and when to come again.
 type Answer = (StatusCode, Option<&'static str>);
 
-/// Answers with what it is given, in order; anything else than an alert fails the test.
+/// Answers with what it is given, in order; anything else than JSON on its path fails the test.
 #[derive(Clone, Default)]
 struct Receiver {
+    path: &'static str,
     answers: Arc<Mutex<VecDeque<Answer>>>,
-    got: Arc<Mutex<Vec<Value>>>,
+    got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     unexpected: Arc<Mutex<Vec<String>>>,
 }
 
 impl Receiver {
+    /// An Alertmanager's.
     async fn start(answers: &[Answer]) -> (Receiver, String) {
-        let receiver = Receiver::default();
+        Self::start_at("/api/v2/alerts", answers).await
+    }
+
+    async fn start_at(path: &'static str, answers: &[Answer]) -> (Receiver, String) {
+        let receiver = Receiver {
+            path,
+            ..Receiver::default()
+        };
         receiver.answers.lock().unwrap().extend(answers);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -107,9 +118,23 @@ impl Receiver {
     }
 
     #[track_caller]
-    fn alerts(&self) -> Vec<Value> {
+    fn requests(&self) -> Vec<(HeaderMap, Bytes)> {
         assert_eq!(*self.unexpected.lock().unwrap(), Vec::<String>::new());
         self.got.lock().unwrap().clone()
+    }
+
+    #[track_caller]
+    fn payloads(&self) -> Vec<Value> {
+        let requests = self.requests();
+        let json = |(_, body): &(HeaderMap, Bytes)| serde_json::from_slice(body).unwrap();
+        requests.iter().map(json).collect()
+    }
+
+    #[track_caller]
+    fn alerts(&self) -> Vec<Value> {
+        let alerts = self.payloads();
+        assert!(alerts.iter().all(Value::is_array));
+        alerts
     }
 }
 
@@ -120,18 +145,16 @@ async fn receive(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let is_alert = method == Method::POST
-        && uri == "/api/v2/alerts"
+    let is_expected = method == Method::POST
+        && uri == receiver.path
         && headers
             .get("content-type")
             .is_some_and(|kind| kind == "application/json");
-    let json = serde_json::from_slice::<Value>(&body)
-        .ok()
-        .filter(Value::is_array);
+    let is_json = serde_json::from_slice::<Value>(&body).is_ok();
     let answer = receiver.answers.lock().unwrap().pop_front();
-    match (is_alert, json, answer) {
-        (true, Some(json), Some((status, retry_after))) => {
-            receiver.got.lock().unwrap().push(json);
+    match (is_expected && is_json, answer) {
+        (true, Some((status, retry_after))) => {
+            receiver.got.lock().unwrap().push((headers, body));
             let headers = retry_after.map(|after| [("retry-after", after)]);
             match headers {
                 Some(headers) => (status, headers, "said the receiver").into_response(),
@@ -150,11 +173,9 @@ async fn receive(
 }
 
 fn alertmanager(url: &str) -> Alertmanager {
-    let config = AlertmanagerConfig {
-        dashboard_url: Some("http://grafana/d/epwatch-model".into()),
-        ..AlertmanagerConfig::new(format!("{url}/"))
-    };
-    Alertmanager::new(config).unwrap()
+    let config = AlertmanagerConfig::new(format!("{url}/"));
+    let dashboard = Some("http://grafana/d/epwatch-model".to_owned());
+    Alertmanager::new("alertmanager", config, dashboard).unwrap()
 }
 
 const OK: Answer = (StatusCode::OK, None);
@@ -221,8 +242,9 @@ async fn each_answer_says_whether_to_come_again() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = super::Alertmanager::new(AlertmanagerConfig::new(nobody)).unwrap();
-    let error = error.notify(&notification, at(0)).await.unwrap_err();
+    let nobody = AlertmanagerConfig::new(nobody);
+    let nobody = super::Alertmanager::new("alertmanager", nobody, None).unwrap();
+    let error = nobody.notify(&notification, at(0)).await.unwrap_err();
     assert_eq!(error.retry(), Retry::WithBackoff);
 }
 
@@ -315,7 +337,10 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
         repeat_every: Period(Duration::from_millis(20)),
         ..AlertmanagerConfig::new(url)
     };
-    let running = Running::start(Alertmanager::new(config).unwrap(), vec![firing()]);
+    let running = Running::start(
+        Alertmanager::new("alertmanager", config, None).unwrap(),
+        vec![firing()],
+    );
     eventually("three repeats", || receiver.alerts().len() >= 4).await;
     running.incidents.send_replace(Arc::new(vec![resolved()]));
     let ended = |json: &Value| {

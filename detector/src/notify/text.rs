@@ -45,16 +45,7 @@ pub fn description(incident: &Incident) -> String {
 #[must_use]
 pub fn block(notification: &Notification) -> String {
     let incident = &notification.incident;
-    let mark = match (notification.occasion, incident.severity()) {
-        (Occasion::Resolved, _) => "RESOLVED",
-        (_, Severity::Page) => "PAGE",
-        _ => "TICKET",
-    };
-    let grown = match notification.occasion {
-        Occasion::Grown => " (grown)",
-        _ => "",
-    };
-    let mut block = format!("{mark}{grown}  {}\n", summary(incident));
+    let mut block = format!("{}  {}\n", title(notification), summary(incident));
     for (name, fact) in facts(incident) {
         // Writing to a String cannot fail.
         let _ = writeln!(block, "  {name:<11} {fact}");
@@ -62,7 +53,20 @@ pub fn block(notification: &Notification) -> String {
     block
 }
 
-fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
+/// Returns how loud it is, and why it is told again.
+pub(super) fn title(notification: &Notification) -> &'static str {
+    let is_page = notification.incident.severity() == Severity::Page;
+    match (notification.occasion, is_page) {
+        (Occasion::Resolved, _) => "RESOLVED",
+        (Occasion::Grown, true) => "PAGE (grown)",
+        (Occasion::Grown, false) => "TICKET (grown)",
+        (_, true) => "PAGE",
+        (_, false) => "TICKET",
+    }
+}
+
+/// Returns the facts of an incident, in the order that a person asks for them.
+pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     let model = &incident.key.model;
     let mut facts = vec![
         ("app", format!("{} ({})", model.app_id, model.environment)),

@@ -1,0 +1,42 @@
+//! Secrets of channels: from a file, and never in a log.
+
+use std::fmt;
+use std::path::Path;
+
+use super::NotifyError;
+
+/// A routing key, a webhook's address or a signing key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Secret {
+    /// Takes one that is at hand.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Reads one from a file that holds it and nothing else.
+    pub(super) fn read(channel: &str, path: &Path) -> Result<Self, NotifyError> {
+        let failed = |source| NotifyError::Secret {
+            channel: channel.to_owned(),
+            path: path.to_owned(),
+            source,
+        };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(failed(std::io::Error::other("the file is empty")));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,162 @@
+//! PagerDuty, Slack and the webhook, against receivers that fail on anything they do not expect.
+
+use std::path::PathBuf;
+
+use ring::hmac;
+
+use super::*;
+
+/// A file that holds a secret.
+fn secret(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+    let path = dir.path().join("secret");
+    std::fs::write(&path, format!("{text}\n")).unwrap();
+    path
+}
+
+fn dashboard() -> Option<String> {
+    Some("http://grafana/d/epwatch-model".to_owned())
+}
+
+fn pretty(json: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(json).unwrap())
+}
+
+#[tokio::test]
+async fn pagerduty_gets_one_alert_an_incident() {
+    let accepted = (StatusCode::ACCEPTED, None);
+    let (receiver, url) = Receiver::start_at("/v2/enqueue", &[accepted; 3]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = PagerDutyConfig {
+        routing_key_file: secret(&dir, "R0UT1NGKEY"),
+        url: format!("{url}/v2/enqueue"),
+        min_severity: Severity::Page,
+        timeout: Period(Duration::from_secs(5)),
+    };
+    let pagerduty = PagerDuty::new("pagerduty", &config, dashboard()).unwrap();
+    assert!(!format!("{pagerduty:?}").contains("R0UT1NGKEY"));
+    for incident in [firing(), grown(), resolved()] {
+        let news = Notification::news(incident);
+        pagerduty.notify(&news, at(30)).await.unwrap();
+    }
+    let sent = receiver.payloads();
+    check("pagerduty-firing.json", &pretty(&sent[0]));
+    check("pagerduty-resolved.json", &pretty(&sent[2]));
+    let keys: Vec<&Value> = sent.iter().map(|event| &event["dedup_key"]).collect();
+    assert_eq!(keys, [&firing().id, &grown().id, &resolved().id]);
+}
+
+/// PagerDuty answers 202; a 200 is somebody else.
+#[tokio::test]
+async fn only_the_answer_of_the_channel_counts_as_told() {
+    let answers = [
+        OK,
+        (StatusCode::TOO_MANY_REQUESTS, None),
+        (StatusCode::BAD_REQUEST, None),
+    ];
+    let (receiver, url) = Receiver::start_at("/v2/enqueue", &answers).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = PagerDutyConfig {
+        routing_key_file: secret(&dir, "key"),
+        url: format!("{url}/v2/enqueue"),
+        min_severity: Severity::Page,
+        timeout: Period(Duration::from_secs(5)),
+    };
+    let pagerduty = PagerDuty::new("pagerduty", &config, None).unwrap();
+    let mut retries = Vec::new();
+    for _ in answers {
+        let news = Notification::news(firing());
+        let error = pagerduty.notify(&news, at(0)).await.unwrap_err();
+        assert!(!error.to_string().contains("key"), "{error}");
+        retries.push(error.retry());
+    }
+    assert_eq!(retries, [Retry::Never, Retry::WithBackoff, Retry::Never]);
+    assert_eq!(receiver.payloads().len(), 3);
+}
+
+#[tokio::test]
+async fn slack_gets_blocks_without_links_of_strangers() {
+    let (receiver, url) = Receiver::start_at("/services/T0/B0/secret", &[OK; 2]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = SlackConfig {
+        webhook_url_file: secret(&dir, &format!("{url}/services/T0/B0/secret")),
+        min_severity: Severity::Ticket,
+        timeout: Period(Duration::from_secs(5)),
+    };
+    let slack = Slack::new("slack", &config, dashboard()).unwrap();
+    assert!(!format!("{slack:?}").contains("secret"));
+    let mut hostile = firing();
+    hostile.key.model.model_id = format!("<!channel> & {}", "x".repeat(4000));
+    for incident in [firing(), hostile] {
+        let news = Notification::news(incident);
+        slack.notify(&news, at(30)).await.unwrap();
+    }
+    let sent = receiver.payloads();
+    check("slack-firing.json", &pretty(&sent[0]));
+    let text = sent[1]["blocks"][1]["text"]["text"].as_str().unwrap();
+    assert!(!sent[1].to_string().contains("<!channel>"));
+    assert!(text.chars().count() <= 3000);
+    let header = sent[1]["blocks"][0]["text"]["text"].as_str().unwrap();
+    assert!(header.chars().count() <= 150);
+}
+
+#[tokio::test]
+async fn a_webhook_is_signed_over_the_bytes_it_carries() {
+    let (receiver, url) = Receiver::start_at("/hook", &[OK; 2]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = WebhookConfig {
+        url: format!("{url}/hook"),
+        key_file: secret(&dir, "shared key"),
+        min_severity: Severity::Ticket,
+        timeout: Period(Duration::from_secs(5)),
+    };
+    let webhook = Webhook::new("webhook", &config, dashboard()).unwrap();
+    for _ in 0..2 {
+        let news = Notification::news(firing());
+        webhook.notify(&news, at(30)).await.unwrap();
+    }
+    check("webhook-firing.json", &pretty(&receiver.payloads()[0]));
+    let requests = receiver.requests();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"shared key");
+    for (headers, body) in &requests {
+        let text = |name: &str| headers[name].to_str().unwrap();
+        let signed = [text("epwatch-timestamp").as_bytes(), b".", &body[..]].concat();
+        let hex = text("epwatch-signature").strip_prefix("v1=").unwrap();
+        let signature: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+            .collect();
+        hmac::verify(&key, &signed, &signature).unwrap();
+        assert_eq!(text("epwatch-timestamp"), at(30).as_second().to_string());
+        // Tried again, it is the same delivery.
+        assert_eq!(text("epwatch-delivery"), format!("{}:1", firing().id));
+    }
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_said_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = SlackConfig {
+        webhook_url_file: dir.path().join("nothing"),
+        min_severity: Severity::Ticket,
+        timeout: Period(Duration::from_secs(5)),
+    };
+    let error = Slack::new("slack", &config, None).unwrap_err().to_string();
+    assert!(
+        error.contains("nothing") && error.contains("slack"),
+        "{error}"
+    );
+    let empty = SlackConfig {
+        webhook_url_file: secret(&dir, ""),
+        ..config.clone()
+    };
+    assert!(matches!(
+        Slack::new("slack", &empty, None),
+        Err(NotifyError::Secret { .. })
+    ));
+    let none = SlackConfig {
+        webhook_url_file: secret(&dir, "ftp://hidden"),
+        ..config
+    };
+    let error = Slack::new("slack", &none, None).unwrap_err().to_string();
+    assert!(!error.contains("hidden"), "{error}");
+}
