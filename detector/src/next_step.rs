@@ -28,7 +28,7 @@ pub(crate) fn next_step(
                 format!(" Until that is fixed, keep version {previous} on {chipset}.")
             });
             format!(
-                "Ask why the NPU of {chipset} refuses {ops}: ONNX Runtime's session log at VERBOSE \
+                "Ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` \
                  gives the reason of each node.{roll_back}"
             )
         }

@@ -36,6 +36,7 @@ mod device;
 mod directives;
 mod endpoint;
 mod engine;
+mod explain;
 mod files;
 mod folder;
 mod identity;
@@ -62,6 +63,9 @@ pub use crate::config::{
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
 pub use crate::directives::SessionPlan;
+pub use crate::explain::{
+    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation,
+};
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::session::{ObservedSession, SessionRequest};

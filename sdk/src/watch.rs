@@ -1,7 +1,6 @@
 //! The handle that a host holds: starts the SDK, wraps sessions, tells conditions.
 
 use std::{
-    fmt::Write as _,
     io,
     path::PathBuf,
     sync::{
@@ -26,6 +25,7 @@ use crate::{
     core::{ConditionsSetter, Core, SessionInfo},
     directives::{InEffect, Opened, SessionPlan},
     engine::{self, Asked, Engine},
+    explain::{ExplainedSession, Explanation},
     placement, random_stream,
     recorder::SessionRecorder,
     session::SessionRequest,
@@ -423,53 +423,57 @@ impl Watch {
         worker::lock(&self.shared.engine).upload_result(batch, answer, None)
     }
 
-    /// Where each session runs and why, and when something is sent next, for people.
+    /// Where each session runs and why, and when something is sent next, for people: the text of
+    /// [`Self::explanation`].
     pub fn explain(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = self.write_explanation(&mut text);
-        text
+        self.explanation().to_string()
     }
 
-    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
-        {
+    /// Where each session runs and why, what directs it, and when something is sent next. Waits
+    /// while the SDK's thread is at its files: not for the inference path.
+    ///
+    /// ```no_run
+    /// # fn example(watch: epwatch_sdk::Watch) {
+    /// let explanation = watch.explanation();
+    /// for session in &explanation.sessions {
+    ///     for reason in &session.reasons {
+    ///         println!("{}: {} {}", session.model, reason.meaning, reason.fix);
+    ///     }
+    /// }
+    /// println!("{}", explanation.to_json());
+    /// # }
+    /// ```
+    pub fn explanation(&self) -> Explanation {
+        let mut directives = String::new();
+        let (ort_version, chipset, sessions) = {
             let core = engine::lock(&self.shared.core);
-            writeln!(out, "ONNX Runtime {}", known(&core.runtime().ort_version))?;
-            for session in core.sessions() {
-                let model = &session.model;
-                writeln!(out, "model {} version {}", model.id, model.version)?;
-                explain_placement(out, &session.placement)?;
-                if !session.directive_id.is_empty() {
-                    writeln!(out, "  changed by directive {}", session.directive_id)?;
-                }
-            }
-            core.directives
-                .explain(out, self.shared.clock.now_on_caller())?;
-        }
+            let now = self.shared.clock.now_on_caller();
+            // Writing to a String cannot fail.
+            let _ = core.directives.explain(&mut directives, now);
+            let ort_version = core.runtime().ort_version.clone();
+            let sessions = core.sessions().map(ExplainedSession::of).collect();
+            let chipset = core.device().chipset.as_str().to_owned();
+            (ort_version, chipset, sessions)
+        };
         let engine = worker::lock(&self.shared.engine);
-        let (wait, bytes) = engine.outlook();
-        let reports = engine.n_pending();
-        writeln!(
-            out,
-            "spool: {reports} reports, {bytes} bytes; next upload in {wait:.0?}"
-        )?;
+        let (wait, spool_bytes) = engine.outlook();
         let (network, (unmetered, metered)) = engine.spent();
-        writeln!(
-            out,
-            "network: {network:?}; sent today: {unmetered} bytes unmetered, {metered} metered"
-        )?;
-        writeln!(out, "consent: {}", engine.consent_note())?;
-        if engine.n_deletions() > 0 {
-            writeln!(out, "deletions that wait: {}", engine.n_deletions())?;
+        Explanation {
+            ort_version,
+            chipset,
+            sessions,
+            directives: directives.lines().map(str::to_owned).collect(),
+            spool_reports: engine.n_pending(),
+            spool_bytes,
+            next_upload_seconds: wait.as_secs_f64(),
+            network: format!("{network:?}").to_lowercase(),
+            sent_unmetered_bytes: unmetered,
+            sent_metered_bytes: metered,
+            consent: engine.consent_note().to_owned(),
+            deletions_waiting: engine.n_deletions(),
+            last_problem: engine.last_error().map(str::to_owned),
+            internal_errors: self.shared.panics.load(Relaxed),
         }
-        if let Some(error) = engine.last_error() {
-            writeln!(out, "last problem: {error}")?;
-        }
-        let panics = self.shared.panics.load(Relaxed);
-        if panics > 0 {
-            writeln!(out, "internal errors: {panics}")?;
-        }
-        Ok(())
     }
 }
 
@@ -506,40 +510,4 @@ impl Shared {
     pub(crate) fn ask(&self, command: Command) {
         let _ = self.commands.try_send(command);
     }
-}
-
-fn known(text: &str) -> &str {
-    match text {
-        "" => "(version not known)",
-        text => text,
-    }
-}
-
-fn explain_placement(out: &mut String, placement: &Placement) -> std::fmt::Result {
-    let requested = match placement.requested_eps.is_empty() {
-        true => "nothing but the CPU".to_owned(),
-        false => placement.requested_eps.join(", "),
-    };
-    writeln!(
-        out,
-        "  asked for {requested}; placement from {}",
-        placement.source
-    )?;
-    for ep in &placement.eps {
-        write!(out, "  {}: {} nodes", ep.ep, ep.n_nodes)?;
-        if let Some(partitions) = ep.n_partitions {
-            write!(out, " in {partitions} partitions")?;
-        }
-        if let Some(share) = ep.macs_share {
-            write!(out, ", {:.1} % of the MACs", 100.0 * share)?;
-        }
-        writeln!(out)?;
-    }
-    for node in placement.cpu_nodes.iter().filter(|n| !n.benign) {
-        writeln!(out, "    on the CPU: {} ({})", node.name, node.op_type)?;
-    }
-    for reason in &placement.reasons {
-        writeln!(out, "  {}: {} {}", reason, reason.meaning(), reason.fix())?;
-    }
-    Ok(())
 }

@@ -7,6 +7,7 @@ mod dashboards;
 mod demo;
 mod directives;
 mod fleet;
+mod inspect;
 mod layering;
 mod load;
 mod schema;

@@ -7,7 +7,7 @@ use super::NotifyError;
 
 /// A routing key, a webhook's address or a signing key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub(super) struct Secret(String);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,11 +16,6 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Takes one that is at hand.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
     /// Reads one from a file that holds it and nothing else.
     pub(super) fn read(channel: &str, path: &Path) -> Result<Self, NotifyError> {
         let failed = |source| NotifyError::Secret {

@@ -1,0 +1,158 @@
+//! `epwatch inspect` with real sessions, against what ONNX Runtime's own Python API said of them
+//! (`tests/fixtures/placements`, recorded by `tests/fixtures/scripts/record_placements.py`).
+
+use std::{path::Path, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::support::EPWATCH;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+
+fn inspect(model: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(EPWATCH)
+        .arg("inspect")
+        .arg(format!("{FIXTURES}/models/{model}.onnx"))
+        .args(args)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn document(model: &str, args: &[&str]) -> Value {
+    let (code, stdout, stderr) = inspect(model, &[&["--json"], args].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
+}
+
+/// Names and op types of the CPU's nodes, sorted: two lists of the same nodes are equal.
+fn sorted(nodes: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut nodes: Vec<_> = nodes.collect();
+    nodes.sort();
+    nodes
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn nodes_are_where_the_python_api_says() {
+    for (model, recorded) in [
+        ("mixed_v2.head32", "mixed_v2"),
+        ("a_cnn.qu8", "a_cnn.qu8"),
+        ("d_mlp.fp32", "d_mlp.fp32"),
+        ("e_topk.qu8", "e_topk.qu8"),
+        ("a_cnn_dynbatch.fp32", "a_cnn_dynbatch.fp32"),
+    ] {
+        let document = document(model, &["--soc", "SM8650,68"]);
+        let chipsets = document["chipsets"].as_array().unwrap();
+        assert_eq!(chipsets[0]["soc_model"], "SM8650");
+        assert_eq!(chipsets[1]["soc_model"], "68");
+        for (on, chipset) in chipsets.iter().zip(["SM8650", "SM8635"]) {
+            let path = format!("{FIXTURES}/placements/{recorded}.{chipset}.json");
+            let oracle: Value =
+                serde_json::from_slice(&std::fs::read(Path::new(&path)).unwrap()).unwrap();
+            assert_eq!(on["chipset"], chipset);
+            assert_eq!(on["session"], "ok", "{on:#}");
+            assert_eq!(on["source"], "assignment_api");
+            assert_eq!(on["requested"], json!(["QNNExecutionProvider"]));
+            for (ep, share) in oracle["eps"].as_object().unwrap() {
+                let ours = &on["eps"][ep];
+                assert_eq!(ours["nodes"], share["nodes"], "{model} {chipset} {ep}");
+                if ep != "CPUExecutionProvider" {
+                    assert_eq!(ours["partitions"], share["partitions"], "{model} {chipset}");
+                }
+            }
+            let on_cpu = oracle["nodes"].as_array().unwrap().iter();
+            let on_cpu = on_cpu.filter(|node| node["ep"] == "CPUExecutionProvider");
+            let named = |node: &Value| (text(node, "name"), text(node, "op_type"));
+            let expected = sorted(on_cpu.map(named));
+            let ours = sorted(on["cpu_nodes"].as_array().unwrap().iter().map(named));
+            assert_eq!(ours, expected, "{model} {chipset}");
+        }
+    }
+}
+
+/// Reasons and shares of the MACs stand beside the nodes, and equal placements have equal
+/// fingerprints whenever they are asked for.
+#[test]
+fn a_fallback_is_explained() {
+    let first = document("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
+    let again = document("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
+    assert_eq!(first["chipsets"], again["chipsets"]);
+    let on = &first["chipsets"][0];
+    let share = on["eps"]["QNNExecutionProvider"]["macs_share"]
+        .as_f64()
+        .unwrap();
+    assert!((0.73..0.75).contains(&share), "{on:#}");
+    let nodes = on["cpu_nodes"].as_array().unwrap();
+    let gemm = nodes.iter().find(|node| node["op_type"] == "Gemm").unwrap();
+    assert_eq!(gemm["reason"], "fp16_not_supported", "{gemm:#}");
+    assert_eq!(gemm["benign"], false);
+    let edges = nodes.iter().filter(|node| node["benign"] == true);
+    assert!(edges.clone().count() > 0);
+    assert!(
+        edges
+            .into_iter()
+            .all(|node| node["reason"] == "edge_quantization")
+    );
+    assert_ne!(on["fingerprint"], first["chipsets"][1]["fingerprint"]);
+
+    let (code, table, _) = inspect("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        table.contains("on the CPU: Gemm head_fc1, 25.4 % of the MACs"),
+        "{table}"
+    );
+    assert!(!table.contains('\u{1b}'), "{table}");
+}
+
+#[test]
+fn a_session_that_cannot_be_made_is_an_answer() {
+    let document = document("c_cnn_hardmax.fp32", &["--soc", "SM8650,SM8635,9999"]);
+    let chipsets = document["chipsets"].as_array().unwrap();
+    assert_eq!(chipsets[0]["session"], "ok");
+    let failed = &chipsets[1];
+    assert_eq!(failed["session"], "failed", "{failed:#}");
+    assert!(
+        failed["error"].as_str().unwrap().contains("NHWC"),
+        "{failed:#}"
+    );
+    assert_eq!(failed["eps"], json!({}));
+    let why = &failed["reasons"][0];
+    assert_eq!(why["code"], "layout_not_selected", "{failed:#}");
+    assert!(!why["fix"].as_str().unwrap().is_empty());
+    // A number that QNN does not know: the session is made, and wholly on the CPU.
+    let unknown = &chipsets[2];
+    assert_eq!(
+        (&unknown["chipset"], &unknown["soc_model"]),
+        (&json!("unknown"), &json!("9999"))
+    );
+    assert!(
+        unknown["eps"].get("QNNExecutionProvider").is_none(),
+        "{unknown:#}"
+    );
+}
+
+#[test]
+fn wrong_use_is_said_before_anything_runs() {
+    let (code, stdout, stderr) = inspect("nothing", &["--json"]);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert!(
+        stderr.contains("MODEL") && stderr.contains("nothing.onnx"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = inspect("a_cnn.qu8", &["--soc", "SM9999"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("SM8650"), "{stderr}");
+    let broken = format!("{FIXTURES}/models/a_cnn.qu8.onnx");
+    let (code, _, stderr) = inspect("a_cnn.qu8", &["--manifest", &broken]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("--manifest"), "{stderr}");
+}
