@@ -10,6 +10,7 @@ mod engines;
 mod load;
 mod migrate;
 mod output;
+mod replay;
 mod serve;
 mod server_config;
 mod signals;
@@ -45,6 +46,7 @@ enum Command {
     Migrate(migrate::Args),
     Engines(engines::Args),
     Load(load::Args),
+    Replay(replay::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
@@ -79,6 +81,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => block_on(migrate::run(args)),
         Command::Engines(args) => engines::run(args),
         Command::Load(args) => block_on(load::run(args)),
+        Command::Replay(args) => block_on(replay::run(args)),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),

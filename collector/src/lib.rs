@@ -17,7 +17,6 @@ pub mod config;
 mod http;
 mod ingest;
 pub mod metrics;
-mod occurred;
 mod outcomes;
 mod parse;
 mod record;

@@ -86,6 +86,24 @@ pub struct Tally {
     pub devices: u64,
 }
 
+impl Tally {
+    /// Returns the tally of windows that repeat the same devices: their mean rate, at the size of the
+    /// largest.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and max_devices"
+    )]
+    pub fn from_means(mean_hits: f64, mean_devices: f64, max_devices: u64) -> Self {
+        let rate = (mean_hits / mean_devices).clamp(0.0, 1.0);
+        Tally {
+            hits: (rate * max_devices as f64).round() as u64,
+            devices: max_devices,
+        }
+    }
+}
+
 impl History {
     /// Returns what is known of one signal.
     #[must_use]
@@ -103,8 +121,10 @@ pub struct PlacementCount {
     pub chipset: String,
     /// Where it ran.
     pub placement: Placement,
-    /// Devices with it over the look-back.
+    /// Devices with it over the look-back, window included.
     pub devices: u64,
+    /// Devices with it before the window.
+    pub devices_before: u64,
 }
 
 /// Returns the reference placements for a cohort, best origin first: the commonest one of the
@@ -240,6 +260,7 @@ mod tests {
             chipset: chipset.into(),
             placement,
             devices,
+            devices_before: devices,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{ModelWindows, Source, SourceError, Span};
+use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
 use crate::verdict::{CohortVerdict, CpuNodes, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
@@ -49,6 +49,7 @@ impl Evaluator {
             lookback: self.config.lookback.0,
         };
         let models = self.source.models(&span).await?;
+        let arrivals = self.source.arrivals(&span).await?;
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
         let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
@@ -60,7 +61,7 @@ impl Evaluator {
         }
         let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &limits, &mut evaluation)
+            self.evaluate_app(models, &span, &arrivals, &limits, &mut evaluation)
                 .await;
         }
         Ok(evaluation)
@@ -71,13 +72,14 @@ impl Evaluator {
         &self,
         models: Vec<ModelKey>,
         span: &Span,
+        arrivals: &Arrivals,
         limits: &Limits,
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for model in models {
-            match self.source.model_windows(&model, span).await {
+            match self.source.model_windows(&model, span, arrivals).await {
                 Ok(read) => {
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);

@@ -21,6 +21,7 @@ pub mod notify;
 pub mod period;
 pub mod placement;
 pub mod reason;
+pub mod replay;
 pub mod signals;
 pub mod source;
 pub mod store;

@@ -172,6 +172,7 @@ impl Fleet {
                     healthy.clone()
                 },
                 latency: Some(VoteLatency::from_sums(&histogram, moments, earlier_self)),
+                is_proven: true,
             });
         }
         CohortWindow {

@@ -39,6 +39,9 @@ pub struct DeviceVote {
     pub placement: Arc<Placement>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
+    /// Whether it was first received in an earlier window: it has a past that nobody can make up
+    /// today.
+    pub is_proven: bool,
 }
 
 /// Latency of a device's clean runs.
@@ -206,6 +209,8 @@ pub struct Voteless {
     pub late_or_unproven: u64,
     /// A directive changed what they asked for.
     pub directed: u64,
+    /// First received in this window, and more than the app usually has.
+    pub flood: u64,
 }
 
 impl CohortWindow {
