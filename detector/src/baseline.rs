@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
+use crate::rates::Rates;
 use crate::signals::SignalId;
 
 /// Chipsets that must agree before they stand in for an earlier version.
@@ -23,6 +24,8 @@ pub struct Baseline {
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
     /// Devices hit in earlier, healthy versions of the same cohort.
     pub history: History,
+    /// How often healthy devices of the whole fleet are hit.
+    pub rates: Rates,
 }
 
 /// Where a reference placement comes from, best first.

@@ -9,6 +9,7 @@ use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::rates::Rates;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
 use crate::verdict::{CohortVerdict, CpuNodes, judge};
@@ -52,6 +53,7 @@ impl Evaluator {
         let arrivals = self.source.arrivals(&span).await?;
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
+        let rates = self.source.rates(&span);
         let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
 
         let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
@@ -61,7 +63,7 @@ impl Evaluator {
         }
         let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &arrivals, &limits, &mut evaluation)
+            self.evaluate_app(models, &span, &arrivals, (&limits, &rates), &mut evaluation)
                 .await;
         }
         Ok(evaluation)
@@ -73,7 +75,7 @@ impl Evaluator {
         models: Vec<ModelKey>,
         span: &Span,
         arrivals: &Arrivals,
-        limits: &Limits,
+        (limits, rates): (&Limits, &Rates),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
@@ -90,7 +92,7 @@ impl Evaluator {
             }
         }
         for read in &windows {
-            match self.judge_model(read, &peers, span, limits).await {
+            match self.judge_model(read, &peers, span, limits, rates).await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
             }
@@ -103,10 +105,12 @@ impl Evaluator {
         peers: &PeerRatios,
         span: &Span,
         limits: &Limits,
+        rates: &Rates,
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
             let mut baseline = baseline_of(window, read);
+            baseline.rates.clone_from(rates);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
                 read.cohorts.iter().find(|other| {
                     other.key.chipset == window.key.chipset && other.key.model_version == *version
@@ -190,5 +194,6 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,
+        rates: Rates::default(),
     }
 }

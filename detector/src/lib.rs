@@ -20,6 +20,7 @@ mod next_step;
 pub mod notify;
 pub mod period;
 pub mod placement;
+pub mod rates;
 pub mod reason;
 pub mod replay;
 pub mod signals;

@@ -71,6 +71,19 @@ pub enum Reason {
         /// Devices that know their earlier selves.
         devices: u64,
     },
+    /// C or M: devices slow in some of their runs.
+    Intermittent {
+        /// Devices hit.
+        hits: u64,
+        /// Devices that know their earlier selves.
+        devices: u64,
+        /// Median over the devices hit of the share of runs beyond twice their earlier p95.
+        slow_share: Option<f64>,
+        /// Whether their input shape is known.
+        shape_is_known: bool,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
     /// The whole cohort moved, by less than 1.6 x.
     CohortMoved {
         /// Median ratio of p10.
@@ -316,6 +329,27 @@ impl fmt::Display for Reason {
                 "the median of {devices} devices takes {ratio:.2} times as long as before, surely \
                  {at_least:.2}"
             ),
+            Reason::Intermittent {
+                hits,
+                devices,
+                slow_share,
+                shape_is_known,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{hits} of {devices} devices are slow in some of their runs and as fast as before \
+                     in the others"
+                )?;
+                if let Some(share) = slow_share {
+                    let share = percent(*share);
+                    write!(f, ": {share} of the runs take over twice their earlier p95")?;
+                }
+                if !shape_is_known {
+                    f.write_str("; input shapes are not known, so larger inputs may be why")?;
+                }
+                Ok(())
+            }
             Reason::CohortMoved { ratio, devices } => write!(
                 f,
                 "all {devices} devices together moved to {ratio:.2} times their earlier latency: a \

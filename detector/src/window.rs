@@ -57,6 +57,50 @@ pub struct VoteLatency {
     pub slow_share: Option<f64>,
     /// What the device was used to, or why that is unknown.
     pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    /// Runs held against that; `None` where it is unknown. Adds up over placements.
+    pub against_self: Option<AgainstSelf>,
+}
+
+/// A device's runs, counted against its own earlier latency. Fractions of runs come from buckets that
+/// a limit cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct AgainstSelf {
+    /// Runs in all.
+    pub n: f64,
+    /// Beyond 1.4 times its earlier p95.
+    pub beyond_1_4x: f64,
+    /// Beyond 2 times its earlier p95.
+    pub beyond_2x: f64,
+    /// Beyond 1.6 times its earlier median.
+    pub beyond_median: f64,
+    /// Within 1.25 times its earlier p10: as fast as it ever was.
+    pub as_fast: f64,
+}
+
+impl AgainstSelf {
+    fn counted(histogram: &SparseHistogram, earlier: &SelfBaseline) -> Option<Self> {
+        let n = histogram.n() as f64;
+        let beyond = |limit: f64| Some(n * histogram.share_above(limit)?);
+        Some(Self {
+            n,
+            beyond_1_4x: beyond(1.4 * earlier.p95_us)?,
+            beyond_2x: beyond(2.0 * earlier.p95_us)?,
+            beyond_median: beyond(1.6 * earlier.p50_us)?,
+            as_fast: n - beyond(1.25 * earlier.p10_us)?,
+        })
+    }
+
+    /// Returns the counts of both.
+    #[must_use]
+    pub fn added(self, other: Self) -> Self {
+        Self {
+            n: self.n + other.n,
+            beyond_1_4x: self.beyond_1_4x + other.beyond_1_4x,
+            beyond_2x: self.beyond_2x + other.beyond_2x,
+            beyond_median: self.beyond_median + other.beyond_median,
+            as_fast: self.as_fast + other.as_fast,
+        }
+    }
 }
 
 /// Quantiles that 8 runs give, in microseconds.
@@ -145,6 +189,10 @@ impl VoteLatency {
             low,
             high,
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
+            against_self: earlier_self
+                .as_ref()
+                .ok()
+                .and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
             earlier_self,
         }
     }

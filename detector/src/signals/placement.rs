@@ -146,7 +146,11 @@ pub fn changed(
         hits: hit_devices.len() as u64,
         devices: compared_devices.len() as u64,
     };
-    let p = surprise(tally, FLEET_RATE, baseline.history.of(SignalId::Placement));
+    let p = surprise(
+        tally,
+        baseline.rates.of(SignalId::Placement, FLEET_RATE),
+        baseline.history.of(SignalId::Placement),
+    );
     let enough = tally.hits >= MIN_HITS && tally.devices >= MIN_ELIGIBLE;
     Some(PlacementChange {
         signal: Signal {

@@ -85,7 +85,7 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let chance = |tenths, tally| {
         surprise(
             tally,
-            FLEET_RATE,
+            baseline.rates.of(SignalId::ShiftBeyond(tenths), FLEET_RATE),
             baseline.history.of(SignalId::ShiftBeyond(tenths)),
         )
     };

@@ -475,7 +475,6 @@ mod tests {
             n: 30,
             sum_us: 30_000.0,
             m2_us2: 0.0,
-            m2_within_us2: 0.0,
             previous: (version.into(), n, p10, p50, p95, cv),
             earlier: (
                 "f0".into(),

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 
 use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
+use crate::rates::Rates;
 use crate::signals::SignalId;
 use crate::verdict::{CpuNode, CpuNodes};
 use crate::window::{CohortWindow, histogram_of};
@@ -269,6 +270,14 @@ impl Source {
             .map_err(failed("the first and last report"))?;
         let at = |ms| Timestamp::from_millisecond(ms).ok();
         Ok((n > 0).then(|| at(first).zip(at(last))).flatten())
+    }
+
+    /// Returns what healthy windows so far taught about the fleet.
+    #[must_use]
+    pub fn rates(&self, span: &Span) -> Rates {
+        self.past
+            .as_ref()
+            .map_or_else(Rates::default, |past| past.rates(span))
     }
 
     /// Returns who is new in the window, and who of them is beyond what is usual.

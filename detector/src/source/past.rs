@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::baseline::Tally;
 use crate::cohort::ModelKey;
-use crate::signals::SignalId;
+use crate::rates::{MIN_WINDOWS, Rates};
+use crate::signals::{SignalId, built_in_rate};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
 use super::{Span, VersionHistory};
@@ -84,5 +85,31 @@ impl PastWindows {
             });
         }
         histories
+    }
+
+    /// Learns the fleet's rates from every version's healthy windows on every chipset.
+    pub(super) fn rates(&self, span: &Span) -> Rates {
+        let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows: std::collections::BTreeSet<i64> = std::collections::BTreeSet::new();
+        let mut cohorts: BTreeMap<SignalId, Vec<Tally>> = BTreeMap::new();
+        for ((_, _, signal), counts) in models.values().flatten() {
+            let recent = counts.iter().filter(|count| count.end_s < span.end_s());
+            let (mut hits, mut devices, mut most, mut n) = (0, 0, 0, 0.0);
+            for count in recent {
+                windows.insert(count.end_s);
+                hits += count.hits;
+                devices += count.devices;
+                most = count.devices.max(most);
+                n += 1.0;
+            }
+            if most >= crate::signals::MIN_ELIGIBLE {
+                let tally = Tally::from_means(hits as f64 / n, devices as f64 / n, most);
+                cohorts.entry(*signal).or_default().push(tally);
+            }
+        }
+        if (windows.len() as u64) < MIN_WINDOWS {
+            return Rates::default();
+        }
+        Rates::learnt(&cohorts, built_in_rate)
     }
 }

@@ -5,13 +5,13 @@ pub(super) const VOTES: &str = "
     SELECT model_version, chipset, firmware, device_model, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2, within AS m2_within_us2,
+        runs AS n, total AS sum_us, deviations AS m2_us2,
         previous, earlier, absence
     FROM (
         SELECT model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total, sum(s.m2_us2) AS within,
+            sum(s.n) AS runs, sum(s.sum_us) AS total,
             greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations,
             argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
@@ -36,12 +36,12 @@ pub(super) const EARLIER: &str = "
     SELECT model_version, chipset, firmware, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2, within AS m2_within_us2
+        runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (
         SELECT bucket, model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total, sum(s.m2_us2) AS within,
+            sum(s.n) AS runs, sum(s.sum_us) AS total,
             greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
         FROM device_series_v1 AS s

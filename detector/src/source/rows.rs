@@ -53,7 +53,6 @@ pub(super) struct VoteRow {
     pub(super) n: u64,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
-    pub(super) m2_within_us2: f64,
     pub(super) previous: PreviousTuple,
     pub(super) earlier: EarlierTuple,
     pub(super) absence: String,
@@ -75,7 +74,6 @@ pub(super) struct EarlierRow {
     pub(super) n: u64,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
-    pub(super) m2_within_us2: f64,
 }
 
 #[derive(Debug, Row, Deserialize)]

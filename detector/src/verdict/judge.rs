@@ -15,7 +15,7 @@ use crate::placement::Unit;
 use crate::reason::Reason;
 use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
-use crate::signals::{Evidence, MIN_ELIGIBLE, PlacementChange};
+use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
 use crate::window::CohortWindow;
 
 use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
@@ -46,7 +46,6 @@ pub fn judge(
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
-    let tallies = evidence.shift.as_ref().map(|shift| shift.history_rows());
     CohortVerdict {
         key: window.key.clone(),
         window_end: window.end,
@@ -66,7 +65,7 @@ pub fn judge(
         cpu_ops,
         cpu_macs_share,
         signals: evidence.signals(),
-        tallies: tallies.unwrap_or_default(),
+        tallies: evidence.tallies(),
         p: found.p,
     }
 }
@@ -82,6 +81,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     fallback(evidence)
         .or_else(|| slower(evidence))
+        .or_else(|| intermittent(evidence))
         .or_else(|| placement_alone(evidence))
         .or_else(|| heavier(evidence))
         .unwrap_or_else(|| nothing_found(baseline, evidence))
@@ -149,6 +149,44 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         hits: strongest.hits,
         eligible: strongest.devices,
         p: strongest.p,
+    })
+}
+
+/// C or M.
+fn intermittent(evidence: &Evidence) -> Option<Finding> {
+    let tail = evidence.tail.as_ref().filter(|found| found.signal.fires);
+    let moved = evidence.moved.as_ref().filter(|found| found.signal.fires);
+    let found = tail.or(moved)?;
+    let control = evidence.intermittent_control;
+    // Input mix moves medians too: without a look beside, it says little.
+    let is_page = found.shape_is_known && (tail.is_some() || control != Control::Absent);
+    let mut reasons = vec![Reason::Intermittent {
+        hits: found.signal.hits,
+        devices: found.signal.devices,
+        slow_share: found.slow_share,
+        shape_is_known: found.shape_is_known,
+        p: found.signal.p,
+    }];
+    let by_control = Reason::control(control);
+    let (class, severity) = if control.vetoes() {
+        reasons.splice(0..0, by_control);
+        (VerdictClass::ThermalOrLoad, Severity::Info)
+    } else {
+        reasons.extend(by_control);
+        let severity = if is_page {
+            Severity::Page
+        } else {
+            Severity::Ticket
+        };
+        (VerdictClass::IntermittentFallback, severity)
+    };
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: found.signal.hits,
+        eligible: found.signal.devices,
+        p: found.signal.p,
     })
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use epwatch_proto::occurred::{self, EndClock};
 use epwatch_proto::placement::{CPU_EP, is_npu_ep};
 use epwatch_proto::{
-    BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, Session,
+    BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, SendClock, Session,
 };
 
 use crate::cohort::ModelKey;
@@ -124,16 +124,29 @@ impl Intake {
     /// The report breaks the contract; the field is named.
     pub fn add(&mut self, record: &RecordedReport) -> Result<(), ParseError> {
         let report = record.parse_report()?;
+        let app = (record.app_id.as_str(), record.environment.as_str());
+        self.add_report(record.received_at_unix_ms, app, &report, &record.sent);
+        Ok(())
+    }
+
+    /// Takes one that was parsed already; `app` is the app and environment that the key proved.
+    pub fn add_report(
+        &mut self,
+        received_ms: i64,
+        app: (&str, &str),
+        report: &Report,
+        sent: &SendClock,
+    ) {
         self.summary.records += 1;
-        let received_ms = record.received_at_unix_ms;
         let end = EndClock {
             wall_unix_ms: report.interval_end_unix_ms,
             uptime_ms: report.uptime_at_end_ms,
             boot_id: &report.boot_id,
         };
-        let is_late = occurred::estimate(received_ms, &record.sent, end).is_late;
+        let is_late = occurred::estimate(received_ms, sent, end).is_late;
         self.summary.late += u64::from(is_late);
-        let app = (self.text(&record.app_id), self.text(&record.environment));
+        let names = app;
+        let app = (self.text(app.0), self.text(app.1));
         let device = self.devices.number(*report.key.installation.as_bytes());
         let mut context = Context {
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
@@ -150,7 +163,7 @@ impl Intake {
         context.chipset = self.text(chipset.as_str());
         let device_model = self.text(&told.model);
         context.device_model = self.device_models.number(device_model);
-        let parts = self.parts(record, &report, &context);
+        let parts = self.parts(names, report, &context);
         let app = self.app(app);
         self.kept.push(Kept {
             received_ms,
@@ -160,7 +173,6 @@ impl Intake {
             app,
             parts,
         });
-        Ok(())
     }
 
     /// Returns how many reports wait.
@@ -234,7 +246,7 @@ impl Intake {
 
     fn parts(
         &mut self,
-        record: &RecordedReport,
+        (app_id, environment): (&str, &str),
         report: &Report,
         context: &Context,
     ) -> Box<[Part]> {
@@ -246,8 +258,8 @@ impl Intake {
         let mut parts: Vec<Part> = Vec::new();
         for session in &report.sessions {
             let model = ModelKey {
-                app_id: record.app_id.clone(),
-                environment: record.environment.clone(),
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
                 model_id: session.model.id.clone(),
             };
             let version = self.text(&session.model.version);

@@ -236,7 +236,6 @@ impl Recording {
             n: moments.n(),
             sum_us: moments.sum(),
             m2_us2: moments.m2(),
-            m2_within_us2: sum.m2_within_us2,
             previous,
             earlier,
             absence,

@@ -10,7 +10,6 @@ use super::{Series, packed};
 #[derive(Debug, Default)]
 pub(super) struct Sum<'a> {
     pub(super) histogram: SparseHistogram,
-    pub(super) m2_within_us2: f64,
     moments: Moments,
     latest: Option<&'a Series>,
 }
@@ -18,7 +17,6 @@ pub(super) struct Sum<'a> {
 impl<'a> Sum<'a> {
     pub(super) fn add(&mut self, series: &'a Series) {
         series.add_to(&mut self.histogram);
-        self.m2_within_us2 += series.m2_us2;
         if let Some(moments) = Moments::from_parts(series.n, series.sum_us, series.m2_us2) {
             self.moments = self.moments.merged(&moments);
         }
@@ -85,7 +83,6 @@ impl From<VoteRow> for EarlierRow {
             n: row.n,
             sum_us: row.sum_us,
             m2_us2: row.m2_us2,
-            m2_within_us2: row.m2_within_us2,
         }
     }
 }
