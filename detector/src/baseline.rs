@@ -38,6 +38,9 @@ pub enum Origin {
     Certified,
     /// The median over at least two other chipsets with the same version.
     OtherChipsets,
+    /// The same version on this chipset before the window: where no earlier version is known, it
+    /// shows what changed since, not whether it was right.
+    SameVersion,
 }
 
 /// A placement, or a share of one, to compare with.
@@ -131,8 +134,8 @@ pub struct PlacementCount {
 }
 
 /// Returns the reference placements for a cohort, best origin first: the commonest one of the
-/// previous version on this chipset for each method, the certified one, and the median of the
-/// version's other chipsets.
+/// previous version on this chipset for each method, the certified one, the median of the version's
+/// other chipsets, and without a previous version its own commonest one before the window.
 #[must_use]
 pub fn placement_references(
     census: &[PlacementCount],
@@ -155,6 +158,22 @@ pub fn placement_references(
         placement: placement.clone(),
     }));
     references.extend(median_of_others(census, model_version, chipset));
+    if previous_version.is_none() {
+        let before: Vec<PlacementCount> = census
+            .iter()
+            .filter(|row| row.devices_before > 0)
+            .map(|row| PlacementCount {
+                devices: row.devices_before,
+                ..row.clone()
+            })
+            .collect();
+        for placement in commonest(&before, model_version, chipset) {
+            references.push(PlacementReference::Placement {
+                origin: Origin::SameVersion,
+                placement: placement.clone(),
+            });
+        }
+    }
     references
 }
 

@@ -12,8 +12,11 @@ use crate::explain::explain;
 use crate::rates::Rates;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
-use crate::verdict::{CohortVerdict, CpuNodes, judge};
+use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
+
+/// With so many installations from earlier windows a page must hold on them alone.
+const MIN_PROVEN: u64 = 20;
 
 /// What one evaluation gave.
 #[derive(Debug, Default)]
@@ -174,7 +177,20 @@ impl Evaluator {
             model: model.model_id.clone(),
             source,
         })?;
-        Ok(judge(window, baseline, &evidence, explanation, &nodes))
+        let mut verdict = judge(window, baseline, &evidence, explanation.clone(), &nodes);
+        if verdict.severity == Severity::Page && window.votes.iter().any(|vote| !vote.is_proven) {
+            let proven = window.proven();
+            let devices = proven.n_devices();
+            // In a flood every newcomer is doubtful, however few devices are known.
+            if devices >= MIN_PROVEN || window.voteless.flood > 0 {
+                let evidence = Evidence::gather(&proven, previous, peers, baseline, limits);
+                let held = judge(&proven, baseline, &evidence, explanation, &nodes);
+                if held.severity < Severity::Page {
+                    doubt(&mut verdict, devices);
+                }
+            }
+        }
+        Ok(verdict)
     }
 }
 

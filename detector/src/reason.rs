@@ -122,6 +122,23 @@ pub enum Reason {
         /// Devices hit that gave it.
         devices: u64,
     },
+    /// More new installations than the app usually has: they do not vote.
+    Flood {
+        /// Installations without a vote.
+        devices: u64,
+    },
+    /// What was found does not hold on the installations that were known before.
+    NewcomersOnly {
+        /// Installations known before the window.
+        proven: u64,
+        /// Devices that vote.
+        devices: u64,
+    },
+    /// Too few are hit to wake anyone.
+    FewHit {
+        /// Share of the devices hit, in [0, 1].
+        share: f64,
+    },
     /// Too few devices in the window.
     TooFewDevices {
         /// So many.
@@ -255,6 +272,7 @@ impl fmt::Display for Origin {
             Origin::PreviousVersion => "the previous version on this chipset",
             Origin::Certified => "the certified placement",
             Origin::OtherChipsets => "the median of other chipsets",
+            Origin::SameVersion => "this version before on this chipset",
         })
     }
 }
@@ -392,6 +410,21 @@ impl fmt::Display for Reason {
                     "the NPU's back end gave {code} on {devices} of the devices hit"
                 )
             }
+            Reason::Flood { devices } => write!(
+                f,
+                "{devices} installations are new, far more than this app usually has, and do not vote: \
+                 reports may be forged"
+            ),
+            Reason::NewcomersOnly { proven, devices } => write!(
+                f,
+                "it does not hold on the {proven} of {devices} installations that were known before \
+                 this window, so it may be forged"
+            ),
+            Reason::FewHit { share } => write!(
+                f,
+                "{} of the devices are hit, too few to wake anyone",
+                percent(*share)
+            ),
             Reason::TooFewDevices { devices, needed } => {
                 write!(f, "{devices} devices in the window, {needed} are needed")
             }

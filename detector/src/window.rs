@@ -268,6 +268,15 @@ impl CohortWindow {
         count_devices(self.votes.iter())
     }
 
+    /// Returns the part of the window that installations known before it contributed.
+    #[must_use]
+    pub fn proven(&self) -> CohortWindow {
+        CohortWindow {
+            votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
     /// Returns how many clean runs they made.
     #[must_use]
     pub fn n_runs(&self) -> u64 {

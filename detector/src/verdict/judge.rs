@@ -42,7 +42,9 @@ pub fn judge(
     explanation: Explanation,
     nodes: &CpuNodes,
 ) -> CohortVerdict {
-    let found = find(window, baseline, evidence);
+    let mut found = find(window, baseline, evidence);
+    found.spare_people();
+    found.name_flood(window.voteless.flood);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
@@ -68,6 +70,20 @@ pub fn judge(
         tallies: evidence.tallies(),
         p: found.p,
     }
+}
+
+/// Turns a page that does not hold on the installations known before into data quality.
+pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64) {
+    let devices = verdict.numbers.devices_seen;
+    verdict.class = VerdictClass::DataQuality;
+    verdict.severity = Severity::Info;
+    verdict.p = 1.0;
+    let reason = Reason::NewcomersOnly { proven, devices };
+    verdict.reasons.insert(0, reason);
+    verdict.next_step =
+        "Look at where the new installations come from; nothing is known to be wrong \
+                         with the model."
+            .to_owned();
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
@@ -268,9 +284,11 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
+    // Its own past says what changed, not whether it was right.
     let by_placement = evidence
         .placement
         .as_ref()
+        .filter(|change| change.origin != Origin::SameVersion)
         .map_or(0, |change| change.signal.devices);
     let by_past = evidence
         .shift
@@ -288,7 +306,34 @@ fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason])
 }
 
+/// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
+/// a window may show a few less.
+const MIN_PAGE_SHARE: f64 = 0.04;
+
 impl Finding {
+    /// Makes a ticket of what hits too few devices for a page.
+    fn spare_people(&mut self) {
+        let share = self.hits as f64 / self.eligible.max(1) as f64;
+        if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
+            self.severity = Severity::Ticket;
+            self.reasons.push(Reason::FewHit { share });
+        }
+    }
+
+    /// A flood of new installations is data quality where nothing worse was found.
+    fn name_flood(&mut self, devices: u64) {
+        if devices == 0 {
+            return;
+        }
+        if self.severity < Severity::Ticket {
+            self.class = VerdictClass::DataQuality;
+            self.severity = Severity::Info;
+            self.reasons.insert(0, Reason::Flood { devices });
+        } else {
+            self.reasons.push(Reason::Flood { devices });
+        }
+    }
+
     fn nothing(class: VerdictClass, severity: Severity, reasons: Vec<Reason>) -> Self {
         Finding {
             class,

@@ -28,9 +28,9 @@ pub(crate) fn measured(first_seed: u64, families: u64) -> Hardness {
     for seed in first_seed..first_seed + families {
         let spec = FamilySpec::drawn(seed + 900_000, Story::Benign(Benign::Plain));
         let family = Family::new(spec, START_MS);
-        let mut before: BTreeMap<String, SparseHistogram> = BTreeMap::new();
+        let mut before: BTreeMap<(String, String), SparseHistogram> = BTreeMap::new();
         for window in 0..family.n_windows() {
-            let mut merged: BTreeMap<(String, String), (SparseHistogram, Moments)> =
+            let mut merged: BTreeMap<(String, String, String), (SparseHistogram, Moments)> =
                 BTreeMap::new();
             for report in family.window(window) {
                 let report = &report.report;
@@ -48,6 +48,7 @@ pub(crate) fn measured(first_seed: u64, families: u64) -> Hardness {
                     let key = (
                         report.device.chipset.as_str().to_owned(),
                         session.model.version.clone(),
+                        series.stratum.shape_key.clone(),
                     );
                     let slot = merged.entry(key).or_default();
                     slot.0.merge(&series.histogram);
@@ -58,12 +59,12 @@ pub(crate) fn measured(first_seed: u64, families: u64) -> Hardness {
                     }
                 }
             }
-            for ((chipset, version), (histogram, moments)) in &merged {
+            for ((chipset, version, shape), (histogram, moments)) in &merged {
                 hardness.windows += 1;
                 hardness.cv += u64::from(moments.cv().is_some_and(|cv| cv > 0.15));
                 hardness.sarle += u64::from(sarle(histogram).is_some_and(|b| b > 0.555));
                 if version == "2.0.0"
-                    && let Some(previous) = before.get(chipset)
+                    && let Some(previous) = before.get(&(chipset.clone(), shape.clone()))
                 {
                     hardness.against_previous += 1;
                     hardness.ks +=
@@ -72,9 +73,9 @@ pub(crate) fn measured(first_seed: u64, families: u64) -> Hardness {
                     hardness.wasserstein += u64::from(far);
                 }
             }
-            for ((chipset, version), (histogram, _)) in merged {
+            for ((chipset, version, shape), (histogram, _)) in merged {
                 if version == "1.0.0" {
-                    before.insert(chipset, histogram);
+                    before.insert((chipset, shape), histogram);
                 }
             }
         }

@@ -42,11 +42,11 @@ pub(super) struct Weather {
 impl Default for Weather {
     fn default() -> Self {
         Self {
-            heat: 0.05,
-            power_save: 0.04,
+            heat: 0.03,
+            power_save: 0.03,
             governor: 1.0,
-            contention: 0.08,
-            contended_runs: 0.4,
+            contention: 0.03,
+            contended_runs: 0.3,
             sessions: (1, 4),
         }
     }
