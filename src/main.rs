@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
+mod calibrate;
 mod collector;
 mod config;
 mod demo;

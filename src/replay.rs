@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use epwatch_detector::period::Period;
+use epwatch_detector::rates::Rates;
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::source::Source;
 use epwatch_detector::{DetectorConfig, summary};
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 /// Could not find out: some of what was to be read is missing.
 const INCOMPLETE: u8 = 3;
 /// Wrong use.
-const WRONG_USE: u8 = 2;
+pub(crate) const WRONG_USE: u8 = 2;
 
 /// Judges recorded reports as the detector would have, window by window, and pages nobody.
 ///
@@ -26,6 +27,23 @@ const WRONG_USE: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    over: Over,
+    /// Rates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
+    #[arg(long, value_name = "FILE")]
+    rates: Option<PathBuf>,
+    /// Print healthy verdicts too.
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is replayed.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct Over {
     /// Files of varint-length-delimited epwatch.v1.RecordedReport messages, plain or gzip.
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "clickhouse",
         conflicts_with = "clickhouse")]
@@ -66,30 +84,15 @@ pub(crate) struct Args {
     /// Length of a bucket; windows are whole buckets [default: 1h, or the window if that is shorter].
     #[arg(long, value_name = "PERIOD")]
     bucket: Option<Period>,
-    /// Print healthy verdicts too.
-    #[arg(long)]
-    all: bool,
-    /// Print one JSON document a line.
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config();
-    let problems = config.validate();
-    if !problems.is_empty() {
-        for problem in problems {
-            let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");
-        }
+    let Some((mut source, options, is_whole)) = args.over.prepared(args.all)? else {
         return Ok(ExitCode::from(WRONG_USE));
-    }
-    let (source, is_whole) = args.source(&config)?;
-    let options = ReplayOptions {
-        config,
-        from: args.from,
-        to: args.to,
-        all: args.all,
     };
+    if let Some(path) = &args.rates {
+        source = source.with_rates(Rates::read(path)?);
+    }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut write = |line: Line| {
         if args.json {
@@ -100,14 +103,44 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     replay::replay(source, &options, &mut write).await?;
     out.flush()?;
-    Ok(if is_whole {
+    Ok(exit_code(is_whole))
+}
+
+/// Some of what was to be read may be missing.
+pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
+    if is_whole {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(INCOMPLETE)
-    })
+    }
 }
 
-impl Args {
+impl Over {
+    /// Opens the source; `None` if the options are wrong, which was said then. The last part tells
+    /// whether all of the source could be read.
+    pub(crate) fn prepared(
+        &self,
+        all: bool,
+    ) -> anyhow::Result<Option<(Source, ReplayOptions, bool)>> {
+        let config = self.config();
+        let problems = config.validate();
+        for problem in &problems {
+            // Nothing is left to do when stderr is gone.
+            let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");
+        }
+        if !problems.is_empty() {
+            return Ok(None);
+        }
+        let (source, is_whole) = self.source(&config)?;
+        let options = ReplayOptions {
+            config,
+            from: self.from,
+            to: self.to,
+            all,
+        };
+        Ok(Some((source, options, is_whole)))
+    }
+
     fn config(&self) -> DetectorConfig {
         let hour = Period(Duration::from_secs(3_600));
         DetectorConfig {

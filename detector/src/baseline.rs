@@ -38,8 +38,8 @@ pub enum Origin {
     Certified,
     /// The median over at least two other chipsets with the same version.
     OtherChipsets,
-    /// The same version on this chipset before the window: where no earlier version is known, it
-    /// shows what changed since, not whether it was right.
+    /// The same version on this chipset before the window: where nothing else compares, it shows
+    /// what changed since, not whether it was right.
     SameVersion,
 }
 
@@ -135,7 +135,7 @@ pub struct PlacementCount {
 
 /// Returns the reference placements for a cohort, best origin first: the commonest one of the
 /// previous version on this chipset for each method, the certified one, the median of the version's
-/// other chipsets, and without a previous version its own commonest one before the window.
+/// other chipsets, and at last its own commonest one before the window.
 #[must_use]
 pub fn placement_references(
     census: &[PlacementCount],
@@ -158,21 +158,19 @@ pub fn placement_references(
         placement: placement.clone(),
     }));
     references.extend(median_of_others(census, model_version, chipset));
-    if previous_version.is_none() {
-        let before: Vec<PlacementCount> = census
-            .iter()
-            .filter(|row| row.devices_before > 0)
-            .map(|row| PlacementCount {
-                devices: row.devices_before,
-                ..row.clone()
-            })
-            .collect();
-        for placement in commonest(&before, model_version, chipset) {
-            references.push(PlacementReference::Placement {
-                origin: Origin::SameVersion,
-                placement: placement.clone(),
-            });
-        }
+    let before: Vec<PlacementCount> = census
+        .iter()
+        .filter(|row| row.devices_before > 0)
+        .map(|row| PlacementCount {
+            devices: row.devices_before,
+            ..row.clone()
+        })
+        .collect();
+    for placement in commonest(&before, model_version, chipset) {
+        references.push(PlacementReference::Placement {
+            origin: Origin::SameVersion,
+            placement: placement.clone(),
+        });
     }
     references
 }
@@ -321,7 +319,12 @@ mod tests {
             count("1", "SM8635", placed(1, 0, 42, None), 90),
             count("1", "SM8650", placed(1, 42, 0, None), 90),
         ];
-        assert_eq!(placement_references(&census, "1", "SM8635", None, None), []);
+        let own = PlacementReference::Placement {
+            origin: Origin::SameVersion,
+            placement: placed(1, 0, 42, None),
+        };
+        let found = placement_references(&census, "1", "SM8635", None, None);
+        assert_eq!(found, [own]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The detector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct DetectorConfig {
     /// Votes of one model that are held in memory, about 300 bytes each; beyond it the model is not
     /// judged, and the log says so.
     pub max_votes: usize,
+    /// What `epwatch detector calibrate` wrote: how often healthy devices of this fleet are hit.
+    /// Without it the built-in rates hold.
+    pub rates_file: Option<PathBuf>,
     /// Alertmanagers to tell.
     pub alertmanager: Vec<AlertmanagerConfig>,
     /// Whether notifications are written to standard output as text.
@@ -41,6 +45,7 @@ impl Default for DetectorConfig {
             ingest_delay: Period(Duration::from_secs(120)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
+            rates_file: None,
             alertmanager: Vec::new(),
             stdout: true,
         }

@@ -18,6 +18,9 @@ use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 /// With so many installations from earlier windows a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
 
+/// Self baselines are scarce where fewer of the devices have one.
+const SCARCE: f64 = 0.5;
+
 /// What one evaluation gave.
 #[derive(Debug, Default)]
 pub struct Evaluation {
@@ -112,6 +115,8 @@ impl Evaluator {
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
+            let filled = self.with_selves(window, read, span).await?;
+            let window = filled.as_ref().unwrap_or(window);
             let mut baseline = baseline_of(window, read);
             baseline.rates.clone_from(rates);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
@@ -136,6 +141,27 @@ impl Evaluator {
             }
         }
         Ok(verdicts)
+    }
+
+    /// Where most devices do not know their earlier selves, the store may; `None` where that is not so.
+    async fn with_selves(
+        &self,
+        window: &CohortWindow,
+        read: &ModelWindows,
+        span: &Span,
+    ) -> Result<Option<CohortWindow>, SourceError> {
+        let previous = baseline_of(window, read).previous_version;
+        let (true, Some(version)) = (window.share_with_past() < SCARCE, previous) else {
+            return Ok(None);
+        };
+        let key = &window.key;
+        let selves = self
+            .source
+            .selves_before(&key.model, &version, &key.chipset, span)
+            .await?;
+        let mut filled = window.clone();
+        selves.fill(&mut filled);
+        Ok(Some(filled))
     }
 
     async fn judge_cohort(

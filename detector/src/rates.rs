@@ -6,6 +6,8 @@
 //! next cohort may differ as much.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +61,69 @@ impl Rates {
             .filter(|(_, tallies)| tallies.len() >= 2)
             .map(|(id, tallies)| (*id, rate(tallies, built_in(*id))));
         Rates(learnt.collect())
+    }
+}
+
+/// Why rates were not read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RatesError {
+    /// The file could not be read or written.
+    #[error("failed to {what} the rates file {}", path.display())]
+    Io {
+        /// `read` or `write`.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It holds no rates.
+    #[error(
+        "failed to read rates from {}: expected what `epwatch detector calibrate` writes",
+        path.display()
+    )]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Rates {
+    /// Reads what `calibrate` wrote.
+    ///
+    /// # Errors
+    /// There is no such file, or it holds something else.
+    pub fn read(path: &Path) -> Result<Self, RatesError> {
+        let text = std::fs::read_to_string(path).map_err(|source| RatesError::Io {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        serde_json::from_str(&text).map_err(|source| RatesError::Malformed {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Writes them for the next start: beside the old file, then in its place.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn write(&self, path: &Path) -> Result<(), RatesError> {
+        let failed = |source| RatesError::Io {
+            what: "write",
+            path: path.to_owned(),
+            source,
+        };
+        let text = serde_json::to_string_pretty(self).expect("rates have text keys only");
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, text + "\n").map_err(failed)?;
+        std::fs::rename(&beside, path).map_err(failed)
     }
 }
 
@@ -127,5 +192,17 @@ mod tests {
         assert!((0.015..0.025).contains(&alike.rate), "{alike:?}");
         assert_eq!(alike.strength, PRIOR_STRENGTH);
         assert!(apart.strength < 20.0, "{apart:?}");
+    }
+
+    #[test]
+    fn rates_are_read_back_as_written_and_anything_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rates.json");
+        let learnt = Rates::learnt(&tallies(&[(4, 200), (5, 200)]), |_| 0.01);
+        learnt.write(&path).unwrap();
+        assert_eq!(Rates::read(&path).unwrap(), learnt);
+        std::fs::write(&path, "[]").unwrap();
+        let error = Rates::read(&path).unwrap_err().to_string();
+        assert!(error.contains("calibrate"), "{error}");
     }
 }

@@ -165,6 +165,7 @@ impl Fleet {
             votes.push(DeviceVote {
                 installation,
                 firmware: firmware.clone(),
+                device_model: "phone".into(),
                 shape_key: shape.clone(),
                 placement: if is_hit {
                     fallen.clone()

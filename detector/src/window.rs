@@ -33,6 +33,8 @@ pub struct DeviceVote {
     pub installation: Installation,
     /// Its firmware.
     pub firmware: Arc<str>,
+    /// Its make, for example `SM-S921B`; empty: not known.
+    pub device_model: Arc<str>,
     /// The input shape; empty where only the placement is known.
     pub shape_key: Arc<str>,
     /// Where the model ran.
@@ -145,6 +147,8 @@ pub enum SelfBaselineKind {
     PreviousVersion(Arc<str>),
     /// The same version, before the device's firmware or runtime changed.
     EarlierRuntime,
+    /// Not its own: the median of devices of the same make on the version before.
+    SameModel,
 }
 
 /// Why a device has no earlier self; never taken as "unchanged".
@@ -275,6 +279,14 @@ impl CohortWindow {
             votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
             ..self.clone()
         }
+    }
+
+    /// Returns the share of the votes with latency that know their earlier selves, in [0, 1].
+    #[must_use]
+    pub fn share_with_past(&self) -> f64 {
+        let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
+        let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
+        known as f64 / latencies().count().max(1) as f64
     }
 
     /// Returns how many clean runs they made.

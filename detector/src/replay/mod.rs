@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::{Incident, IncidentKey, State, advance};
+use crate::rates::Rates;
 use crate::source::{PastWindows, Source, SourceError};
 use crate::verdict::{Severity, VerdictClass};
 
@@ -63,7 +64,7 @@ pub async fn replay(
     source: Source,
     options: &ReplayOptions,
     write: &mut dyn FnMut(Line) -> io::Result<()>,
-) -> Result<ReplaySummary, ReplayError> {
+) -> Result<Replayed, ReplayError> {
     let past = Arc::new(PastWindows::default());
     let source = source.with_past(past.clone());
     let received = source.received().await.map_err(ReplayError::Span)?;
@@ -98,7 +99,19 @@ pub async fn replay(
     }
     summary.pages = incidents.paged.len() as u64;
     write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
-    Ok(summary)
+    Ok(Replayed {
+        summary,
+        rates: past.all_rates(),
+    })
+}
+
+/// What a replay gave besides its lines.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The last line.
+    pub summary: ReplaySummary,
+    /// How often healthy devices were hit; `None` with fewer than seven windows.
+    pub rates: Option<Rates>,
 }
 
 /// Incidents, and what was said of them.

@@ -49,6 +49,8 @@ pub enum SignalId {
     Median,
     /// B: some devices are slower than they were.
     Shift,
+    /// B': some devices are slower than others of their make were.
+    ShiftOfModel,
     /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
     ShiftBeyond(u16),
     /// C: some devices have runs far beyond what they were used to.
@@ -66,6 +68,7 @@ impl fmt::Display for SignalId {
             SignalId::Joined => f.write_str("EJ"),
             SignalId::Median => f.write_str("A"),
             SignalId::Shift => f.write_str("B"),
+            SignalId::ShiftOfModel => f.write_str("B'"),
             SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
             SignalId::Tail => f.write_str("C"),
             SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
@@ -97,6 +100,7 @@ impl SignalId {
             SignalId::Joined,
             SignalId::Median,
             SignalId::Shift,
+            SignalId::ShiftOfModel,
             SignalId::Tail,
             SignalId::Moved,
         ];
@@ -243,7 +247,9 @@ impl Evidence {
 pub fn built_in_rate(id: SignalId) -> f64 {
     match id {
         SignalId::Placement | SignalId::Joined => placement::FLEET_RATE,
-        SignalId::Median | SignalId::Shift | SignalId::ShiftBeyond(_) => shift::FLEET_RATE,
+        SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
+            shift::FLEET_RATE
+        }
         SignalId::Moved => intermittent::MOVED_RATE,
         SignalId::Tail | SignalId::TailBeyond(_) => {
             let rates = intermittent::TAIL_PERCENTS.into_iter();

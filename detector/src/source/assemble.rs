@@ -51,6 +51,7 @@ pub(super) struct WindowBuilder {
     texts: HashSet<Arc<str>>,
     methods: HashSet<Arc<PlacementMethod>>,
     latencies: BTreeMap<VoteKey, VoteLatency>,
+    device_models: HashMap<Installation, Arc<str>>,
     unfinished: HashMap<VoteKey, Unfinished>,
     counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
@@ -72,6 +73,7 @@ impl WindowBuilder {
             texts: HashSet::new(),
             methods: HashSet::new(),
             latencies: BTreeMap::new(),
+            device_models: HashMap::new(),
             unfinished: HashMap::new(),
             counts: HashMap::new(),
             placements: HashMap::new(),
@@ -111,6 +113,8 @@ impl WindowBuilder {
         };
         let cohort = (key.version.clone(), key.chipset.clone());
         let part = (key.firmware.clone(), key.shape_key.clone());
+        let device_model = self.text(row.device_model);
+        self.device_models.insert(key.installation, device_model);
         let counts = self
             .counts
             .entry(cohort)
@@ -265,6 +269,11 @@ impl WindowBuilder {
                     ))
             });
             let cohort = (version, chipset);
+            for vote in &mut votes {
+                if let Some(model) = self.device_models.get(&vote.installation) {
+                    vote.device_model = model.clone();
+                }
+            }
             let [unvoted, directed, flood] = self.voteless.remove(&cohort).unwrap_or_default();
             cohorts.push(CohortWindow {
                 end: self.end,
@@ -438,6 +447,7 @@ fn add_vote_to(
         .push(DeviceVote {
             installation: key.installation,
             firmware: key.firmware,
+            device_model: "".into(),
             shape_key: key.shape_key,
             placement,
             latency,

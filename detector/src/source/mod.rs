@@ -10,6 +10,7 @@ mod past;
 mod queries;
 pub mod recorded;
 mod rows;
+mod selves;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,13 +32,15 @@ pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
 pub use past::PastWindows;
 use queries::{
-    ARRIVALS, CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, VERSIONS, VOTES,
+    ARRIVALS, CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, SELVES_BEFORE, VERSIONS,
+    VOTES,
 };
 pub use recorded::Recording;
 use rows::{
     ArrivalRow, CensusRow, EarlierRow, HistogramRow, HistoryRow, ModelRow, NodesRow, PlacementRow,
-    VersionRow, VoteRow,
+    SelfRow, VersionRow, VoteRow,
 };
+pub use selves::SelvesBefore;
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -183,12 +186,13 @@ impl ModelWindows {
 pub struct Source {
     reads: Reads,
     past: Option<Arc<PastWindows>>,
+    rates: Arc<Rates>,
     max_votes: usize,
 }
 
 #[derive(Clone)]
 enum Reads {
-    Store(Client),
+    Store(Box<Client>),
     Recorded(Arc<Recording>),
 }
 
@@ -205,8 +209,9 @@ impl Source {
     #[must_use]
     pub fn new(client: Client, max_votes: usize) -> Self {
         Self {
-            reads: Reads::Store(client),
+            reads: Reads::Store(Box::new(client)),
             past: None,
+            rates: Arc::default(),
             max_votes,
         }
     }
@@ -217,6 +222,7 @@ impl Source {
         Self {
             reads: Reads::Recorded(recording),
             past: None,
+            rates: Arc::default(),
             max_votes,
         }
     }
@@ -272,12 +278,18 @@ impl Source {
         Ok((n > 0).then(|| at(first).zip(at(last))).flatten())
     }
 
-    /// Returns what healthy windows so far taught about the fleet.
+    /// Takes the fleet's rates from a calibration, until earlier windows at hand teach their own.
+    #[must_use]
+    pub fn with_rates(mut self, rates: Rates) -> Self {
+        self.rates = Arc::new(rates);
+        self
+    }
+
+    /// Returns what is known of the fleet's healthy devices.
     #[must_use]
     pub fn rates(&self, span: &Span) -> Rates {
-        self.past
-            .as_ref()
-            .map_or_else(Rates::default, |past| past.rates(span))
+        let learnt = self.past.as_ref().and_then(|past| past.rates(span));
+        learnt.unwrap_or_else(|| self.rates.as_ref().clone())
     }
 
     /// Returns who is new in the window, and who of them is beyond what is usual.
@@ -495,6 +507,38 @@ impl Source {
             latencies.insert(row.shape_key.into(), BaselineLatency { n, p50_us, p95_us });
         }
         Ok(latencies)
+    }
+
+    /// Returns what the devices of a version on a chipset were used to before the window.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn selves_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Result<SelvesBefore, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => {
+                of_model(client.query(SELVES_BEFORE).bind(hist_scheme()), model)
+                    .bind(model_version)
+                    .bind(chipset)
+                    .bind(span.earliest_s())
+                    .bind(span.start_s())
+                    .fetch_all::<SelfRow>()
+                    .await
+                    .map_err(failed("devices before"))?
+            }
+            Reads::Recorded(recording) => {
+                recording.selves_before(model, model_version, chipset, span)
+            }
+        };
+        SelvesBefore::from_rows(model_version, rows).map_err(|source| SourceError::Histogram {
+            model: model.model_id.clone(),
+            source,
+        })
     }
 
     /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.

@@ -87,13 +87,24 @@ impl PastWindows {
         histories
     }
 
-    /// Learns the fleet's rates from every version's healthy windows on every chipset.
-    pub(super) fn rates(&self, span: &Span) -> Rates {
+    /// Learns the fleet's rates from every version's healthy windows on every chipset; `None` with
+    /// fewer than seven windows.
+    pub(super) fn rates(&self, span: &Span) -> Option<Rates> {
+        self.rates_before(span.end_s())
+    }
+
+    /// Learns from all windows so far.
+    #[must_use]
+    pub fn all_rates(&self) -> Option<Rates> {
+        self.rates_before(i64::MAX)
+    }
+
+    fn rates_before(&self, end_s: i64) -> Option<Rates> {
         let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut windows: std::collections::BTreeSet<i64> = std::collections::BTreeSet::new();
         let mut cohorts: BTreeMap<SignalId, Vec<Tally>> = BTreeMap::new();
         for ((_, _, signal), counts) in models.values().flatten() {
-            let recent = counts.iter().filter(|count| count.end_s < span.end_s());
+            let recent = counts.iter().filter(|count| count.end_s < end_s);
             let (mut hits, mut devices, mut most, mut n) = (0, 0, 0, 0.0);
             for count in recent {
                 windows.insert(count.end_s);
@@ -108,8 +119,8 @@ impl PastWindows {
             }
         }
         if (windows.len() as u64) < MIN_WINDOWS {
-            return Rates::default();
+            return None;
         }
-        Rates::learnt(&cohorts, built_in_rate)
+        Some(Rates::learnt(&cohorts, built_in_rate))
     }
 }

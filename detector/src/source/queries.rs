@@ -132,6 +132,28 @@ pub(super) const LATENCY_BEFORE: &str = "
         GROUP BY shape_key
     )";
 
+/// What each device of a version on a chipset did before the window. Binds: scheme, model, version,
+/// chipset, span.
+pub(super) const SELVES_BEFORE: &str = "
+    SELECT installation, device_model, shape_key,
+        mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
+        runs AS n, total AS sum_us, deviations AS m2_us2
+    FROM (
+        SELECT installation, shape_key,
+            argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
+            sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
+            sum(s.n) AS runs, sum(s.sum_us) AS total,
+            greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
+                - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
+        FROM device_series_v1 AS s
+        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
+            AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
+            AND model_version = ? AND chipset = ?
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        GROUP BY installation, shape_key
+    )
+    ORDER BY installation, shape_key";
+
 /// Nodes behind fingerprints. Binds: model, version, fingerprints.
 pub(super) const NODES: &str = "
     SELECT fingerprint_algorithm, fingerprint_normalised, cpu_node_op_type AS op_type,

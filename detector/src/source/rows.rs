@@ -223,3 +223,15 @@ pub(super) struct ArrivalRow {
     pub(super) installation: [u8; 16],
     pub(super) first_ms: i64,
 }
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct SelfRow {
+    pub(super) installation: [u8; 16],
+    pub(super) device_model: String,
+    pub(super) shape_key: String,
+    pub(super) hist_bucket: Vec<u16>,
+    pub(super) hist_count: Vec<u64>,
+    pub(super) n: u64,
+    pub(super) sum_us: f64,
+    pub(super) m2_us2: f64,
+}

@@ -29,7 +29,11 @@ fn main() -> anyhow::Result<()> {
     let first_seed = numbers.first().copied().unwrap_or(500_000);
     let families = numbers.get(1).copied().unwrap_or(20);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let mut report = String::new();
+    let mut report = format!(
+        "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
+         {first_seed}, {families} families a story) through the code of `epwatch replay`. No field data \
+         exists yet.\n\n## How hard the fleets are\n\n"
+    );
     if only.is_none() {
         report += &hardness::measured(first_seed, families.max(20)).to_string();
     }
@@ -47,6 +51,7 @@ fn main() -> anyhow::Result<()> {
         writeln!(std::io::stderr(), "{}", result.line())?;
         results.push(result);
     }
+    report += "## Figures\n\n";
     report += &table::written(&results);
     match file {
         Some(path) => std::fs::write(&path, report).with_context(|| format!("writing {path}"))?,

@@ -19,6 +19,7 @@ enum Tell {
     Sessions,
     Drift,
     TheIncident(PlacementView),
+    WithoutPasts,
 }
 
 pub(crate) fn all() -> Vec<Named> {
@@ -46,6 +47,8 @@ pub(crate) fn all() -> Vec<Named> {
             Tell::TheIncident(PlacementView::Lying),
         ),
     ];
+    let others = [("the incident, devices without a past", Tell::WithoutPasts)];
+    let faults = faults.into_iter().chain(others);
     all.extend(faults.map(|(name, tell)| Named {
         name: name.to_owned(),
         tell,
@@ -84,6 +87,12 @@ impl Named {
         let kind = match self.tell {
             Tell::Benign(benign) => return FamilySpec::drawn(seed, Story::Benign(benign)),
             Tell::TheIncident(view) => return the_incident(seed, view),
+            Tell::WithoutPasts => {
+                return FamilySpec {
+                    without_baseline: 1.0,
+                    ..the_incident(seed, PlacementView::Missing)
+                };
+            }
             Tell::Total => FaultKind::Total,
             Tell::Drift => FaultKind::Drift,
             Tell::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.1, 0.75)),

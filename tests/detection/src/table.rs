@@ -17,6 +17,11 @@ pub(crate) fn written(results: &[Judged]) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
+        "A false page is an incident of severity page that fires on a cohort without a fault. Bounds are \
+         upper 95 % Poisson bounds.\n"
+    );
+    let _ = writeln!(
+        text,
         "| healthy fleets | cohort windows | false pages | per 10,000 | 95 % bound | tickets |\n|---|---|---|---|---|---|"
     );
     let (mut rates, mut stories) = (0.0, 0.0);

@@ -1,6 +1,8 @@
 //! One fleet each for what fleets do besides breaking: the detector must page for the fault and for
 //! nothing else.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;

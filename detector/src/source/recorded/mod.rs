@@ -17,7 +17,8 @@ use crate::cohort::ModelKey;
 use crate::window::Installation;
 
 use super::rows::{
-    ArrivalRow, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, VersionRow, VoteRow,
+    ArrivalRow, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow, VersionRow,
+    VoteRow,
 };
 use super::{FoundModel, SourceError, Span};
 
@@ -380,6 +381,50 @@ impl Recording {
             shape_key: record.shapes[shape as usize].to_string(),
             hist_bucket: histogram.indices().to_vec(),
             hist_count: histogram.counts().to_vec(),
+        });
+        rows.collect()
+    }
+
+    pub(super) fn selves_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Vec<SelfRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let rows = between(
+            &record.series,
+            |row| row.bucket,
+            span.earliest_s(),
+            span.start_s(),
+        );
+        let mut sums: HashMap<(Installation, &str), Sum<'_>> = HashMap::new();
+        for row in rows {
+            if record.kind(row.kind).cohort() == (model_version, chipset) {
+                let key = (
+                    self.devices[row.device as usize],
+                    &*record.shapes[row.shape as usize],
+                );
+                sums.entry(key).or_default().add(row);
+            }
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_unstable_by_key(|(key, _)| *key);
+        let rows = sums.into_iter().map(|((installation, shape), sum)| {
+            let moments = sum.moments();
+            SelfRow {
+                installation,
+                device_model: self.device_models[sum.device_model() as usize].to_string(),
+                shape_key: shape.to_owned(),
+                n: moments.n(),
+                sum_us: moments.sum(),
+                m2_us2: moments.m2(),
+                hist_bucket: sum.histogram.indices().to_vec(),
+                hist_count: sum.histogram.counts().to_vec(),
+            }
         });
         rows.collect()
     }

@@ -167,12 +167,12 @@ impl Family {
     #[must_use]
     pub fn new(spec: FamilySpec, start_ms: i64) -> Self {
         let mut chance = Chance::split(spec.seed, "phones", 0);
-        let silicon = chance.between((0.03, 0.08));
+        let silicon = chance.between((0.03, 0.06));
         let lasting = chance.between((0.0, 0.01));
         let always = chance.between((0.0, 0.03));
         let n_models = 1 + whole(chance.unit() * 4.0) as usize;
         let models: Vec<f64> = (0..n_models)
-            .map(|_| chance.between((0.94, 1.07)))
+            .map(|_| chance.between((0.97, 1.04)))
             .collect();
         let speeds = (0..spec.chipsets)
             .map(|_| chance.between((0.7, 1.6)))
@@ -202,7 +202,7 @@ impl Family {
                         } else {
                             1.0
                         },
-                        run_sigma: chance.between((0.025, 0.08)),
+                        run_sigma: chance.between((0.03, 0.07)),
                         runs: (0.8 * chance.normal()).exp().clamp(0.1, 12.0),
                         reports_context: !chance.happens(0.18),
                         status_stays_zero: chance.happens(0.35),
@@ -627,7 +627,11 @@ impl Family {
                 device: reports::device(
                     CHIPSETS[phone.chipset],
                     &format!("model-{}", phone.traits.model),
-                    if phone.number % 3 == 0 { "f1" } else { "f2" },
+                    if phone.number.is_multiple_of(3) {
+                        "f1"
+                    } else {
+                        "f2"
+                    },
                 ),
                 runtime: reports::runtime(ort),
                 sdk: reports::sdk(),

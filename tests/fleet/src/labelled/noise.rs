@@ -1,10 +1,10 @@
 //! The runs of one device in one window.
 //!
 //! `latency = base x silicon x lasting x placement x session drift x governor x contention x heat x
-//! power save x lognormal x spike`; the ranges are those of the project's detection notes: silicon
-//! 3-10 % between devices, runs 3-10 % within one, Pareto spikes, contention bursts, governor ramps,
-//! thermal ramps with a status that may stay 0, cold first runs (3-20, 1.25, 1.06), 18 % of the
-//! devices without context.
+//! power save x lognormal x spike`; the ranges are those of the project's detection notes, or within
+//! them: silicon 3-6 % between devices of one make, runs 3-7 % within one device, a day of its own 0.8 %,
+//! Pareto spikes, contention bursts, governor ramps, thermal ramps with a status that may stay 0, cold
+//! first runs (3-20, 1.25, 1.06), 18 % of the devices without context.
 
 use epwatch_proto::{Phase, PowerSave, Stratum, Thermal};
 
@@ -88,7 +88,7 @@ impl Runs {
     }
 }
 
-const SPIKES: f64 = 0.004;
+const SPIKES: f64 = 0.002;
 const SPIKE_ALPHA: f64 = 1.8;
 const COLD: [(f64, f64); 3] = [(3.0, 20.0), (1.25, 1.2501), (1.06, 1.0601)];
 
@@ -104,7 +104,7 @@ pub(super) fn runs(
     let sessions =
         (fewest + whole(chance.unit() * f64::from(most - fewest + 1))).min(work.runs.max(1));
     // The device's day: what its clocks do that nothing reports.
-    let day = (0.02 * chance.normal()).exp();
+    let day = (0.008 * chance.normal()).exp();
     for session in 0..sessions {
         let runs = work.runs / sessions + u32::from(session < work.runs % sessions);
         let heat = if chance.happens(weather.heat) {
@@ -120,7 +120,7 @@ pub(super) fn runs(
         };
         let contended = chance.happens(weather.contention);
         let is_hit = chance.happens(work.session_share);
-        let drift = day * (0.015 * chance.normal()).exp();
+        let drift = day * (0.01 * chance.normal()).exp();
         let hot_from = chance.unit();
         for run in 0..runs {
             let at = f64::from(run) / f64::from(runs);
