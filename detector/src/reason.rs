@@ -143,7 +143,7 @@ pub enum Reason {
     TooFewDevices {
         /// So many.
         devices: u64,
-        /// So many are needed.
+        /// So many show a slow-down by 2 of all of them.
         needed: u64,
     },
     /// Nothing to compare with.
@@ -425,9 +425,11 @@ impl fmt::Display for Reason {
                 "{} of the devices are hit, too few to wake anyone",
                 percent(*share)
             ),
-            Reason::TooFewDevices { devices, needed } => {
-                write!(f, "{devices} devices in the window, {needed} are needed")
-            }
+            Reason::TooFewDevices { devices, needed } => write!(
+                f,
+                "{devices} devices in the window: needs about {} more devices to see a 2x change",
+                needed.saturating_sub(*devices)
+            ),
             Reason::NoReference {
                 previous_version,
                 comparable_placements,

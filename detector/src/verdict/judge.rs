@@ -16,12 +16,17 @@ use crate::reason::Reason;
 use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
-use crate::window::CohortWindow;
+use crate::window::{CohortWindow, DeviceVote};
 
 use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
 
 /// Share of the eligible devices below which a fallback is one of some devices.
 const MOST_DEVICES: f64 = 0.8;
+
+/// Devices that show a slow-down by 2 of all of them in one window of 50 runs each, with and without
+/// placements (the project's detection measurements).
+const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
+const SEES_DOUBLE: u64 = 30;
 
 /// What the evidence amounts to, before words are put to it.
 struct Finding {
@@ -89,9 +94,14 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64) {
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
+        let readable = |vote: &DeviceVote| vote.placement.npu_share().is_some();
         let reason = Reason::TooFewDevices {
             devices,
-            needed: MIN_ELIGIBLE,
+            needed: if window.votes.iter().any(readable) {
+                SEES_DOUBLE_WITH_PLACEMENT
+            } else {
+                SEES_DOUBLE
+            },
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }

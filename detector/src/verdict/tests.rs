@@ -291,7 +291,7 @@ fn four_devices_are_not_enough_and_five_are() {
     check(&few, VerdictClass::NotEnoughData, Severity::Info);
     assert_eq!(
         few.reasons[0].to_string(),
-        "4 devices in the window, 5 are needed"
+        "4 devices in the window: needs about 4 more devices to see a 2x change"
     );
     check(
         &judged(&fleet(5), None, &reference()),
