@@ -21,6 +21,14 @@ demo *ARGS:
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
 
+# What the SDK costs its host; `just cost --json` for programs.
+cost *ARGS:
+    cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
+
+# Detection held against labelled fleets; writes docs/detection.md. `just detection 500000 200` for more.
+detection FIRST_SEED="500000" FAMILIES="20":
+    cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --write docs/detection.md
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

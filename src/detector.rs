@@ -5,16 +5,27 @@ use std::{process::ExitCode, sync::Arc};
 use epwatch_detector::{Detector, clock::SystemClock};
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, server_config::ServerArgs, signals, stack, store::Store};
+use crate::{calibrate, output, server_config::ServerArgs, signals, stack, store::Store};
 
 /// Judges what collectors wrote to a ClickHouse server, and pages.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    Calibrate(calibrate::Args),
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Task::Calibrate(args)) = args.task {
+        return calibrate::run(args).await;
+    }
     let config = args.server.load()?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
+mod calibrate;
 mod collector;
 mod config;
 mod demo;
@@ -12,6 +13,7 @@ mod inspect;
 mod load;
 mod migrate;
 mod output;
+mod replay;
 mod serve;
 mod server_config;
 mod signals;
@@ -49,6 +51,7 @@ enum Command {
     Engines(engines::Args),
     Inspect(inspect::Args),
     Load(load::Args),
+    Replay(replay::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
@@ -96,6 +99,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => block_on(inspect::run(args)),
         Command::Load(args) => block_on(load::run(args)),
         Command::InspectSession(args) => inspect::session::run(&args),
+        Command::Replay(args) => block_on(replay::run(args)),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),

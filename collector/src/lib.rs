@@ -23,7 +23,6 @@ mod http;
 mod ingest;
 mod limits;
 pub mod metrics;
-mod occurred;
 mod outcomes;
 mod parse;
 mod record;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
+use crate::rates::Rates;
 use crate::signals::SignalId;
 
 /// Chipsets that must agree before they stand in for an earlier version.
@@ -23,6 +24,8 @@ pub struct Baseline {
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
     /// Devices hit in earlier, healthy versions of the same cohort.
     pub history: History,
+    /// How often healthy devices of the whole fleet are hit.
+    pub rates: Rates,
 }
 
 /// Where a reference placement comes from, best first.
@@ -35,6 +38,9 @@ pub enum Origin {
     Certified,
     /// The median over at least two other chipsets with the same version.
     OtherChipsets,
+    /// The same version on this chipset before the window: where nothing else compares, it shows
+    /// what changed since, not whether it was right.
+    SameVersion,
 }
 
 /// A placement, or a share of one, to compare with.
@@ -86,6 +92,24 @@ pub struct Tally {
     pub devices: u64,
 }
 
+impl Tally {
+    /// Returns the tally of windows that repeat the same devices: their mean rate, at the size of the
+    /// largest.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and max_devices"
+    )]
+    pub fn from_means(mean_hits: f64, mean_devices: f64, max_devices: u64) -> Self {
+        let rate = (mean_hits / mean_devices).clamp(0.0, 1.0);
+        Tally {
+            hits: (rate * max_devices as f64).round() as u64,
+            devices: max_devices,
+        }
+    }
+}
+
 impl History {
     /// Returns what is known of one signal.
     #[must_use]
@@ -103,13 +127,15 @@ pub struct PlacementCount {
     pub chipset: String,
     /// Where it ran.
     pub placement: Placement,
-    /// Devices with it over the look-back.
+    /// Devices with it over the look-back, window included.
     pub devices: u64,
+    /// Devices with it before the window.
+    pub devices_before: u64,
 }
 
 /// Returns the reference placements for a cohort, best origin first: the commonest one of the
-/// previous version on this chipset for each method, the certified one, and the median of the
-/// version's other chipsets.
+/// previous version on this chipset for each method, the certified one, the median of the version's
+/// other chipsets, and at last its own commonest one before the window.
 #[must_use]
 pub fn placement_references(
     census: &[PlacementCount],
@@ -132,6 +158,20 @@ pub fn placement_references(
         placement: placement.clone(),
     }));
     references.extend(median_of_others(census, model_version, chipset));
+    let before: Vec<PlacementCount> = census
+        .iter()
+        .filter(|row| row.devices_before > 0)
+        .map(|row| PlacementCount {
+            devices: row.devices_before,
+            ..row.clone()
+        })
+        .collect();
+    for placement in commonest(&before, model_version, chipset) {
+        references.push(PlacementReference::Placement {
+            origin: Origin::SameVersion,
+            placement: placement.clone(),
+        });
+    }
     references
 }
 
@@ -240,6 +280,7 @@ mod tests {
             chipset: chipset.into(),
             placement,
             devices,
+            devices_before: devices,
         }
     }
 
@@ -278,7 +319,12 @@ mod tests {
             count("1", "SM8635", placed(1, 0, 42, None), 90),
             count("1", "SM8650", placed(1, 42, 0, None), 90),
         ];
-        assert_eq!(placement_references(&census, "1", "SM8635", None, None), []);
+        let own = PlacementReference::Placement {
+            origin: Origin::SameVersion,
+            placement: placed(1, 0, 42, None),
+        };
+        let found = placement_references(&census, "1", "SM8635", None, None);
+        assert_eq!(found, [own]);
     }
 
     #[test]

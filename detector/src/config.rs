@@ -1,6 +1,7 @@
 //! The detector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct DetectorConfig {
     /// A dashboard that shows a cohort, for links in notifications; the app, model and chipsets are
     /// added as variables.
     pub dashboard_url: Option<String>,
+    /// What `epwatch detector calibrate` wrote: how often healthy devices of this fleet are hit.
+    /// Without it the built-in rates hold.
+    pub rates_file: Option<PathBuf>,
     /// Alertmanagers to tell.
     pub alertmanager: Vec<AlertmanagerConfig>,
     /// PagerDuty integrations to tell.
@@ -51,6 +55,7 @@ impl Default for DetectorConfig {
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
             dashboard_url: None,
+            rates_file: None,
             alertmanager: Vec::new(),
             pagerduty: Vec::new(),
             slack: Vec::new(),

@@ -18,6 +18,7 @@ use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident::Incident;
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
+use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::{Remembered, Store};
 use crate::verdict::CohortVerdict;
@@ -66,7 +67,16 @@ impl Detector {
         let metrics = Arc::new(Metrics::default());
         let (incidents_tx, incidents) = watch::channel(Arc::default());
         let (verdicts_tx, verdicts) = watch::channel(Arc::default());
-        let source = Source::new(client.clone(), config.max_votes);
+        let rates = match &config.rates_file {
+            None => Rates::default(),
+            Some(path) => Rates::read(path).map_err(|error| StartError {
+                problems: vec![ConfigProblem {
+                    key: "rates_file".into(),
+                    problem: error.to_string(),
+                }],
+            })?,
+        };
+        let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
         let run = Loop {
             evaluator: Evaluator::new(source, config.clone()),
             store: Store::new(client),

@@ -9,10 +9,17 @@ use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::rates::Rates;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{ModelWindows, Source, SourceError, Span};
-use crate::verdict::{CohortVerdict, CpuNodes, judge};
+use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
+use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
+
+/// With so many installations from earlier windows a page must hold on them alone.
+const MIN_PROVEN: u64 = 20;
+
+/// Self baselines are scarce where fewer of the devices have one.
+const SCARCE: f64 = 0.5;
 
 /// What one evaluation gave.
 #[derive(Debug, Default)]
@@ -49,8 +56,10 @@ impl Evaluator {
             lookback: self.config.lookback.0,
         };
         let models = self.source.models(&span).await?;
+        let arrivals = self.source.arrivals(&span).await?;
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
+        let rates = self.source.rates(&span);
         let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
 
         let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
@@ -60,7 +69,7 @@ impl Evaluator {
         }
         let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &limits, &mut evaluation)
+            self.evaluate_app(models, &span, &arrivals, (&limits, &rates), &mut evaluation)
                 .await;
         }
         Ok(evaluation)
@@ -71,13 +80,14 @@ impl Evaluator {
         &self,
         models: Vec<ModelKey>,
         span: &Span,
-        limits: &Limits,
+        arrivals: &Arrivals,
+        (limits, rates): (&Limits, &Rates),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for model in models {
-            match self.source.model_windows(&model, span).await {
+            match self.source.model_windows(&model, span, arrivals).await {
                 Ok(read) => {
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
@@ -88,7 +98,7 @@ impl Evaluator {
             }
         }
         for read in &windows {
-            match self.judge_model(read, &peers, span, limits).await {
+            match self.judge_model(read, &peers, span, limits, rates).await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
             }
@@ -101,10 +111,14 @@ impl Evaluator {
         peers: &PeerRatios,
         span: &Span,
         limits: &Limits,
+        rates: &Rates,
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
+            let filled = self.with_selves(window, read, span).await?;
+            let window = filled.as_ref().unwrap_or(window);
             let mut baseline = baseline_of(window, read);
+            baseline.rates.clone_from(rates);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
                 read.cohorts.iter().find(|other| {
                     other.key.chipset == window.key.chipset && other.key.model_version == *version
@@ -127,6 +141,27 @@ impl Evaluator {
             }
         }
         Ok(verdicts)
+    }
+
+    /// Where most devices do not know their earlier selves, the store may; `None` where that is not so.
+    async fn with_selves(
+        &self,
+        window: &CohortWindow,
+        read: &ModelWindows,
+        span: &Span,
+    ) -> Result<Option<CohortWindow>, SourceError> {
+        let previous = baseline_of(window, read).previous_version;
+        let (true, Some(version)) = (window.share_with_past() < SCARCE, previous) else {
+            return Ok(None);
+        };
+        let key = &window.key;
+        let selves = self
+            .source
+            .selves_before(&key.model, &version, &key.chipset, span)
+            .await?;
+        let mut filled = window.clone();
+        selves.fill(&mut filled);
+        Ok(Some(filled))
     }
 
     async fn judge_cohort(
@@ -168,7 +203,20 @@ impl Evaluator {
             model: model.model_id.clone(),
             source,
         })?;
-        Ok(judge(window, baseline, &evidence, explanation, &nodes))
+        let mut verdict = judge(window, baseline, &evidence, explanation.clone(), &nodes);
+        if verdict.severity == Severity::Page && window.votes.iter().any(|vote| !vote.is_proven) {
+            let proven = window.proven();
+            let devices = proven.n_devices();
+            // In a flood every newcomer is doubtful, however few devices are known.
+            if devices >= MIN_PROVEN || window.voteless.flood > 0 {
+                let evidence = Evidence::gather(&proven, previous, peers, baseline, limits);
+                let held = judge(&proven, baseline, &evidence, explanation, &nodes);
+                if held.severity < Severity::Page {
+                    doubt(&mut verdict, devices);
+                }
+            }
+        }
+        Ok(verdict)
     }
 }
 
@@ -188,5 +236,6 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,
+        rates: Rates::default(),
     }
 }

@@ -65,8 +65,10 @@ pub(crate) fn next_step(
         }
         VerdictClass::Healthy => String::new(),
         // Their signals are not asked yet.
-        VerdictClass::IntermittentFallback | VerdictClass::WrongOutputs | VerdictClass::CvSpike => {
-            String::new()
-        }
+        VerdictClass::IntermittentFallback => format!(
+            "Look for sessions that are made again on {chipset} (a DSP restart, memory pressure) and for \
+             inputs that take another path; the devices' placements tell if runs move between them."
+        ),
+        VerdictClass::WrongOutputs | VerdictClass::CvSpike => String::new(),
     }
 }

@@ -71,6 +71,19 @@ pub enum Reason {
         /// Devices that know their earlier selves.
         devices: u64,
     },
+    /// C or M: devices slow in some of their runs.
+    Intermittent {
+        /// Devices hit.
+        hits: u64,
+        /// Devices that know their earlier selves.
+        devices: u64,
+        /// Median over the devices hit of the share of runs beyond twice their earlier p95.
+        slow_share: Option<f64>,
+        /// Whether their input shape is known.
+        shape_is_known: bool,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
     /// The whole cohort moved, by less than 1.6 x.
     CohortMoved {
         /// Median ratio of p10.
@@ -109,11 +122,28 @@ pub enum Reason {
         /// Devices hit that gave it.
         devices: u64,
     },
+    /// More new installations than the app usually has: they do not vote.
+    Flood {
+        /// Installations without a vote.
+        devices: u64,
+    },
+    /// What was found does not hold on the installations that were known before.
+    NewcomersOnly {
+        /// Installations known before the window.
+        proven: u64,
+        /// Devices that vote.
+        devices: u64,
+    },
+    /// Too few are hit to wake anyone.
+    FewHit {
+        /// Share of the devices hit, in [0, 1].
+        share: f64,
+    },
     /// Too few devices in the window.
     TooFewDevices {
         /// So many.
         devices: u64,
-        /// So many are needed.
+        /// So many show a slow-down by 2 of all of them.
         needed: u64,
     },
     /// Nothing to compare with.
@@ -242,6 +272,7 @@ impl fmt::Display for Origin {
             Origin::PreviousVersion => "the previous version on this chipset",
             Origin::Certified => "the certified placement",
             Origin::OtherChipsets => "the median of other chipsets",
+            Origin::SameVersion => "this version before on this chipset",
         })
     }
 }
@@ -316,6 +347,27 @@ impl fmt::Display for Reason {
                 "the median of {devices} devices takes {ratio:.2} times as long as before, surely \
                  {at_least:.2}"
             ),
+            Reason::Intermittent {
+                hits,
+                devices,
+                slow_share,
+                shape_is_known,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{hits} of {devices} devices are slow in some of their runs and as fast as before \
+                     in the others"
+                )?;
+                if let Some(share) = slow_share {
+                    let share = percent(*share);
+                    write!(f, ": {share} of the runs take over twice their earlier p95")?;
+                }
+                if !shape_is_known {
+                    f.write_str("; input shapes are not known, so larger inputs may be why")?;
+                }
+                Ok(())
+            }
             Reason::CohortMoved { ratio, devices } => write!(
                 f,
                 "all {devices} devices together moved to {ratio:.2} times their earlier latency: a \
@@ -358,9 +410,26 @@ impl fmt::Display for Reason {
                     "the NPU's back end gave {code} on {devices} of the devices hit"
                 )
             }
-            Reason::TooFewDevices { devices, needed } => {
-                write!(f, "{devices} devices in the window, {needed} are needed")
-            }
+            Reason::Flood { devices } => write!(
+                f,
+                "{devices} installations are new, far more than this app usually has, and do not vote: \
+                 reports may be forged"
+            ),
+            Reason::NewcomersOnly { proven, devices } => write!(
+                f,
+                "it does not hold on the {proven} of {devices} installations that were known before \
+                 this window, so it may be forged"
+            ),
+            Reason::FewHit { share } => write!(
+                f,
+                "{} of the devices are hit, too few to wake anyone",
+                percent(*share)
+            ),
+            Reason::TooFewDevices { devices, needed } => write!(
+                f,
+                "{devices} devices in the window: needs about {} more devices to see a 2x change",
+                needed.saturating_sub(*devices)
+            ),
             Reason::NoReference {
                 previous_version,
                 comparable_placements,

@@ -165,6 +165,7 @@ impl Fleet {
             votes.push(DeviceVote {
                 installation,
                 firmware: firmware.clone(),
+                device_model: "phone".into(),
                 shape_key: shape.clone(),
                 placement: if is_hit {
                     fallen.clone()
@@ -172,6 +173,7 @@ impl Fleet {
                     healthy.clone()
                 },
                 latency: Some(VoteLatency::from_sums(&histogram, moments, earlier_self)),
+                is_proven: true,
             });
         }
         CohortWindow {

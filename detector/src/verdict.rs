@@ -14,8 +14,8 @@ use crate::explain::Explanation;
 use crate::reason::Reason;
 use crate::signals::Signal;
 
-pub(crate) use judge::backend_code;
 pub use judge::judge;
+pub(crate) use judge::{backend_code, doubt};
 
 /// What is the matter with a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ impl Severity {
 
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 

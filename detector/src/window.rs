@@ -33,12 +33,17 @@ pub struct DeviceVote {
     pub installation: Installation,
     /// Its firmware.
     pub firmware: Arc<str>,
+    /// Its make, for example `SM-S921B`; empty: not known.
+    pub device_model: Arc<str>,
     /// The input shape; empty where only the placement is known.
     pub shape_key: Arc<str>,
     /// Where the model ran.
     pub placement: Arc<Placement>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
+    /// Whether it was first received in an earlier window: it has a past that nobody can make up
+    /// today.
+    pub is_proven: bool,
 }
 
 /// Latency of a device's clean runs.
@@ -54,6 +59,50 @@ pub struct VoteLatency {
     pub slow_share: Option<f64>,
     /// What the device was used to, or why that is unknown.
     pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    /// Runs held against that; `None` where it is unknown. Adds up over placements.
+    pub against_self: Option<AgainstSelf>,
+}
+
+/// A device's runs, counted against its own earlier latency. Fractions of runs come from buckets that
+/// a limit cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct AgainstSelf {
+    /// Runs in all.
+    pub n: f64,
+    /// Beyond 1.4 times its earlier p95.
+    pub beyond_1_4x: f64,
+    /// Beyond 2 times its earlier p95.
+    pub beyond_2x: f64,
+    /// Beyond 1.6 times its earlier median.
+    pub beyond_median: f64,
+    /// Within 1.25 times its earlier p10: as fast as it ever was.
+    pub as_fast: f64,
+}
+
+impl AgainstSelf {
+    fn counted(histogram: &SparseHistogram, earlier: &SelfBaseline) -> Option<Self> {
+        let n = histogram.n() as f64;
+        let beyond = |limit: f64| Some(n * histogram.share_above(limit)?);
+        Some(Self {
+            n,
+            beyond_1_4x: beyond(1.4 * earlier.p95_us)?,
+            beyond_2x: beyond(2.0 * earlier.p95_us)?,
+            beyond_median: beyond(1.6 * earlier.p50_us)?,
+            as_fast: n - beyond(1.25 * earlier.p10_us)?,
+        })
+    }
+
+    /// Returns the counts of both.
+    #[must_use]
+    pub fn added(self, other: Self) -> Self {
+        Self {
+            n: self.n + other.n,
+            beyond_1_4x: self.beyond_1_4x + other.beyond_1_4x,
+            beyond_2x: self.beyond_2x + other.beyond_2x,
+            beyond_median: self.beyond_median + other.beyond_median,
+            as_fast: self.as_fast + other.as_fast,
+        }
+    }
 }
 
 /// Quantiles that 8 runs give, in microseconds.
@@ -98,6 +147,8 @@ pub enum SelfBaselineKind {
     PreviousVersion(Arc<str>),
     /// The same version, before the device's firmware or runtime changed.
     EarlierRuntime,
+    /// Not its own: the median of devices of the same make on the version before.
+    SameModel,
 }
 
 /// Why a device has no earlier self; never taken as "unchanged".
@@ -142,6 +193,10 @@ impl VoteLatency {
             low,
             high,
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
+            against_self: earlier_self
+                .as_ref()
+                .ok()
+                .and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
             earlier_self,
         }
     }
@@ -206,6 +261,8 @@ pub struct Voteless {
     pub late_or_unproven: u64,
     /// A directive changed what they asked for.
     pub directed: u64,
+    /// First received in this window, and more than the app usually has.
+    pub flood: u64,
 }
 
 impl CohortWindow {
@@ -213,6 +270,23 @@ impl CohortWindow {
     #[must_use]
     pub fn n_devices(&self) -> u64 {
         count_devices(self.votes.iter())
+    }
+
+    /// Returns the part of the window that installations known before it contributed.
+    #[must_use]
+    pub fn proven(&self) -> CohortWindow {
+        CohortWindow {
+            votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the share of the votes with latency that know their earlier selves, in [0, 1].
+    #[must_use]
+    pub fn share_with_past(&self) -> f64 {
+        let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
+        let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
+        known as f64 / latencies().count().max(1) as f64
     }
 
     /// Returns how many clean runs they made.

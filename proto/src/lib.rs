@@ -29,6 +29,7 @@ pub mod histogram;
 mod ids;
 pub mod latency;
 pub mod manifest;
+pub mod occurred;
 mod outcome;
 pub mod placement;
 mod reason;

@@ -19,6 +19,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("epwatch-fleet", &["epwatch-proto", "epwatch-sdk"]),
     (
+        "epwatch-proof",
+        &[
+            "epwatch-detector",
+            "epwatch-fleet",
+            "epwatch-proto",
+            "epwatch-stats",
+        ],
+    ),
+    (
         "epwatch",
         &[
             "epwatch-collector",

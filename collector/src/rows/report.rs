@@ -1,11 +1,11 @@
 //! A report's row: numbers absent on the wire are 0 or NULL as the schema says, enums their names.
 
+use epwatch_proto::occurred::{self, EndClock};
 use epwatch_proto::placement::{CPU_EP, is_npu_ep};
 use epwatch_proto::{BaselineKind, LatencySeries, Report, SelfTest, Session, StartFailure};
 
 use super::table::ReportRow;
 use super::{Stored, share};
-use crate::occurred::{self, EndClock};
 
 pub(super) fn row(stored: &Stored) -> ReportRow<'_> {
     let mut row = head(stored);

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use crate::cohort::ModelKey;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
+use super::intermittent::{self, DeviceRuns, Intermittent};
 use super::{MIN_ELIGIBLE, MIN_HITS, Shift, shift};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
@@ -37,22 +38,33 @@ impl Control {
 /// How much every device's models slowed down against their earlier selves, for all models of an
 /// app.
 #[derive(Debug, Clone, Default)]
-pub struct PeerRatios(HashMap<Installation, Vec<(ModelKey, f64)>>);
+pub struct PeerRatios {
+    ratios: HashMap<Installation, Vec<(ModelKey, f64)>>,
+    runs: HashMap<Installation, Vec<(ModelKey, DeviceRuns)>>,
+}
 
 impl PeerRatios {
     /// Adds the ratios of a model's votes.
     pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
         for (device, ratio) in shift::worst_ratios(votes) {
-            self.0
+            self.ratios
                 .entry(device)
                 .or_default()
                 .push((model.clone(), ratio));
+        }
+        for (device, runs) in intermittent::runs_of_devices(votes) {
+            let slot = self.runs.entry(device).or_default();
+            slot.push((model.clone(), runs));
         }
     }
 
     /// Returns the smallest ratio of a device's other models: if even that one is slow, all are.
     fn steadiest_peer(&self, device: &Installation, model: &ModelKey) -> Option<f64> {
-        let peers = self.0.get(device)?.iter().filter(|(of, _)| of != model);
+        let peers = self
+            .ratios
+            .get(device)?
+            .iter()
+            .filter(|(of, _)| of != model);
         peers.map(|(_, ratio)| *ratio).min_by(f64::total_cmp)
     }
 }
@@ -112,6 +124,46 @@ fn peer_models(
     }
     let slow = ratios.iter().filter(|ratio| **ratio >= PEER_SLOWED).count();
     let share = slow as f64 / ratios.len() as f64;
+    if share >= 0.5 {
+        Control::PeersSlowed(share)
+    } else {
+        Control::PeersSteady(share)
+    }
+}
+
+/// Asks the controls about the devices that C or M found.
+#[must_use]
+pub fn intermittent_too(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    peers: &PeerRatios,
+    found: &Intermittent,
+) -> Control {
+    let before =
+        previous.and_then(|previous| intermittent::share_hit(&found.signal, &previous.votes));
+    let by_previous = match before {
+        None => Control::Absent,
+        Some((hits, share)) if hits >= MIN_HITS && share >= found.signal.value / 2.0 => {
+            return Control::PreviousSlowed(share);
+        }
+        Some((_, share)) => Control::PreviousSteady(share),
+    };
+    let model = &window.key.model;
+    let mut asked = 0_u64;
+    let mut slowed = 0_u64;
+    for device in &found.hit_devices {
+        let others = peers.runs.get(device).into_iter().flatten();
+        let mut others = others.filter(|(of, _)| of != model).peekable();
+        if others.peek().is_none() {
+            continue;
+        }
+        asked += 1;
+        slowed += u64::from(others.any(|(_, runs)| intermittent::is_hit(&found.signal, runs)));
+    }
+    if asked < MIN_HITS {
+        return by_previous;
+    }
+    let share = slowed as f64 / asked as f64;
     if share >= 0.5 {
         Control::PeersSlowed(share)
     } else {

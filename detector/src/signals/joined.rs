@@ -139,7 +139,11 @@ pub fn slower(
         hits: n_slower,
         devices: change.signal.devices,
     };
-    let p = surprise(tally, FLEET_RATE, baseline.history.of(SignalId::Placement));
+    let p = surprise(
+        tally,
+        baseline.rates.of(SignalId::Placement, FLEET_RATE),
+        baseline.history.of(SignalId::Placement),
+    );
     let share = n_slower as f64 / n_compared as f64;
     let enough = n_slower >= MIN_HITS && share >= MIN_SLOWER_SHARE;
     Some(Joined {

@@ -5,6 +5,7 @@
 //! A (the median device is slower than it was), B (some devices are).
 
 pub mod control;
+pub mod intermittent;
 pub mod joined;
 pub mod median;
 pub mod placement;
@@ -16,9 +17,11 @@ use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::{Baseline, Tally};
+use crate::rates::Rate;
 use crate::window::CohortWindow;
 
 pub use control::{Control, PeerRatios};
+pub use intermittent::Intermittent;
 pub use joined::{Joined, SpeedReference};
 pub use median::Median;
 pub use placement::{HitPlacement, PlacementChange};
@@ -46,8 +49,16 @@ pub enum SignalId {
     Median,
     /// B: some devices are slower than they were.
     Shift,
+    /// B': some devices are slower than others of their make were.
+    ShiftOfModel,
     /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
     ShiftBeyond(u16),
+    /// C: some devices have runs far beyond what they were used to.
+    Tail,
+    /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
+    TailBeyond(u16),
+    /// M: the median of some devices moved, their fast runs did not.
+    Moved,
 }
 
 impl fmt::Display for SignalId {
@@ -57,7 +68,11 @@ impl fmt::Display for SignalId {
             SignalId::Joined => f.write_str("EJ"),
             SignalId::Median => f.write_str("A"),
             SignalId::Shift => f.write_str("B"),
+            SignalId::ShiftOfModel => f.write_str("B'"),
             SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
+            SignalId::Tail => f.write_str("C"),
+            SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
+            SignalId::Moved => f.write_str("M"),
         }
     }
 }
@@ -85,10 +100,15 @@ impl SignalId {
             SignalId::Joined,
             SignalId::Median,
             SignalId::Shift,
+            SignalId::ShiftOfModel,
+            SignalId::Tail,
+            SignalId::Moved,
         ];
+        let tails = intermittent::TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
         fixed
             .into_iter()
             .chain(shift::BEYOND_TENTHS.map(SignalId::ShiftBeyond))
+            .chain(tails)
             .find(|id| id.to_string() == text)
     }
 }
@@ -151,8 +171,14 @@ pub struct Evidence {
     pub shift: Option<Shift>,
     /// A; `None` with fewer than 10 devices that know their earlier selves.
     pub median: Option<Median>,
+    /// C; `None` where no device knows its earlier self.
+    pub tail: Option<Intermittent>,
+    /// M; `None` where no device knows its earlier self.
+    pub moved: Option<Intermittent>,
     /// Whether something other than the model slowed down as well.
     pub control: Control,
+    /// The same for C or M, whichever fires.
+    pub intermittent_control: Control,
 }
 
 impl Evidence {
@@ -172,12 +198,22 @@ impl Evidence {
         let shift = shift::beyond(window, baseline, limits);
         let median = median::moved(window, previous);
         let control = control::slowed_too(window, previous, peers, shift.as_ref());
+        let tail = intermittent::tails(window, baseline, limits);
+        let moved = intermittent::moved_medians(window, baseline, limits);
+        let fires = |found: &&Intermittent| found.signal.fires;
+        let found = tail.as_ref().filter(fires).or(moved.as_ref().filter(fires));
+        let intermittent_control = found.map_or(Control::Absent, |found| {
+            control::intermittent_too(window, previous, peers, found)
+        });
         Self {
             placement,
             joined,
             shift,
             median,
+            tail,
+            moved,
             control,
+            intermittent_control,
         }
     }
 
@@ -188,14 +224,51 @@ impl Evidence {
         let placement = self.placement.iter().map(|found| found.signal.clone());
         let median = self.median.iter().map(|found| found.signal.clone());
         let shift = self.shift.iter().map(|found| found.signal.clone());
-        joined.chain(placement).chain(median).chain(shift).collect()
+        let tail = self.tail.iter().map(|found| found.signal.clone());
+        let moved = self.moved.iter().map(|found| found.signal.clone());
+        let all = joined.chain(placement).chain(median).chain(shift);
+        all.chain(tail).chain(moved).collect()
+    }
+
+    /// Returns the counts behind the signals, for the history of later versions.
+    #[must_use]
+    pub fn tallies(&self) -> Vec<Signal> {
+        let shift = self.shift.iter().flat_map(Shift::history_rows);
+        let tail = self
+            .tail
+            .iter()
+            .flat_map(|tail| tail.tallies.iter().cloned());
+        shift.chain(tail).collect()
+    }
+}
+
+/// Returns a signal's built-in rate among healthy devices.
+#[must_use]
+pub fn built_in_rate(id: SignalId) -> f64 {
+    match id {
+        SignalId::Placement | SignalId::Joined => placement::FLEET_RATE,
+        SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
+            shift::FLEET_RATE
+        }
+        SignalId::Moved => intermittent::MOVED_RATE,
+        SignalId::Tail | SignalId::TailBeyond(_) => {
+            let rates = intermittent::TAIL_PERCENTS.into_iter();
+            rates
+                .filter(|(percent, _)| id == SignalId::TailBeyond(*percent))
+                .map(|(_, rate)| rate)
+                .next()
+                .unwrap_or(intermittent::MOVED_RATE)
+        }
     }
 }
 
 /// Chance of at least so many hits, given the fleet's rate and the cohort's own past.
-pub(crate) fn surprise(found: Tally, fleet_rate: f64, past: Tally) -> f64 {
-    let prior = BetaPrior::from_rate(fleet_rate, PRIOR_STRENGTH)
-        .expect("fleet rates are constants between 0 and 1");
+pub(crate) fn surprise(found: Tally, fleet: Rate, past: Tally) -> f64 {
+    // Rates that were read back may be anything.
+    let rate = fleet.rate.clamp(1e-4, 0.99);
+    let strength = fleet.strength.clamp(1.0, 10_000.0);
+    let prior =
+        BetaPrior::from_rate(rate, strength).expect("between 0 and 1, and a positive strength");
     // A past with more hits than devices is no past.
     let prior = prior.updated(past.hits, past.devices).unwrap_or(prior);
     upper_tail(found.hits.min(found.devices), found.devices, prior)
@@ -233,10 +306,14 @@ mod tests {
             hits: 15,
             devices: 100,
         };
-        let unknown = surprise(found, 0.01, Tally::default());
+        let fleet = Rate {
+            rate: 0.01,
+            strength: PRIOR_STRENGTH,
+        };
+        let unknown = surprise(found, fleet, Tally::default());
         let usual = surprise(
             found,
-            0.01,
+            fleet,
             Tally {
                 hits: 40,
                 devices: 400,
@@ -244,7 +321,7 @@ mod tests {
         );
         let unusual = surprise(
             found,
-            0.01,
+            fleet,
             Tally {
                 hits: 0,
                 devices: 400,

@@ -146,7 +146,11 @@ pub fn changed(
         hits: hit_devices.len() as u64,
         devices: compared_devices.len() as u64,
     };
-    let p = surprise(tally, FLEET_RATE, baseline.history.of(SignalId::Placement));
+    let p = surprise(
+        tally,
+        baseline.rates.of(SignalId::Placement, FLEET_RATE),
+        baseline.history.of(SignalId::Placement),
+    );
     let enough = tally.hits >= MIN_HITS && tally.devices >= MIN_ELIGIBLE;
     Some(PlacementChange {
         signal: Signal {
@@ -186,9 +190,24 @@ pub(crate) fn compare_worse(
     compare(placement, references).map(|compared| compared.worse)
 }
 
-/// Compares with the first reference that compares.
+/// Compares with the first reference that compares. Other chipsets can only show a total loss, so
+/// where they do not the next reference is asked.
 fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
-    references.iter().find_map(|reference| match reference {
+    let mut by_others = None;
+    for reference in references {
+        match compare_one(placement, reference) {
+            None => {}
+            Some(found) if found.origin == Origin::OtherChipsets && !found.worse => {
+                by_others = by_others.or(Some(found));
+            }
+            Some(found) => return Some(found),
+        }
+    }
+    by_others
+}
+
+fn compare_one(placement: &Placement, reference: &PlacementReference) -> Option<Compared> {
+    match reference {
         PlacementReference::Placement {
             origin,
             placement: before,
@@ -219,5 +238,5 @@ fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<C
                 reference_runtime: None,
             })
         }
-    })
+    }
 }

@@ -1,14 +1,15 @@
 //! B: devices that are slower than their own earlier selves, and how surprising their number is.
 //!
 //! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback
-//! must.
+//! must. Where most devices do not know their past, others of their make on the version before stand
+//! in (B'), and more is asked.
 
 use std::collections::{HashMap, HashSet};
 
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::{Baseline, Tally};
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
 
@@ -21,6 +22,10 @@ pub const FLEET_RATE: f64 = 0.01;
 
 /// Share of the devices that must be hit.
 pub const MIN_SHARE: f64 = 0.01;
+
+/// B' asks for more: silicon of one make differs.
+const MIN_HITS_BORROWED: u64 = 4;
+const BORROWED_STRICTER: f64 = 0.1;
 
 /// Where the whole cohort moved by this much but less than 1.6 x, a tail of devices beyond 1.6 x is
 /// expected, so ratios are asked about from 2 x on.
@@ -85,7 +90,7 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let chance = |tenths, tally| {
         surprise(
             tally,
-            FLEET_RATE,
+            baseline.rates.of(SignalId::ShiftBeyond(tenths), FLEET_RATE),
             baseline.history.of(SignalId::ShiftBeyond(tenths)),
         )
     };
@@ -100,7 +105,13 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let ratio = f64::from(tenths) / 10.0;
     let p = (p * BEYOND_TENTHS.len() as f64).min(1.0);
     let share = tally.hits as f64 / devices as f64;
-    let enough = devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let borrowed = is_borrowed(&window.votes);
+    let (min_hits, p_limit) = if borrowed {
+        (MIN_HITS_BORROWED, limits.p_latency * BORROWED_STRICTER)
+    } else {
+        (MIN_HITS, limits.p_latency)
+    };
+    let enough = devices >= MIN_ELIGIBLE && tally.hits >= min_hits && share >= MIN_SHARE;
     let hit_devices: HashSet<Installation> = ratios
         .iter()
         .filter(|(_, r)| **r >= ratio)
@@ -109,13 +120,17 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
     let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
     Some(Shift {
         signal: Signal {
-            id: SignalId::Shift,
+            id: if borrowed {
+                SignalId::ShiftOfModel
+            } else {
+                SignalId::Shift
+            },
             value: share,
             p,
             hits: tally.hits,
             devices,
             threshold: ratio,
-            fires: enough && p <= limits.p_latency,
+            fires: enough && p <= p_limit,
         },
         tallies,
         hit_devices,
@@ -123,6 +138,20 @@ pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Op
         p50_us,
         cohort_ratio,
     })
+}
+
+/// Whether most devices are held against others of their make instead of their own past (B').
+fn is_borrowed(votes: &[DeviceVote]) -> bool {
+    let latencies = votes.iter().filter_map(|vote| vote.latency.as_ref());
+    let kinds = latencies.filter_map(|latency| latency.earlier_self.as_ref().ok());
+    let (mut own, mut borrowed) = (0_u64, 0_u64);
+    for past in kinds {
+        match past.kind {
+            SelfBaselineKind::SameModel => borrowed += 1,
+            _ => own += 1,
+        }
+    }
+    borrowed > own
 }
 
 /// Returns each device's worst ratio of p10 to its earlier self.

@@ -15,6 +15,7 @@ use crate::window::{
 };
 
 use super::SourceError;
+use super::arrivals::AppArrivals;
 use super::rows::{EarlierRow, EarlierTuple, PlacementRow, PreviousTuple, VoteRow};
 
 /// What makes a vote one. Texts are shared: there are few of them and many votes.
@@ -50,13 +51,16 @@ pub(super) struct WindowBuilder {
     texts: HashSet<Arc<str>>,
     methods: HashSet<Arc<PlacementMethod>>,
     latencies: BTreeMap<VoteKey, VoteLatency>,
+    device_models: HashMap<Installation, Arc<str>>,
     unfinished: HashMap<VoteKey, Unfinished>,
     counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
     placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
     /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
     placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
-    voteless: HashMap<Pair, [HashSet<Installation>; 2]>,
+    voteless: HashMap<Pair, [HashSet<Installation>; 3]>,
+    newcomers: HashSet<Installation>,
+    unproven: HashSet<Installation>,
 }
 
 impl WindowBuilder {
@@ -69,15 +73,31 @@ impl WindowBuilder {
             texts: HashSet::new(),
             methods: HashSet::new(),
             latencies: BTreeMap::new(),
+            device_models: HashMap::new(),
             unfinished: HashMap::new(),
             counts: HashMap::new(),
             placements: HashMap::new(),
             placed: HashMap::new(),
             voteless: HashMap::new(),
+            newcomers: HashSet::new(),
+            unproven: HashSet::new(),
         }
     }
 
+    /// Says who is new; those beyond the usual number do not vote.
+    pub(super) fn with_arrivals(mut self, arrivals: Option<&AppArrivals>) -> Self {
+        if let Some(arrivals) = arrivals {
+            self.newcomers.clone_from(&arrivals.newcomers);
+            self.unproven.clone_from(&arrivals.unproven);
+        }
+        self
+    }
+
     pub(super) fn add_vote(&mut self, row: VoteRow) -> Result<(), SourceError> {
+        if self.unproven.contains(&row.installation) {
+            // Its placement counts it.
+            return Ok(());
+        }
         let key = VoteKey {
             version: self.text(row.model_version),
             chipset: self.text(row.chipset),
@@ -93,6 +113,8 @@ impl WindowBuilder {
         };
         let cohort = (key.version.clone(), key.chipset.clone());
         let part = (key.firmware.clone(), key.shape_key.clone());
+        let device_model = self.text(row.device_model);
+        self.device_models.insert(key.installation, device_model);
         let counts = self
             .counts
             .entry(cohort)
@@ -170,8 +192,14 @@ impl WindowBuilder {
             self.text(row.model_version.clone()),
             self.text(row.chipset.clone()),
         );
-        if row.directed || !row.votes {
-            let slot = &mut self.voteless.entry(cohort).or_default()[usize::from(row.directed)];
+        let is_flood = self.unproven.contains(&row.installation);
+        if row.directed || !row.votes || is_flood {
+            let why = if is_flood {
+                2
+            } else {
+                usize::from(row.directed)
+            };
+            let slot = &mut self.voteless.entry(cohort).or_default()[why];
             slot.insert(row.installation);
             return Ok(());
         }
@@ -214,11 +242,13 @@ impl WindowBuilder {
                 // A report that arrived between the two queries has latency alone.
                 None => Arc::new(unknown_placement(&key)),
             };
-            add_vote_to(&mut votes, key, placement, Some(latency));
+            let is_proven = !self.newcomers.contains(&key.installation);
+            add_vote_to(&mut votes, key, placement, Some(latency), is_proven);
         }
         for (key, (placement, has_latency)) in std::mem::take(&mut self.placed) {
             if !has_latency {
-                add_vote_to(&mut votes, key, placement, None);
+                let is_proven = !self.newcomers.contains(&key.installation);
+                add_vote_to(&mut votes, key, placement, None, is_proven);
             }
         }
 
@@ -239,7 +269,12 @@ impl WindowBuilder {
                     ))
             });
             let cohort = (version, chipset);
-            let [unvoted, directed] = self.voteless.remove(&cohort).unwrap_or_default();
+            for vote in &mut votes {
+                if let Some(model) = self.device_models.get(&vote.installation) {
+                    vote.device_model = model.clone();
+                }
+            }
+            let [unvoted, directed, flood] = self.voteless.remove(&cohort).unwrap_or_default();
             cohorts.push(CohortWindow {
                 end: self.end,
                 length: self.length,
@@ -248,6 +283,7 @@ impl WindowBuilder {
                 voteless: Voteless {
                     late_or_unproven: unvoted.len() as u64,
                     directed: directed.len() as u64,
+                    flood: flood.len() as u64,
                 },
                 key: CohortKey {
                     model: self.model.clone(),
@@ -403,6 +439,7 @@ fn add_vote_to(
     key: VoteKey,
     placement: Arc<Placement>,
     latency: Option<VoteLatency>,
+    is_proven: bool,
 ) {
     votes
         .entry((key.version, key.chipset))
@@ -410,9 +447,11 @@ fn add_vote_to(
         .push(DeviceVote {
             installation: key.installation,
             firmware: key.firmware,
+            device_model: "".into(),
             shape_key: key.shape_key,
             placement,
             latency,
+            is_proven,
         });
 }
 
@@ -434,6 +473,7 @@ mod tests {
             model_version: "2".into(),
             chipset: "SM8635".into(),
             firmware: "f".into(),
+            device_model: "phone".into(),
             installation: [1; 16],
             graph_kind: "jit".into(),
             placement_source: "assignment_api".into(),

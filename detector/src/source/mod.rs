@@ -1,14 +1,19 @@
-//! Reads windows from the store's versioned views. SQL only selects and adds; what it means is
-//! decided in Rust.
+//! Reads windows from the store's versioned views, or from recorded reports by the same rules. SQL
+//! only selects and adds; what it means is decided in Rust.
 //!
 //! Rows are streamed, and a device's histogram lives only until its quantiles are taken: memory
 //! grows with the devices of one app, not with reports.
 
+pub mod arrivals;
 mod assemble;
+mod past;
 mod queries;
+pub mod recorded;
 mod rows;
+mod selves;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::Client;
@@ -18,16 +23,24 @@ use jiff::Timestamp;
 
 use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
+use crate::rates::Rates;
 use crate::signals::SignalId;
 use crate::verdict::{CpuNode, CpuNodes};
 use crate::window::{CohortWindow, histogram_of};
 
+pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
-use queries::{CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, VERSIONS, VOTES};
-use rows::{
-    CensusRow, EarlierRow, HistogramRow, HistoryRow, ModelRow, NodesRow, PlacementRow, VersionRow,
-    VoteRow,
+pub use past::PastWindows;
+use queries::{
+    ARRIVALS, CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, SELVES_BEFORE, VERSIONS,
+    VOTES,
 };
+pub use recorded::Recording;
+use rows::{
+    ArrivalRow, CensusRow, EarlierRow, HistogramRow, HistoryRow, ModelRow, NodesRow, PlacementRow,
+    SelfRow, VersionRow, VoteRow,
+};
+pub use selves::SelvesBefore;
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -168,11 +181,19 @@ impl ModelWindows {
     }
 }
 
-/// The store, as the detector reads it.
+/// Where windows come from: a store, or recorded reports in memory.
 #[derive(Clone)]
 pub struct Source {
-    client: Client,
+    reads: Reads,
+    past: Option<Arc<PastWindows>>,
+    rates: Arc<Rates>,
     max_votes: usize,
+}
+
+#[derive(Clone)]
+enum Reads {
+    Store(Box<Client>),
+    Recorded(Arc<Recording>),
 }
 
 impl std::fmt::Debug for Source {
@@ -187,7 +208,30 @@ impl Source {
     /// Reads through `client`, whose database has the migrations; at most `max_votes` votes a model.
     #[must_use]
     pub fn new(client: Client, max_votes: usize) -> Self {
-        Self { client, max_votes }
+        Self {
+            reads: Reads::Store(Box::new(client)),
+            past: None,
+            rates: Arc::default(),
+            max_votes,
+        }
+    }
+
+    /// Reads from recorded reports; at most `max_votes` votes a model.
+    #[must_use]
+    pub fn recorded(recording: Arc<Recording>, max_votes: usize) -> Self {
+        Self {
+            reads: Reads::Recorded(recording),
+            past: None,
+            rates: Arc::default(),
+            max_votes,
+        }
+    }
+
+    /// Takes earlier verdicts from `past` instead of the store.
+    #[must_use]
+    pub fn with_past(mut self, past: Arc<PastWindows>) -> Self {
+        self.past = Some(past);
+        self
     }
 
     /// Returns the models that anything arrived for in the window, in order.
@@ -195,7 +239,11 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
-        let query = self.client.query(
+        let client = match &self.reads {
+            Reads::Store(client) => client,
+            Reads::Recorded(recording) => return Ok(recording.models(span)),
+        };
+        let query = client.query(
             "SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts \
              FROM device_sessions_v1 \
              WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) \
@@ -209,6 +257,59 @@ impl Source {
         Ok(rows.into_iter().map(FoundModel::from).collect())
     }
 
+    /// Returns when the first and the last report were received; `None` without any.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn received(&self) -> Result<Option<(Timestamp, Timestamp)>, SourceError> {
+        let client = match &self.reads {
+            Reads::Store(client) => client,
+            Reads::Recorded(recording) => return Ok(recording.received()),
+        };
+        let query = client.query(
+            "SELECT toUnixTimestamp64Milli(min(received_at)), \
+             toUnixTimestamp64Milli(max(received_at)), count() FROM counted_reports_v1",
+        );
+        let (first, last, n) = query
+            .fetch_one::<(i64, i64, u64)>()
+            .await
+            .map_err(failed("the first and last report"))?;
+        let at = |ms| Timestamp::from_millisecond(ms).ok();
+        Ok((n > 0).then(|| at(first).zip(at(last))).flatten())
+    }
+
+    /// Takes the fleet's rates from a calibration, until earlier windows at hand teach their own.
+    #[must_use]
+    pub fn with_rates(mut self, rates: Rates) -> Self {
+        self.rates = Arc::new(rates);
+        self
+    }
+
+    /// Returns what is known of the fleet's healthy devices.
+    #[must_use]
+    pub fn rates(&self, span: &Span) -> Rates {
+        let learnt = self.past.as_ref().and_then(|past| past.rates(span));
+        learnt.unwrap_or_else(|| self.rates.as_ref().clone())
+    }
+
+    /// Returns who is new in the window, and who of them is beyond what is usual.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn arrivals(&self, span: &Span) -> Result<Arrivals, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => client
+                .query(ARRIVALS)
+                .bind(span.earliest_s())
+                .bind(span.end_s())
+                .fetch_all::<ArrivalRow>()
+                .await
+                .map_err(failed("new installations"))?,
+            Reads::Recorded(recording) => recording.arrivals(span),
+        };
+        Ok(Arrivals::from_rows(rows, span))
+    }
+
     /// Reads everything about one model.
     ///
     /// # Errors
@@ -217,24 +318,60 @@ impl Source {
         &self,
         model: &ModelKey,
         span: &Span,
+        arrivals: &Arrivals,
     ) -> Result<ModelWindows, SourceError> {
-        let cohorts = self.cohorts(model, span).await?;
+        let cohorts = match &self.reads {
+            Reads::Store(client) => self.stored_cohorts(client, model, span, arrivals).await?,
+            Reads::Recorded(recording) => {
+                self.recorded_cohorts(recording, model, span, arrivals)?
+            }
+        };
         Ok(ModelWindows {
             model: model.clone(),
             cohorts,
             census: self.census(model, span).await?,
-            versions: self.versions(model).await?,
+            versions: self.versions(model, span).await?,
             histories: self.histories(model, span).await?,
         })
     }
 
-    async fn cohorts(
+    fn builder(&self, model: &ModelKey, span: &Span, arrivals: &Arrivals) -> WindowBuilder {
+        let builder = WindowBuilder::new(model.clone(), span.end, span.window, self.max_votes);
+        builder.with_arrivals(arrivals.of(model))
+    }
+
+    fn recorded_cohorts(
         &self,
+        recording: &Recording,
         model: &ModelKey,
         span: &Span,
+        arrivals: &Arrivals,
     ) -> Result<Vec<CohortWindow>, SourceError> {
-        let mut builder = WindowBuilder::new(model.clone(), span.end, span.window, self.max_votes);
-        let query = self.client.query(VOTES).bind(hist_scheme());
+        recording.check_size(model, span, 2 * self.max_votes)?;
+        let mut builder = self.builder(model, span, arrivals);
+        for row in recording.votes(model, span) {
+            builder.add_vote(row)?;
+        }
+        if builder.needs_earlier_runs() {
+            for row in recording.earlier(model, span) {
+                builder.add_earlier(row)?;
+            }
+        }
+        for row in recording.placements(model, span) {
+            builder.add_placement(row)?;
+        }
+        builder.finish()
+    }
+
+    async fn stored_cohorts(
+        &self,
+        client: &Client,
+        model: &ModelKey,
+        span: &Span,
+        arrivals: &Arrivals,
+    ) -> Result<Vec<CohortWindow>, SourceError> {
+        let mut builder = self.builder(model, span, arrivals);
+        let query = client.query(VOTES).bind(hist_scheme());
         let query = of_model(query, model)
             .bind(span.start_s())
             .bind(span.end_s());
@@ -243,7 +380,7 @@ impl Source {
             builder.add_vote(row)?;
         }
         if builder.needs_earlier_runs() {
-            let query = self.client.query(EARLIER).bind(hist_scheme());
+            let query = client.query(EARLIER).bind(hist_scheme());
             let query = of_model(query, model)
                 .bind(span.earliest_s())
                 .bind(span.start_s());
@@ -257,7 +394,7 @@ impl Source {
             }
         }
         // After the votes, so that every vote finds its placement.
-        let query = of_model(self.client.query(PLACEMENTS), model);
+        let query = of_model(client.query(PLACEMENTS), model);
         let query = query.bind(span.start_s()).bind(span.end_s());
         let mut placements = query
             .fetch::<PlacementRow>()
@@ -273,22 +410,35 @@ impl Source {
         model: &ModelKey,
         span: &Span,
     ) -> Result<Vec<PlacementCount>, SourceError> {
-        let query = of_model(self.client.query(CENSUS), model);
-        let query = query.bind(span.earliest_s()).bind(span.end_s());
-        let rows = query
-            .fetch_all::<CensusRow>()
-            .await
-            .map_err(failed("placements before"))?;
+        let rows = match &self.reads {
+            Reads::Store(client) => of_model(client.query(CENSUS).bind(span.start_s()), model)
+                .bind(span.earliest_s())
+                .bind(span.end_s())
+                .fetch_all::<CensusRow>()
+                .await
+                .map_err(failed("placements before"))?,
+            Reads::Recorded(recording) => recording.census(model, span),
+        };
         Ok(rows.into_iter().map(PlacementCount::from).collect())
     }
 
-    async fn versions(&self, model: &ModelKey) -> Result<Vec<VersionSeen>, SourceError> {
-        let query = of_model(self.client.query(VERSIONS), model);
-        let rows = query
-            .fetch_all::<VersionRow>()
-            .await
-            .map_err(failed("versions"))?;
-        Ok(rows.into_iter().map(VersionSeen::from).collect())
+    async fn versions(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+    ) -> Result<Vec<VersionSeen>, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => of_model(client.query(VERSIONS), model)
+                .bind(span.earliest_s())
+                .bind(span.end_s())
+                .fetch_all::<VersionRow>()
+                .await
+                .map_err(failed("versions"))?,
+            Reads::Recorded(recording) => recording.versions(model, span),
+        };
+        let mut seen: Vec<VersionSeen> = rows.into_iter().map(VersionSeen::from).collect();
+        seen.sort_by(|a, b| a.version.cmp(&b.version));
+        Ok(seen)
     }
 
     async fn histories(
@@ -296,7 +446,12 @@ impl Source {
         model: &ModelKey,
         span: &Span,
     ) -> Result<Vec<VersionHistory>, SourceError> {
-        let query = of_model(self.client.query(HISTORY), model);
+        let client = match (&self.past, &self.reads) {
+            (Some(past), _) => return Ok(past.histories(model, span)),
+            (None, Reads::Store(client)) => client,
+            (None, Reads::Recorded(_)) => return Ok(Vec::new()),
+        };
+        let query = of_model(client.query(HISTORY), model);
         let query = query
             .bind(span.earliest_s())
             .bind(span.end_s())
@@ -321,17 +476,22 @@ impl Source {
         model_version: &str,
         chipset: &str,
         span: &Span,
-    ) -> Result<BTreeMap<std::sync::Arc<str>, BaselineLatency>, SourceError> {
-        let query = of_model(self.client.query(LATENCY_BEFORE).bind(hist_scheme()), model);
-        let query = query
-            .bind(model_version)
-            .bind(chipset)
-            .bind(span.earliest_s())
-            .bind(span.start_s());
-        let rows = query
-            .fetch_all::<HistogramRow>()
-            .await
-            .map_err(failed("latency before"))?;
+    ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => {
+                of_model(client.query(LATENCY_BEFORE).bind(hist_scheme()), model)
+                    .bind(model_version)
+                    .bind(chipset)
+                    .bind(span.earliest_s())
+                    .bind(span.start_s())
+                    .fetch_all::<HistogramRow>()
+                    .await
+                    .map_err(failed("latency before"))?
+            }
+            Reads::Recorded(recording) => {
+                recording.latency_before(model, model_version, chipset, span)
+            }
+        };
         let mut latencies = BTreeMap::new();
         for row in rows {
             let counts = row.hist_bucket.into_iter().zip(row.hist_count);
@@ -349,6 +509,38 @@ impl Source {
         Ok(latencies)
     }
 
+    /// Returns what the devices of a version on a chipset were used to before the window.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn selves_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Result<SelvesBefore, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => {
+                of_model(client.query(SELVES_BEFORE).bind(hist_scheme()), model)
+                    .bind(model_version)
+                    .bind(chipset)
+                    .bind(span.earliest_s())
+                    .bind(span.start_s())
+                    .fetch_all::<SelfRow>()
+                    .await
+                    .map_err(failed("devices before"))?
+            }
+            Reads::Recorded(recording) => {
+                recording.selves_before(model, model_version, chipset, span)
+            }
+        };
+        SelvesBefore::from_rows(model_version, rows).map_err(|source| SourceError::Histogram {
+            model: model.model_id.clone(),
+            source,
+        })
+    }
+
     /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.
     ///
     /// # Errors
@@ -359,12 +551,15 @@ impl Source {
         model_version: &str,
         fingerprints: &[u64],
     ) -> Result<CpuNodes, SourceError> {
-        let query = of_model(self.client.query(NODES), model).bind(model_version);
-        let query = query.bind(fingerprints);
-        let rows = query
-            .fetch_all::<NodesRow>()
-            .await
-            .map_err(failed("nodes on the CPU"))?;
+        let rows = match &self.reads {
+            Reads::Store(client) => of_model(client.query(NODES), model)
+                .bind(model_version)
+                .bind(fingerprints)
+                .fetch_all::<NodesRow>()
+                .await
+                .map_err(failed("nodes on the CPU"))?,
+            Reads::Recorded(recording) => recording.nodes(model, model_version, fingerprints),
+        };
         let mut nodes = CpuNodes::new();
         for row in rows {
             let id = (row.fingerprint_algorithm, row.fingerprint_normalised);

@@ -41,6 +41,7 @@ pub(super) struct VoteRow {
     pub(super) model_version: String,
     pub(super) chipset: String,
     pub(super) firmware: String,
+    pub(super) device_model: String,
     pub(super) installation: [u8; 16],
     pub(super) graph_kind: String,
     pub(super) placement_source: String,
@@ -87,13 +88,7 @@ pub(super) struct PlacementRow {
     pub(super) fingerprint_normalised: u64,
     pub(super) votes: bool,
     pub(super) directed: bool,
-    pub(super) runtime: String,
-    pub(super) n_nodes: u32,
-    pub(super) npu_nodes: u32,
-    pub(super) cpu_nodes: u32,
-    pub(super) cpu_benign_nodes: u32,
-    pub(super) npu_macs_share: Option<f32>,
-    pub(super) macs_attributed: Option<f32>,
+    pub(super) numbers: PlacementNumbers,
     pub(super) reasons: Vec<String>,
 }
 
@@ -106,32 +101,23 @@ impl PlacementRow {
                 fingerprint_algorithm: self.fingerprint_algorithm,
             },
             fingerprint: self.fingerprint_normalised,
-            runtime: self.runtime.clone(),
-            n_nodes: self.n_nodes,
-            npu_nodes: self.npu_nodes,
-            cpu_nodes: self.cpu_nodes.saturating_sub(self.cpu_benign_nodes),
-            npu_macs_share: usable_macs_share(self.npu_macs_share, self.macs_attributed),
             reasons: self.reasons.clone(),
+            ..placement_of(&self.numbers)
         }
     }
 }
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct CensusRow {
-    model_version: String,
-    chipset: String,
-    graph_kind: String,
-    placement_source: String,
-    fingerprint_algorithm: u32,
-    fingerprint_normalised: u64,
-    runtime: String,
-    n_nodes: u32,
-    npu_nodes: u32,
-    cpu_nodes: u32,
-    cpu_benign_nodes: u32,
-    npu_macs_share: Option<f32>,
-    macs_attributed: Option<f32>,
-    devices: u64,
+    pub(super) model_version: String,
+    pub(super) chipset: String,
+    pub(super) graph_kind: String,
+    pub(super) placement_source: String,
+    pub(super) fingerprint_algorithm: u32,
+    pub(super) fingerprint_normalised: u64,
+    pub(super) numbers: PlacementNumbers,
+    pub(super) devices: u64,
+    pub(super) devices_before: u64,
 }
 
 impl From<CensusRow> for PlacementCount {
@@ -146,22 +132,40 @@ impl From<CensusRow> for PlacementCount {
                     fingerprint_algorithm: row.fingerprint_algorithm,
                 },
                 fingerprint: row.fingerprint_normalised,
-                runtime: row.runtime,
-                n_nodes: row.n_nodes,
-                npu_nodes: row.npu_nodes,
-                cpu_nodes: row.cpu_nodes.saturating_sub(row.cpu_benign_nodes),
-                npu_macs_share: usable_macs_share(row.npu_macs_share, row.macs_attributed),
-                reasons: Vec::new(),
+                ..placement_of(&row.numbers)
             },
             devices: row.devices,
+            devices_before: row.devices_before,
         }
+    }
+}
+
+/// Runtime, nodes, those on the NPU, on the CPU, benign ones of these; MACs on the NPU, attributed.
+pub(super) type PlacementNumbers = (String, u32, u32, u32, u32, Option<f32>, Option<f32>);
+
+/// The numbers of a placement, without what it is known by.
+fn placement_of(numbers: &PlacementNumbers) -> Placement {
+    let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
+    Placement {
+        method: PlacementMethod {
+            graph_kind: String::new(),
+            source: String::new(),
+            fingerprint_algorithm: 0,
+        },
+        fingerprint: 0,
+        runtime: runtime.clone(),
+        n_nodes: *n_nodes,
+        npu_nodes: *npu_nodes,
+        cpu_nodes: cpu_nodes.saturating_sub(*benign),
+        npu_macs_share: usable_macs_share(*macs, *attributed),
+        reasons: Vec::new(),
     }
 }
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct VersionRow {
-    model_version: String,
-    first_seen_ms: i64,
+    pub(super) model_version: String,
+    pub(super) first_seen_ms: i64,
 }
 
 impl From<VersionRow> for VersionSeen {
@@ -186,21 +190,11 @@ pub(super) struct HistoryRow {
 impl VersionHistory {
     /// `None` for signals of other programs' versions.
     pub(super) fn from_row(row: HistoryRow) -> Option<Self> {
-        let rate = (row.mean_hits / row.mean_devices).clamp(0.0, 1.0);
-        let hits = (rate * row.max_devices as f64).round();
         Some(VersionHistory {
             signal: SignalId::parse(&row.signal)?,
             model_version: row.model_version,
             chipset: row.chipset,
-            tally: Tally {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "between 0 and max_devices"
-                )]
-                hits: hits as u64,
-                devices: row.max_devices,
-            },
+            tally: Tally::from_means(row.mean_hits, row.mean_devices, row.max_devices),
         })
     }
 }
@@ -212,7 +206,7 @@ pub(super) struct HistogramRow {
     pub(super) hist_count: Vec<u64>,
 }
 
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug, Clone, Row, Deserialize)]
 pub(super) struct NodesRow {
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
@@ -220,4 +214,24 @@ pub(super) struct NodesRow {
     pub(super) benign: Vec<bool>,
     pub(super) reason: Vec<String>,
     pub(super) macs_share: Vec<Option<f32>>,
+}
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct ArrivalRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) installation: [u8; 16],
+    pub(super) first_ms: i64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct SelfRow {
+    pub(super) installation: [u8; 16],
+    pub(super) device_model: String,
+    pub(super) shape_key: String,
+    pub(super) hist_bucket: Vec<u16>,
+    pub(super) hist_count: Vec<u64>,
+    pub(super) n: u64,
+    pub(super) sum_us: f64,
+    pub(super) m2_us2: f64,
 }

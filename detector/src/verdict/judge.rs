@@ -15,13 +15,18 @@ use crate::placement::Unit;
 use crate::reason::Reason;
 use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
-use crate::signals::{Evidence, MIN_ELIGIBLE, PlacementChange};
-use crate::window::CohortWindow;
+use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
+use crate::window::{CohortWindow, DeviceVote};
 
 use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
 
 /// Share of the eligible devices below which a fallback is one of some devices.
 const MOST_DEVICES: f64 = 0.8;
+
+/// Devices that show a slow-down by 2 of all of them in one window of 50 runs each, with and without
+/// placements (the project's detection measurements).
+const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
+const SEES_DOUBLE: u64 = 30;
 
 /// What the evidence amounts to, before words are put to it.
 struct Finding {
@@ -42,11 +47,12 @@ pub fn judge(
     explanation: Explanation,
     nodes: &CpuNodes,
 ) -> CohortVerdict {
-    let found = find(window, baseline, evidence);
+    let mut found = find(window, baseline, evidence);
+    found.spare_people();
+    found.name_flood(window.voteless.flood);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
-    let tallies = evidence.shift.as_ref().map(|shift| shift.history_rows());
     CohortVerdict {
         key: window.key.clone(),
         window_end: window.end,
@@ -66,22 +72,42 @@ pub fn judge(
         cpu_ops,
         cpu_macs_share,
         signals: evidence.signals(),
-        tallies: tallies.unwrap_or_default(),
+        tallies: evidence.tallies(),
         p: found.p,
     }
+}
+
+/// Turns a page that does not hold on the installations known before into data quality.
+pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64) {
+    let devices = verdict.numbers.devices_seen;
+    verdict.class = VerdictClass::DataQuality;
+    verdict.severity = Severity::Info;
+    verdict.p = 1.0;
+    let reason = Reason::NewcomersOnly { proven, devices };
+    verdict.reasons.insert(0, reason);
+    verdict.next_step =
+        "Look at where the new installations come from; nothing is known to be wrong \
+                         with the model."
+            .to_owned();
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
+        let readable = |vote: &DeviceVote| vote.placement.npu_share().is_some();
         let reason = Reason::TooFewDevices {
             devices,
-            needed: MIN_ELIGIBLE,
+            needed: if window.votes.iter().any(readable) {
+                SEES_DOUBLE_WITH_PLACEMENT
+            } else {
+                SEES_DOUBLE
+            },
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }
     fallback(evidence)
         .or_else(|| slower(evidence))
+        .or_else(|| intermittent(evidence))
         .or_else(|| placement_alone(evidence))
         .or_else(|| heavier(evidence))
         .unwrap_or_else(|| nothing_found(baseline, evidence))
@@ -149,6 +175,44 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         hits: strongest.hits,
         eligible: strongest.devices,
         p: strongest.p,
+    })
+}
+
+/// C or M.
+fn intermittent(evidence: &Evidence) -> Option<Finding> {
+    let tail = evidence.tail.as_ref().filter(|found| found.signal.fires);
+    let moved = evidence.moved.as_ref().filter(|found| found.signal.fires);
+    let found = tail.or(moved)?;
+    let control = evidence.intermittent_control;
+    // Input mix moves medians too: without a look beside, it says little.
+    let is_page = found.shape_is_known && (tail.is_some() || control != Control::Absent);
+    let mut reasons = vec![Reason::Intermittent {
+        hits: found.signal.hits,
+        devices: found.signal.devices,
+        slow_share: found.slow_share,
+        shape_is_known: found.shape_is_known,
+        p: found.signal.p,
+    }];
+    let by_control = Reason::control(control);
+    let (class, severity) = if control.vetoes() {
+        reasons.splice(0..0, by_control);
+        (VerdictClass::ThermalOrLoad, Severity::Info)
+    } else {
+        reasons.extend(by_control);
+        let severity = if is_page {
+            Severity::Page
+        } else {
+            Severity::Ticket
+        };
+        (VerdictClass::IntermittentFallback, severity)
+    };
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: found.signal.hits,
+        eligible: found.signal.devices,
+        p: found.signal.p,
     })
 }
 
@@ -230,9 +294,11 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
+    // Its own past says what changed, not whether it was right.
     let by_placement = evidence
         .placement
         .as_ref()
+        .filter(|change| change.origin != Origin::SameVersion)
         .map_or(0, |change| change.signal.devices);
     let by_past = evidence
         .shift
@@ -250,7 +316,34 @@ fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason])
 }
 
+/// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
+/// a window may show a few less.
+const MIN_PAGE_SHARE: f64 = 0.04;
+
 impl Finding {
+    /// Makes a ticket of what hits too few devices for a page.
+    fn spare_people(&mut self) {
+        let share = self.hits as f64 / self.eligible.max(1) as f64;
+        if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
+            self.severity = Severity::Ticket;
+            self.reasons.push(Reason::FewHit { share });
+        }
+    }
+
+    /// A flood of new installations is data quality where nothing worse was found.
+    fn name_flood(&mut self, devices: u64) {
+        if devices == 0 {
+            return;
+        }
+        if self.severity < Severity::Ticket {
+            self.class = VerdictClass::DataQuality;
+            self.severity = Severity::Info;
+            self.reasons.insert(0, Reason::Flood { devices });
+        } else {
+            self.reasons.push(Reason::Flood { devices });
+        }
+    }
+
     fn nothing(class: VerdictClass, severity: Severity, reasons: Vec<Reason>) -> Self {
         Finding {
             class,

@@ -291,7 +291,7 @@ fn four_devices_are_not_enough_and_five_are() {
     check(&few, VerdictClass::NotEnoughData, Severity::Info);
     assert_eq!(
         few.reasons[0].to_string(),
-        "4 devices in the window, 5 are needed"
+        "4 devices in the window: needs about 4 more devices to see a 2x change"
     );
     check(
         &judged(&fleet(5), None, &reference()),
@@ -400,12 +400,17 @@ fn signals_are_reported_with_their_numbers() {
         SignalId::Placement,
         SignalId::Median,
         SignalId::Shift,
+        SignalId::Tail,
+        SignalId::Moved,
     ];
     assert_eq!(ids, expected);
+    // The whole latency moved: M, which asks for fast runs that stayed, has no hit.
+    let moved = verdict.signals.iter().filter(|s| s.id == SignalId::Moved);
+    assert!(moved.clone().all(|signal| signal.hits == 0));
+    let others = verdict.signals.iter().filter(|s| s.id != SignalId::Moved);
     assert!(
-        verdict
-            .signals
-            .iter()
+        others
+            .clone()
             .all(|signal| signal.fires && signal.hits == 60)
     );
     let beyond: Vec<String> = verdict
@@ -413,5 +418,10 @@ fn signals_are_reported_with_their_numbers() {
         .iter()
         .map(|row| row.id.to_string())
         .collect();
-    assert_eq!(beyond, ["B1.6", "B2.0", "B2.5", "B3.2", "B4.0"]);
+    assert_eq!(
+        beyond,
+        [
+            "B1.6", "B2.0", "B2.5", "B3.2", "B4.0", "C3", "C5", "C10", "C20", "C40"
+        ]
+    );
 }

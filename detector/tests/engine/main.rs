@@ -7,7 +7,9 @@
 )]
 
 mod incidents;
+mod replay;
 mod support;
 mod windows;
+mod wire;
 
 epwatch_store::engine_child_entry!();

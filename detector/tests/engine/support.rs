@@ -297,13 +297,13 @@ struct PlacementRow {
     cpu_nodes_truncated: bool,
 }
 
-struct Latency {
-    buckets: Vec<u16>,
-    counts: Vec<u64>,
-    sum_us: f64,
-    m2_us2: f64,
-    min_us: f64,
-    max_us: f64,
+pub(crate) struct Latency {
+    pub(crate) buckets: Vec<u16>,
+    pub(crate) counts: Vec<u64>,
+    pub(crate) sum_us: f64,
+    pub(crate) m2_us2: f64,
+    pub(crate) min_us: f64,
+    pub(crate) max_us: f64,
 }
 
 impl Reports {
@@ -455,7 +455,7 @@ impl Reports {
     }
 
     /// Runs evenly spread over some percent around the device's median.
-    fn latency(&self, device: u8) -> Latency {
+    pub(crate) fn latency(&self, device: u8) -> Latency {
         let p50_us = self.p50_us * silicon(device);
         let spread = |run: u64| 0.95 + 0.1 * (run as f64 + 0.5) / self.runs as f64;
         let values: Vec<f64> = (0..self.runs).map(|run| p50_us * spread(run)).collect();
@@ -479,6 +479,6 @@ impl Reports {
 }
 
 /// Devices differ by up to 10 %.
-fn silicon(device: u8) -> f64 {
+pub(crate) fn silicon(device: u8) -> f64 {
     1.0 + 0.01 * f64::from(device % 11)
 }

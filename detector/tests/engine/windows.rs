@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
 use epwatch_detector::Evaluator;
-use epwatch_detector::source::Source;
+use epwatch_detector::source::{Arrivals, Source};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -175,7 +175,10 @@ async fn devices_with_few_runs_add_earlier_buckets_of_the_same_kind() {
     let source = Source::new(store.client(), 10_000);
     let model = source.models(&span).await.unwrap().remove(0);
     assert_eq!(model.cohorts, 1);
-    let read = source.model_windows(&model.model, &span).await.unwrap();
+    let read = source
+        .model_windows(&model.model, &span, &Arrivals::default())
+        .await
+        .unwrap();
     let window = &read.cohorts[0];
     assert_eq!((window.n_devices(), window.n_runs()), (20, 20 * 6));
     for vote in &window.votes {
@@ -327,7 +330,10 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     };
     let source = Source::new(store.client(), 10_000);
     let model = source.models(&span).await.unwrap().remove(0);
-    let read = source.model_windows(&model.model, &span).await.unwrap();
+    let read = source
+        .model_windows(&model.model, &span, &Arrivals::default())
+        .await
+        .unwrap();
     let history = read.history("2.0.0", "SM8635");
     let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
     assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));

@@ -16,6 +16,7 @@ mod episodes;
 mod fallback;
 mod fleet;
 mod identity;
+pub mod labelled;
 mod live;
 pub mod load;
 mod outbox;

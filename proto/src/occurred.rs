@@ -1,39 +1,49 @@
-//! When a report's interval ended, as far as the device's clocks tell. Only differences of one
-//! clock are used, never a device's wall time as it is: phones are wrong by days, and at 1970.
+//! When a report's interval ended, as far as the device's clocks tell. Differences of one clock are
+//! used, never a device's wall time as it is: phones are wrong by days, and at 1970. Only where no
+//! clock came with the sending (recorded reports of other makers) is the end of the interval taken
+//! against the receive time, if the two are possible together.
 
-use epwatch_proto::SendClock;
+use crate::SendClock;
 
 /// A report older than this when it arrives is stored and charted, and has no vote.
 const LATE_AFTER_MS: u64 = 48 * 3_600_000;
 /// No spool keeps reports for as long; a clock that says so was set in between.
 const MAX_AGE_MS: u64 = 31 * 86_400_000;
 
+/// A device clock that is ahead of the collector's by no more is taken as right.
+const MAX_AHEAD_MS: i64 = 10 * 60_000;
+
 /// When it was, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Occurred {
+pub struct Occurred {
     /// Milliseconds since 1970; the receive time if nothing better is known.
-    pub(crate) at_ms: i64,
-    /// `uptime`, `wall_clock` or `unknown`.
-    pub(crate) source: &'static str,
-    pub(crate) is_late: bool,
+    pub at_ms: i64,
+    /// `uptime`, `wall_clock`, `interval_end` or `unknown`.
+    pub source: &'static str,
+    /// Over 48 h old, or of unknown age: it does not vote.
+    pub is_late: bool,
     /// Device wall clock minus ours at sending; 0 when not known.
-    pub(crate) clock_skew_ms: i64,
+    pub clock_skew_ms: i64,
 }
 
 /// The device's clocks at the end of a report's interval.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EndClock<'a> {
-    pub(crate) wall_unix_ms: i64,
-    pub(crate) uptime_ms: Option<u64>,
-    pub(crate) boot_id: &'a str,
+pub struct EndClock<'a> {
+    /// Wall clock, in milliseconds since 1970.
+    pub wall_unix_ms: i64,
+    /// Time since boot, in milliseconds.
+    pub uptime_ms: Option<u64>,
+    /// Which boot; empty: not known.
+    pub boot_id: &'a str,
 }
 
 /// Estimates when the interval ended.
-pub(crate) fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Occurred {
+pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Occurred {
+    let by_receipt = || age_by_receipt(received_ms, sent, end);
     let (age_ms, source) = match (age_by_uptime(sent, end), age_by_wall(sent, end)) {
         (Some(age), _) => (age, "uptime"),
         (None, Some(age)) => (age, "wall_clock"),
-        (None, None) => (0, "unknown"),
+        (None, None) => by_receipt().map_or((0, "unknown"), |age| (age, "interval_end")),
     };
     let age = i64::try_from(age_ms).unwrap_or(i64::MAX);
     Occurred {
@@ -60,6 +70,15 @@ fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
 fn age_by_wall(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     let age = sent.wall_unix_ms?.checked_sub(end.wall_unix_ms)?;
     u64::try_from(age).ok().filter(|age| *age <= MAX_AGE_MS)
+}
+
+/// The interval's end against the receive time, where nothing is known of the sending. A clock that
+/// is ahead by a little is a clock.
+fn age_by_receipt(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
+    let no_clock = sent.wall_unix_ms.is_none() && sent.uptime_ms.is_none();
+    let age = received_ms.checked_sub(end.wall_unix_ms)?;
+    let age = u64::try_from(if age > -MAX_AHEAD_MS { age.max(0) } else { age }).ok()?;
+    (no_clock && age <= MAX_AGE_MS).then_some(age)
 }
 
 #[cfg(test)]
@@ -128,5 +147,19 @@ mod tests {
         };
         check(&clock(Some(RECEIVED), None, ""), end, (0, "unknown", true));
         check(&clock(None, Some(5), ""), end, (0, "unknown", true));
+    }
+
+    #[test]
+    fn without_a_clock_of_the_sending_the_interval_end_is_held_against_the_receipt() {
+        let end = |hours: i64| EndClock {
+            wall_unix_ms: RECEIVED + hours * HOUR,
+            uptime_ms: None,
+            boot_id: "",
+        };
+        let none = clock(None, None, "");
+        check(&none, end(-3), (3, "interval_end", false));
+        check(&none, end(-72), (72, "interval_end", true));
+        check(&none, end(2), (0, "unknown", true));
+        check(&none, end(-24 * 365), (0, "unknown", true));
     }
 }

@@ -1,0 +1,208 @@
+//! How often healthy devices are hit, by signal: built in until a fleet has a past of its own.
+//!
+//! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A
+//! fleet's own are learnt from its healthy windows: a version on a chipset counts once, at the mean
+//! of its windows, and cohorts that differ more than chance would make the prior weaker, since the
+//! next cohort may differ as much.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::Tally;
+use crate::signals::{PRIOR_STRENGTH, SignalId};
+
+/// Windows of its own that a fleet needs before its own rates count.
+pub const MIN_WINDOWS: u64 = 7;
+
+/// Weight of the built-in rate among the fleet's own, in devices.
+const BUILT_IN_WEIGHT: f64 = 200.0;
+
+/// No fleet's devices are so alike that one hit in so many is a surprise of its own.
+const LEAST_RATE: f64 = 0.002;
+
+/// The weakest prior, in devices.
+const LEAST_STRENGTH: f64 = 8.0;
+
+/// A signal's rate among healthy devices, and how sure it is for the next cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Share of healthy devices that are hit, in (0, 1).
+    pub rate: f64,
+    /// Weight of the rate, in devices: small where cohorts differ.
+    pub strength: f64,
+}
+
+/// Rates that a fleet learnt; signals that are not in it have their built-in rate.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rates(pub BTreeMap<SignalId, Rate>);
+
+impl Rates {
+    /// Returns what holds for a signal, given its built-in rate.
+    #[must_use]
+    pub fn of(&self, signal: SignalId, built_in: f64) -> Rate {
+        self.0.get(&signal).copied().unwrap_or(Rate {
+            rate: built_in,
+            strength: PRIOR_STRENGTH,
+        })
+    }
+
+    /// Learns from the tallies of cohorts that were healthy. `built_in` holds each signal's own rate.
+    #[must_use]
+    pub fn learnt(
+        cohorts: &BTreeMap<SignalId, Vec<Tally>>,
+        built_in: impl Fn(SignalId) -> f64,
+    ) -> Self {
+        let learnt = cohorts
+            .iter()
+            .filter(|(_, tallies)| tallies.len() >= 2)
+            .map(|(id, tallies)| (*id, rate(tallies, built_in(*id))));
+        Rates(learnt.collect())
+    }
+}
+
+/// Why rates were not read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RatesError {
+    /// The file could not be read or written.
+    #[error("failed to {what} the rates file {}", path.display())]
+    Io {
+        /// `read` or `write`.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It holds no rates.
+    #[error(
+        "failed to read rates from {}: expected what `epwatch detector calibrate` writes",
+        path.display()
+    )]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Rates {
+    /// Reads what `calibrate` wrote.
+    ///
+    /// # Errors
+    /// There is no such file, or it holds something else.
+    pub fn read(path: &Path) -> Result<Self, RatesError> {
+        let text = std::fs::read_to_string(path).map_err(|source| RatesError::Io {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        serde_json::from_str(&text).map_err(|source| RatesError::Malformed {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Writes them for the next start: beside the old file, then in its place.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn write(&self, path: &Path) -> Result<(), RatesError> {
+        let failed = |source| RatesError::Io {
+            what: "write",
+            path: path.to_owned(),
+            source,
+        };
+        let text = serde_json::to_string_pretty(self).expect("rates have text keys only");
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, text + "\n").map_err(failed)?;
+        std::fs::rename(&beside, path).map_err(failed)
+    }
+}
+
+/// Method of moments for a beta-binomial: the mean rate, and the strength that explains how much
+/// cohorts differ.
+fn rate(tallies: &[Tally], built_in: f64) -> Rate {
+    let hits: f64 = tallies.iter().map(|tally| tally.hits as f64).sum();
+    let devices: f64 = tallies.iter().map(|tally| tally.devices as f64).sum();
+    let mean = (hits + built_in * BUILT_IN_WEIGHT) / (devices + BUILT_IN_WEIGHT);
+    let mean = mean.clamp(LEAST_RATE, 0.9);
+    let (mut excess, mut possible) = (0.0, 0.0);
+    for tally in tallies {
+        let n = tally.devices as f64;
+        let expected = n * mean * (1.0 - mean);
+        let off = tally.hits as f64 - n * mean;
+        excess += off * off - expected;
+        possible += expected * (n - 1.0);
+    }
+    // Intra-cohort correlation rho = 1 / (strength + 1).
+    let rho = if possible > 0.0 {
+        (excess / possible).max(0.0)
+    } else {
+        0.0
+    };
+    let strength = if rho > 0.0 {
+        1.0 / rho - 1.0
+    } else {
+        PRIOR_STRENGTH
+    };
+    Rate {
+        rate: mean,
+        strength: strength.clamp(LEAST_STRENGTH, PRIOR_STRENGTH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(of: &[(u64, u64)]) -> BTreeMap<SignalId, Vec<Tally>> {
+        let tallies = of.iter().map(|(hits, devices)| Tally {
+            hits: *hits,
+            devices: *devices,
+        });
+        BTreeMap::from([(SignalId::Moved, tallies.collect())])
+    }
+
+    #[test]
+    fn a_fleet_without_a_past_has_the_built_in_rates() {
+        let rate = Rates::default().of(SignalId::Moved, 0.01);
+        assert_eq!((rate.rate, rate.strength), (0.01, PRIOR_STRENGTH));
+    }
+
+    #[test]
+    fn cohorts_that_differ_make_a_weak_prior_and_alike_ones_a_strong_one() {
+        let alike = Rates::learnt(&tallies(&[(4, 200), (5, 200), (3, 200), (4, 200)]), |_| {
+            0.01
+        });
+        let apart = Rates::learnt(&tallies(&[(0, 200), (60, 200), (1, 200), (0, 200)]), |_| {
+            0.01
+        });
+        let (alike, apart) = (
+            alike.of(SignalId::Moved, 0.0),
+            apart.of(SignalId::Moved, 0.0),
+        );
+        assert!((0.015..0.025).contains(&alike.rate), "{alike:?}");
+        assert_eq!(alike.strength, PRIOR_STRENGTH);
+        assert!(apart.strength < 20.0, "{apart:?}");
+    }
+
+    #[test]
+    fn rates_are_read_back_as_written_and_anything_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rates.json");
+        let learnt = Rates::learnt(&tallies(&[(4, 200), (5, 200)]), |_| 0.01);
+        learnt.write(&path).unwrap();
+        assert_eq!(Rates::read(&path).unwrap(), learnt);
+        std::fs::write(&path, "[]").unwrap();
+        let error = Rates::read(&path).unwrap_err().to_string();
+        assert!(error.contains("calibrate"), "{error}");
+    }
+}

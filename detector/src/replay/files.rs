@@ -1,0 +1,131 @@
+//! Files of recorded reports, plain or gzip, one after another into one recording.
+//!
+//! What is wrong with a file is said with its name and the byte: bytes that are no records end the
+//! replay; a report that breaks the contract is refused and counted, as a collector would; a file
+//! that ends within a record is read as far as it goes, and the tail is named.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use epwatch_proto::recorded::{RecordedError, RecordedReader};
+use flate2::bufread::MultiGzDecoder;
+
+use crate::source::Recording;
+use crate::source::recorded::{Intake, IntakeSummary};
+
+/// How many refused reports are named; the rest is counted.
+const MAX_NAMED: usize = 20;
+
+/// Why files could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It cannot be opened.
+    #[error("failed to open {}", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no file of recorded reports.
+    #[error(
+        "failed to read {} as recorded reports (varint-length-delimited \
+         epwatch.v1.RecordedReport, plain or gzip)", path.display()
+    )]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: RecordedError,
+    },
+}
+
+/// What was read from files.
+#[derive(Debug)]
+pub struct FilesRead {
+    /// The reports.
+    pub recording: Recording,
+    /// How many.
+    pub summary: IntakeSummary,
+    /// Reports that break the contract: not counted.
+    pub refused: u64,
+    /// The first of them: file, record number from 1, and the field.
+    pub refused_because: Vec<String>,
+    /// Files that end within a record.
+    pub torn: Vec<TornTail>,
+}
+
+/// A file that ends within a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TornTail {
+    /// Which.
+    pub path: PathBuf,
+    /// Where the torn record begins, in bytes of the unpacked file.
+    pub offset: u64,
+}
+
+/// Reads files into one recording with buckets of `bucket`.
+///
+/// # Errors
+/// A file cannot be opened or is no file of records.
+pub fn read_files(paths: &[PathBuf], bucket: Duration) -> Result<FilesRead, FileError> {
+    let mut intake = Intake::new(bucket);
+    let (mut refused, mut refused_because, mut torn) = (0, Vec::new(), Vec::new());
+    for path in paths {
+        let mut position = 0_u64;
+        for record in RecordedReader::new(open(path)?) {
+            position += 1;
+            let record = match record {
+                Ok(record) => record,
+                Err(RecordedError::Torn { offset }) => {
+                    torn.push(TornTail {
+                        path: path.clone(),
+                        offset,
+                    });
+                    break;
+                }
+                Err(source) => {
+                    let path = path.clone();
+                    return Err(FileError::Read { path, source });
+                }
+            };
+            if let Err(error) = intake.add(&record) {
+                refused += 1;
+                if refused_because.len() < MAX_NAMED {
+                    let path = path.display();
+                    refused_because.push(format!("{path}: record {position}: {}", error.detail()));
+                }
+            }
+        }
+    }
+    let (recording, summary) = intake.finish();
+    Ok(FilesRead {
+        recording,
+        summary,
+        refused,
+        refused_because,
+        torn,
+    })
+}
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+fn open(path: &Path) -> Result<Box<dyn Read>, FileError> {
+    let failed = |source| FileError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
+    let is_gzip = file.fill_buf().map_err(failed)?.starts_with(&GZIP_MAGIC);
+    if is_gzip {
+        // Reads are small: a length is read byte by byte.
+        let unpacked = MultiGzDecoder::new(file);
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, unpacked)));
+    }
+    Ok(Box::new(file))
+}

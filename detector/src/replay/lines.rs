@@ -1,0 +1,109 @@
+//! The lines of a replay: DESIGN's names, floats with six digits, so that sums taken in another order
+//! give the same text.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::incident::Incident;
+use crate::summary::{IncidentSummary, VerdictSummary};
+use crate::verdict::{CohortVerdict, VerdictClass};
+
+/// One line.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Line {
+    /// A cohort window, judged.
+    Verdict(Box<VerdictSummary>),
+    /// An incident that changed.
+    Incident(Box<IncidentLine>),
+    /// The end.
+    Summary(ReplaySummary),
+}
+
+/// An incident that changed, and in which window.
+#[derive(Debug, Clone, Serialize)]
+pub struct IncidentLine {
+    /// RFC 3339.
+    pub window_end: String,
+    /// The incident as it is now.
+    #[serde(flatten)]
+    pub incident: IncidentSummary,
+}
+
+/// What a replay found, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ReplaySummary {
+    /// Model versions times chipsets times windows.
+    pub cohort_windows: u64,
+    /// Verdicts by name, those of single firmwares included.
+    pub verdicts: BTreeMap<VerdictClass, u64>,
+    /// Incidents of severity page that fired.
+    pub pages: u64,
+}
+
+impl Line {
+    pub(super) fn verdict(verdict: &CohortVerdict) -> Self {
+        Line::Verdict(Box::new(verdict.into()))
+    }
+
+    pub(super) fn incident(incident: &Incident, window_end: Timestamp) -> Self {
+        Line::Incident(Box::new(IncidentLine {
+            window_end: window_end.to_string(),
+            incident: incident.into(),
+        }))
+    }
+}
+
+/// Digits of a float in a line.
+const DIGITS: i32 = 6;
+
+/// Returns the line as JSON, without a line's end.
+///
+/// # Panics
+/// Never: a line has text keys only.
+#[must_use]
+pub fn to_json(line: &Line) -> String {
+    let mut value = serde_json::to_value(line).expect("a line has text keys only");
+    round(&mut value);
+    value.to_string()
+}
+
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(rounded) = number.as_f64().and_then(rounded) {
+                *number = rounded;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(round),
+        Value::Object(fields) => fields.values_mut().for_each(round),
+        _ => {}
+    }
+}
+
+fn rounded(number: f64) -> Option<serde_json::Number> {
+    let digits = usize::try_from(DIGITS - 1).ok()?;
+    let text = format!("{number:.digits$e}");
+    serde_json::Number::from_f64(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_have_six_digits_and_counts_all_of_theirs() {
+        let mut value = serde_json::json!({
+            "p": 1.234_567_89e-12, "n": 123_456_789, "list": [0.333_333_333_333, 2.0]
+        });
+        round(&mut value);
+        let expected = serde_json::json!({
+            "p": 1.234_57e-12, "n": 123_456_789, "list": [0.333_333, 2.0]
+        });
+        assert_eq!(value, expected);
+    }
+}

@@ -1,0 +1,220 @@
+//! The detector over what was recorded: the same windows, verdicts and incidents, without writing.
+//!
+//! Windows are judged one after another, as a running detector would have judged them, each with what
+//! the earlier ones taught. Time is the end of the window, so the same reports give the same lines.
+
+mod files;
+mod lines;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::config::DetectorConfig;
+use crate::evaluate::Evaluator;
+use crate::incident::{Incident, IncidentKey, State, advance};
+use crate::rates::Rates;
+use crate::source::{PastWindows, Source, SourceError};
+use crate::verdict::{Severity, VerdictClass};
+
+pub use files::{FileError, FilesRead, TornTail, read_files};
+pub use lines::{Line, ReplaySummary, to_json};
+
+/// What to replay.
+#[derive(Debug, Clone)]
+pub struct ReplayOptions {
+    /// Windows, step and look-back.
+    pub config: DetectorConfig,
+    /// Where the first window begins; `None`: where the reports do. Earlier windows only teach.
+    pub from: Option<Timestamp>,
+    /// Where the last window ends at the latest; `None`: where the reports end.
+    pub to: Option<Timestamp>,
+    /// Whether healthy verdicts are lines too.
+    pub all: bool,
+}
+
+/// Why a replay ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A window could not be judged.
+    #[error("failed to judge the window that ends at {end}")]
+    Window {
+        /// Which.
+        end: Timestamp,
+        /// Why.
+        #[source]
+        source: SourceError,
+    },
+    /// It is unknown which windows there are.
+    #[error("failed to find the recorded reports")]
+    Span(#[source] SourceError),
+    /// A line could not be written.
+    #[error("failed to write a line")]
+    Write(#[source] io::Error),
+}
+
+/// Judges every window of `source` and hands each line to `write`.
+///
+/// # Errors
+/// The source or `write` failed.
+pub async fn replay(
+    source: Source,
+    options: &ReplayOptions,
+    write: &mut dyn FnMut(Line) -> io::Result<()>,
+) -> Result<Replayed, ReplayError> {
+    let past = Arc::new(PastWindows::default());
+    let source = source.with_past(past.clone());
+    let received = source.received().await.map_err(ReplayError::Span)?;
+    let mut summary = ReplaySummary::default();
+    let windows = received.map(|received| windows(received, options));
+    let evaluator = Evaluator::new(source, options.config.clone());
+    let mut incidents = Incidents::default();
+    for (end, counts) in windows.unwrap_or_default() {
+        let failed = |source| ReplayError::Window { end, source };
+        let mut evaluation = evaluator.evaluate(end).await.map_err(failed)?;
+        if let Some((_, error)) = evaluation.failures.pop() {
+            return Err(failed(error));
+        }
+        past.add(&evaluation.verdicts);
+        if !counts {
+            continue;
+        }
+        for verdict in &evaluation.verdicts {
+            if verdict.key.firmware.is_none() {
+                summary.cohort_windows += 1;
+            }
+            *summary.verdicts.entry(verdict.class).or_default() += 1;
+            if options.all || verdict.class != VerdictClass::Healthy {
+                write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
+            }
+        }
+        let forget_after = options.config.lookback.0;
+        let changed = advance(&mut incidents.open, &evaluation.verdicts, forget_after, end);
+        for incident in incidents.news(changed) {
+            write(Line::incident(&incident, end)).map_err(ReplayError::Write)?;
+        }
+    }
+    summary.pages = incidents.paged.len() as u64;
+    write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
+    Ok(Replayed {
+        summary,
+        rates: past.all_rates(),
+    })
+}
+
+/// What a replay gave besides its lines.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The last line.
+    pub summary: ReplaySummary,
+    /// How often healthy devices were hit; `None` with fewer than seven windows.
+    pub rates: Option<Rates>,
+}
+
+/// Incidents, and what was said of them.
+#[derive(Debug, Default)]
+struct Incidents {
+    open: BTreeMap<IncidentKey, Incident>,
+    told: BTreeMap<String, (State, u64)>,
+    paged: BTreeSet<String>,
+}
+
+impl Incidents {
+    /// Returns those of which something new is to be said.
+    fn news(&mut self, changed: Vec<Incident>) -> Vec<Incident> {
+        let mut news = Vec::new();
+        for incident in changed {
+            if !incident.state.is_open() {
+                self.open.remove(&incident.key);
+            }
+            if incident.state == State::Firing && incident.severity() == Severity::Page {
+                self.paged.insert(incident.id.clone());
+            }
+            let told = (incident.state, incident.news);
+            if self.told.insert(incident.id.clone(), told) != Some(told) {
+                news.push(incident);
+            }
+        }
+        news
+    }
+}
+
+/// Returns the ends of the windows, and whether each counts or only teaches.
+fn windows(
+    (first, last): (Timestamp, Timestamp),
+    options: &ReplayOptions,
+) -> Vec<(Timestamp, bool)> {
+    let config = &options.config;
+    let seconds = |period: crate::period::Period| {
+        i64::try_from(period.0.as_secs()).unwrap_or(i64::MAX).max(1)
+    };
+    let (bucket, window, step) = (
+        seconds(config.bucket),
+        seconds(config.window),
+        seconds(config.step),
+    );
+    let floor = |at: Timestamp| at.as_second().div_euclid(bucket) * bucket;
+    let start = options.from.map_or(floor(first), floor);
+    // The first end that is after the last report.
+    let after_last = (last + SignedDuration::from_secs(1)).as_second();
+    let latest = options.to.map_or(i64::MAX, Timestamp::as_second);
+    let steps_before = (start - floor(first)).max(0) / step;
+    let mut ends = Vec::new();
+    let mut end = start + window - steps_before * step;
+    while end <= latest {
+        if let Ok(at) = Timestamp::from_second(end) {
+            ends.push((at, end >= start + window));
+        }
+        if end >= after_last {
+            break;
+        }
+        end += step;
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::period::Period;
+    use std::time::Duration;
+
+    fn at(hours: i64, seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 / 86_400 * 86_400 + hours * 3_600 + seconds).unwrap()
+    }
+
+    fn options(from: Option<Timestamp>, to: Option<Timestamp>) -> ReplayOptions {
+        ReplayOptions {
+            config: DetectorConfig {
+                step: Period(Duration::from_secs(24 * 3_600)),
+                ..DetectorConfig::default()
+            },
+            from,
+            to,
+            all: false,
+        }
+    }
+
+    #[test]
+    fn windows_begin_with_the_reports_and_cover_the_last() {
+        let received = (at(7, 90), at(60, 0));
+        let ends = windows(received, &options(None, None));
+        assert_eq!(
+            ends,
+            [(at(31, 0), true), (at(55, 0), true), (at(79, 0), true)]
+        );
+    }
+
+    #[test]
+    fn windows_before_from_only_teach_and_none_ends_after_to() {
+        let received = (at(0, 5), at(100, 0));
+        let ends = windows(received, &options(Some(at(48, 0)), Some(at(80, 0))));
+        assert_eq!(
+            ends,
+            [(at(24, 0), false), (at(48, 0), false), (at(72, 0), true)]
+        );
+    }
+}

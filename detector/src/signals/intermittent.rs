@@ -1,0 +1,254 @@
+//! C and M: devices that are slow in some of their runs.
+//!
+//! C: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out: what
+//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. M: the median moved
+//! by 1.6 x while the fast runs are as fast as ever. Both add a device's runs over placements, since
+//! runs that move between placements are what they look for.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::baseline::{Baseline, Tally};
+use crate::window::{AgainstSelf, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
+
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+
+/// Shares of a device's runs that are asked about, in percent, and how many healthy devices have so
+/// many: what the built-in prior is until a fleet has its own past.
+pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
+
+/// Share of healthy devices with a moved median.
+pub const MOVED_RATE: f64 = 0.01;
+
+/// Share of the devices that must be hit.
+pub const MIN_SHARE: f64 = 0.02;
+
+/// Of the runs beyond 1.4 x, those beyond 2 x must be so many.
+const FAR_OUT: f64 = 0.5;
+
+/// Share of a device's runs that must still be as fast as ever: its p10 is unchanged.
+const STILL_FAST: f64 = 0.1;
+
+/// What C or M found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intermittent {
+    /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio
+    /// of medians.
+    pub signal: Signal,
+    /// Devices hit.
+    pub hit_devices: HashSet<Installation>,
+    /// Counts at every share asked about: the history of later versions.
+    pub tallies: Vec<Signal>,
+    /// Median over the devices hit of the share of their runs beyond 2 x.
+    pub slow_share: Option<f64>,
+    /// Whether the input shape of most of the devices hit is known.
+    pub shape_is_known: bool,
+}
+
+/// A device's runs against its own past, over placements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DeviceRuns {
+    pub(crate) against: AgainstSelf,
+    shape_is_known: bool,
+}
+
+impl DeviceRuns {
+    fn tail(&self) -> f64 {
+        let far_out = self.against.beyond_2x >= FAR_OUT * self.against.beyond_1_4x;
+        if far_out {
+            self.against.beyond_2x / self.against.n
+        } else {
+            0.0
+        }
+    }
+
+    fn has_moved(&self) -> bool {
+        let AgainstSelf {
+            n,
+            beyond_median,
+            as_fast,
+            ..
+        } = self.against;
+        beyond_median >= 0.5 * n && as_fast >= STILL_FAST * n
+    }
+}
+
+/// Returns the worst of each device's (firmware, shape): the one with the longest tail.
+pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, DeviceRuns> {
+    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::new();
+    for vote in votes {
+        let Some(against) = vote
+            .latency
+            .as_ref()
+            .and_then(|latency| latency.against_self)
+        else {
+            continue;
+        };
+        let key = (
+            vote.installation,
+            vote.firmware.clone(),
+            vote.shape_key.clone(),
+        );
+        let slot = parts.entry(key).or_default();
+        *slot = slot.added(against);
+    }
+    let mut devices: HashMap<Installation, DeviceRuns> = HashMap::new();
+    for ((device, _, shape), against) in parts {
+        if against.n < MIN_RUNS_HIGH as f64 {
+            continue;
+        }
+        let runs = DeviceRuns {
+            against,
+            shape_is_known: !shape.is_empty() && *shape != *epwatch_proto::stratum::OTHER_SHAPE,
+        };
+        let rank = |runs: &DeviceRuns| (runs.has_moved(), runs.tail(), runs.against.n);
+        let slot = devices.entry(device).or_insert(runs);
+        if rank(&runs) > rank(slot) {
+            *slot = runs;
+        }
+    }
+    devices
+}
+
+/// C: devices with a tail; `None` where no device knows its earlier self.
+#[must_use]
+pub fn tails(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Option<Intermittent> {
+    let devices = runs_of_devices(&window.votes);
+    let counted: Vec<(u16, f64, Tally)> = TAIL_PERCENTS
+        .iter()
+        .map(|(percent, rate)| {
+            (
+                *percent,
+                *rate,
+                tally(&devices, |runs| has_tail(runs, *percent)),
+            )
+        })
+        .collect();
+    let (percent, tally, p) = counted
+        .iter()
+        .rev()
+        .map(|(percent, rate, tally)| {
+            let id = SignalId::TailBeyond(*percent);
+            (
+                *percent,
+                *tally,
+                surprise(
+                    *tally,
+                    baseline.rates.of(id, *rate),
+                    baseline.history.of(id),
+                ),
+            )
+        })
+        .min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let p = (p * TAIL_PERCENTS.len() as f64).min(1.0);
+    let tallies = counted
+        .iter()
+        .map(|(percent, _, tally)| row(SignalId::TailBeyond(*percent), *tally))
+        .collect();
+    let threshold = f64::from(percent) / 100.0;
+    found(
+        SignalId::Tail,
+        (tally, p, threshold),
+        limits,
+        &devices,
+        |runs| has_tail(runs, percent),
+        tallies,
+    )
+}
+
+/// M: devices whose median moved while their fast runs stayed; `None` where no device knows its
+/// earlier self.
+#[must_use]
+pub fn moved_medians(
+    window: &CohortWindow,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Intermittent> {
+    let devices = runs_of_devices(&window.votes);
+    let tally = tally(&devices, DeviceRuns::has_moved);
+    let rate = baseline.rates.of(SignalId::Moved, MOVED_RATE);
+    let p = surprise(tally, rate, baseline.history.of(SignalId::Moved));
+    found(
+        SignalId::Moved,
+        (tally, p, 1.6),
+        limits,
+        &devices,
+        DeviceRuns::has_moved,
+        Vec::new(),
+    )
+}
+
+/// Share of devices hit as `found` was, among some votes; `None` with too few that know their past.
+pub(crate) fn share_hit(found: &Signal, votes: &[DeviceVote]) -> Option<(u64, f64)> {
+    let devices = runs_of_devices(votes);
+    let tally = tally(&devices, |runs| is_hit(found, runs));
+    (tally.devices >= MIN_ELIGIBLE).then(|| (tally.hits, tally.hits as f64 / tally.devices as f64))
+}
+
+/// Whether a device's runs are hit as `found` says.
+pub(crate) fn is_hit(found: &Signal, runs: &DeviceRuns) -> bool {
+    match found.id {
+        SignalId::Moved => runs.has_moved(),
+        _ => runs.tail() >= found.threshold,
+    }
+}
+
+fn has_tail(runs: &DeviceRuns, percent: u16) -> bool {
+    runs.tail() >= f64::from(percent) / 100.0
+}
+
+fn tally(devices: &HashMap<Installation, DeviceRuns>, hit: impl Fn(&DeviceRuns) -> bool) -> Tally {
+    Tally {
+        hits: devices.values().filter(|runs| hit(runs)).count() as u64,
+        devices: devices.len() as u64,
+    }
+}
+
+fn row(id: SignalId, tally: Tally) -> Signal {
+    Signal {
+        id,
+        value: tally.hits as f64 / tally.devices.max(1) as f64,
+        p: 1.0,
+        hits: tally.hits,
+        devices: tally.devices,
+        threshold: 0.0,
+        fires: false,
+    }
+}
+
+fn found(
+    id: SignalId,
+    (tally, p, threshold): (Tally, f64, f64),
+    limits: &Limits,
+    devices: &HashMap<Installation, DeviceRuns>,
+    hit: impl Fn(&DeviceRuns) -> bool,
+    tallies: Vec<Signal>,
+) -> Option<Intermittent> {
+    if tally.devices == 0 {
+        return None;
+    }
+    let share = tally.hits as f64 / tally.devices as f64;
+    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let hit: Vec<(&Installation, &DeviceRuns)> =
+        devices.iter().filter(|(_, runs)| hit(runs)).collect();
+    let shares: Vec<f64> = hit
+        .iter()
+        .map(|(_, runs)| runs.against.beyond_2x / runs.against.n)
+        .collect();
+    let known = hit.iter().filter(|(_, runs)| runs.shape_is_known).count();
+    Some(Intermittent {
+        signal: Signal {
+            id,
+            value: share,
+            p,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold,
+            fires: enough && p <= limits.p_latency,
+        },
+        shape_is_known: 2 * known >= hit.len(),
+        hit_devices: hit.into_iter().map(|(device, _)| *device).collect(),
+        tallies,
+        slow_share: epwatch_stats::order_stat::median(&shares),
+    })
+}

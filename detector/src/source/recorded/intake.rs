@@ -1,0 +1,461 @@
+//! From recorded reports to a [`Recording`]: parses, keeps what windows need, counts every report
+//! once.
+//!
+//! The copy that counts is the first by receive time, as in the store; among equal times the one
+//! that was read first.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::occurred::{self, EndClock};
+use epwatch_proto::placement::{CPU_EP, is_npu_ep};
+use epwatch_proto::{
+    BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, SendClock, Session,
+};
+
+use crate::cohort::ModelKey;
+
+use super::super::rows::NodesRow;
+use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
+
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct IntakeSummary {
+    /// Records read.
+    pub records: u64,
+    /// Reports counted.
+    pub reports: u64,
+    /// Copies of a report that was received before.
+    pub duplicates: u64,
+    /// Reports over 48 h old at their receipt, or of unknown age: they do not vote.
+    pub late: u64,
+}
+
+/// Takes recorded reports, in any order.
+#[derive(Debug)]
+pub struct Intake {
+    bucket_ms: i64,
+    summary: IntakeSummary,
+    texts: HashSet<Arc<str>>,
+    devices: Numbered<[u8; 16]>,
+    device_models: Numbered<Arc<str>>,
+    models: BTreeMap<ModelKey, Names>,
+    apps: Vec<(Arc<str>, Arc<str>)>,
+    kept: Vec<Kept>,
+}
+
+/// Things and their numbers, in the order they were met.
+#[derive(Debug)]
+struct Numbered<T> {
+    numbers: HashMap<T, u32>,
+    things: Vec<T>,
+}
+
+/// What a model's rows refer to by number.
+#[derive(Debug, Default)]
+struct Names {
+    kinds: Numbered<Kind>,
+    places: Numbered<Place>,
+    shapes: Numbered<Arc<str>>,
+    nodes: HashMap<(Arc<str>, u32, u64), (i64, Nodes)>,
+}
+
+/// A report, as far as windows need it.
+#[derive(Debug)]
+struct Kept {
+    received_ms: i64,
+    stream: u64,
+    sequence: u64,
+    device: u32,
+    app: u32,
+    parts: Box<[Part]>,
+}
+
+/// What a report says of one model.
+#[derive(Debug)]
+struct Part {
+    model: ModelKey,
+    seen: Vec<Seen>,
+    series: Vec<Series>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            things: Vec::new(),
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    fn number(&mut self, thing: T) -> u32 {
+        if let Some(number) = self.numbers.get(&thing) {
+            return *number;
+        }
+        let number = u32::try_from(self.things.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(thing.clone(), number);
+        self.things.push(thing);
+        number
+    }
+}
+
+impl Intake {
+    /// Takes reports into buckets of this length, by receive time.
+    #[must_use]
+    pub fn new(bucket: Duration) -> Self {
+        Self {
+            bucket_ms: i64::try_from(bucket.as_millis()).unwrap_or(i64::MAX).max(1),
+            summary: IntakeSummary::default(),
+            texts: HashSet::new(),
+            devices: Numbered::default(),
+            device_models: Numbered::default(),
+            models: BTreeMap::new(),
+            apps: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// The report breaks the contract; the field is named.
+    pub fn add(&mut self, record: &RecordedReport) -> Result<(), ParseError> {
+        let report = record.parse_report()?;
+        let app = (record.app_id.as_str(), record.environment.as_str());
+        self.add_report(record.received_at_unix_ms, app, &report, &record.sent);
+        Ok(())
+    }
+
+    /// Takes one that was parsed already; `app` is the app and environment that the key proved.
+    pub fn add_report(
+        &mut self,
+        received_ms: i64,
+        app: (&str, &str),
+        report: &Report,
+        sent: &SendClock,
+    ) {
+        self.summary.records += 1;
+        let end = EndClock {
+            wall_unix_ms: report.interval_end_unix_ms,
+            uptime_ms: report.uptime_at_end_ms,
+            boot_id: &report.boot_id,
+        };
+        let is_late = occurred::estimate(received_ms, sent, end).is_late;
+        self.summary.late += u64::from(is_late);
+        let names = app;
+        let app = (self.text(app.0), self.text(app.1));
+        let device = self.devices.number(*report.key.installation.as_bytes());
+        let mut context = Context {
+            bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
+            received_ms,
+            device,
+            votes: !is_late,
+            stream: report.key.stream.0,
+            chipset: Arc::from(""),
+            firmware: self.text(&report.device.vendor_fingerprint_hash),
+            device_model: 0,
+        };
+        let told = &report.device;
+        let chipset = Chipset::normalise(&told.chipset_raw, &told.soc_manufacturer, &told.board);
+        context.chipset = self.text(chipset.as_str());
+        let device_model = self.text(&told.model);
+        context.device_model = self.device_models.number(device_model);
+        let parts = self.parts(names, report, &context);
+        let app = self.app(app);
+        self.kept.push(Kept {
+            received_ms,
+            stream: report.key.stream.0,
+            sequence: report.key.sequence.get(),
+            device,
+            app,
+            parts,
+        });
+    }
+
+    /// Returns how many reports wait.
+    #[must_use]
+    pub fn n_records(&self) -> u64 {
+        self.summary.records
+    }
+
+    /// Counts every report once, and puts them in order.
+    #[must_use]
+    pub fn finish(mut self) -> (Recording, IntakeSummary) {
+        // Stable: among equal times what was read first comes first.
+        self.kept.sort_by_key(|kept| kept.received_ms);
+        let mut recording = Recording {
+            devices: self.devices.things,
+            device_models: self.device_models.things,
+            ..Recording::default()
+        };
+        for (model, names) in self.models {
+            let mut nodes: Vec<(i64, (u32, u64), Nodes)> = names
+                .nodes
+                .into_iter()
+                .map(|((_, algorithm, exact), (first, nodes))| (first, (algorithm, exact), nodes))
+                .collect();
+            nodes.sort_by_key(|(first, id, _)| (*first, *id));
+            let record = ModelRecord {
+                kinds: names.kinds.things,
+                places: names.places.things,
+                shapes: names.shapes.things,
+                nodes: nodes.into_iter().map(|(_, _, nodes)| nodes).collect(),
+                ..ModelRecord::default()
+            };
+            recording.models.insert(model, record);
+        }
+        let mut counted: HashSet<(u32, u64, u64)> = HashSet::with_capacity(self.kept.len());
+        for kept in self.kept {
+            if !counted.insert((kept.device, kept.stream, kept.sequence)) {
+                self.summary.duplicates += 1;
+                continue;
+            }
+            self.summary.reports += 1;
+            let received = kept.received_ms;
+            let span = recording.received.get_or_insert((received, received));
+            span.1 = received;
+            let bucket = received.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
+            let app = self.apps[kept.app as usize].clone();
+            let arrivals = recording.arrivals.entry(app).or_default();
+            arrivals.push((bucket, received, kept.device));
+            for part in kept.parts {
+                let Some(record) = recording.models.get_mut(&part.model) else {
+                    continue;
+                };
+                for seen in &part.seen {
+                    let place = &record.places[seen.place as usize];
+                    let version = record.kinds[place.kind as usize].model_version.clone();
+                    let last = record.versions.iter().rev().take(8);
+                    let known = last
+                        .into_iter()
+                        .any(|(at, known, _)| *at == seen.bucket && *known == version);
+                    if !known {
+                        record.versions.push((seen.bucket, version, received));
+                    }
+                }
+                record.seen.extend(part.seen);
+                record.series.extend(part.series);
+            }
+        }
+        recording.models.retain(|_, record| !record.seen.is_empty());
+        (recording, self.summary)
+    }
+
+    fn parts(
+        &mut self,
+        (app_id, environment): (&str, &str),
+        report: &Report,
+        context: &Context,
+    ) -> Box<[Part]> {
+        let runtime = format!(
+            "{}/{}",
+            report.runtime.ort_version, report.runtime.ep_version
+        );
+        let runtime = self.text(&runtime);
+        let mut parts: Vec<Part> = Vec::new();
+        for session in &report.sessions {
+            let model = ModelKey {
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
+                model_id: session.model.id.clone(),
+            };
+            let version = self.text(&session.model.version);
+            let names = self.models.entry(model.clone()).or_default();
+            let kind = names.kinds.number(context.kind(session, version.clone()));
+            names.note_nodes(session, &version, context.received_ms);
+            let place = names
+                .places
+                .number(place_of(session, kind, runtime.clone()));
+            let votes_at_all = {
+                let place = &names.places.things[place as usize];
+                place.requests_npu && !place.is_directed && context.votes
+            };
+            let part = match parts.iter_mut().position(|part| part.model == model) {
+                Some(at) => &mut parts[at],
+                None => {
+                    parts.push(Part {
+                        model: model.clone(),
+                        seen: Vec::new(),
+                        series: Vec::new(),
+                    });
+                    parts.last_mut().expect("one was just added")
+                }
+            };
+            part.seen.push(Seen {
+                bucket: context.bucket,
+                device: context.device,
+                place,
+                votes: context.votes,
+            });
+            if !votes_at_all {
+                continue;
+            }
+            let own = report
+                .series
+                .iter()
+                .filter(|series| series.session_uid == session.uid && series.stratum.is_clean());
+            for series in own {
+                let texts = &mut self.texts;
+                let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
+                part.series.push(context.series(series, kind, shape, texts));
+            }
+        }
+        parts.into_boxed_slice()
+    }
+
+    fn app(&mut self, app: (Arc<str>, Arc<str>)) -> u32 {
+        let at = self.apps.iter().position(|known| *known == app);
+        let at = at.unwrap_or_else(|| {
+            self.apps.push(app);
+            self.apps.len() - 1
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    fn text(&mut self, wanted: &str) -> Arc<str> {
+        text(&mut self.texts, wanted)
+    }
+}
+
+fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
+    if let Some(known) = texts.get(wanted) {
+        return known.clone();
+    }
+    let new: Arc<str> = wanted.into();
+    texts.insert(new.clone());
+    new
+}
+
+/// What holds for a whole report.
+struct Context {
+    bucket: i64,
+    received_ms: i64,
+    device: u32,
+    votes: bool,
+    stream: u64,
+    chipset: Arc<str>,
+    firmware: Arc<str>,
+    device_model: u32,
+}
+
+impl Context {
+    fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
+        let placement = &session.placement;
+        Kind {
+            model_version,
+            chipset: self.chipset.clone(),
+            firmware: self.firmware.clone(),
+            graph_kind: placement.graph_kind.as_str(),
+            source: placement.source.as_str(),
+            algorithm: placement
+                .normalised
+                .or(placement.exact)
+                .map_or(0, |print| print.algorithm),
+            normalised: placement.normalised.map_or(0, |print| print.value),
+        }
+    }
+
+    fn series(
+        &self,
+        series: &LatencySeries,
+        kind: u32,
+        shape: u32,
+        texts: &mut HashSet<Arc<str>>,
+    ) -> Series {
+        let numbers = |b: &epwatch_proto::SelfBaseline| -> Numbers {
+            (b.n, b.p10_us, b.p50_us, b.p95_us, b.cv)
+        };
+        let previous = series.baselines.of_kind(BaselineKind::PreviousVersion);
+        let earlier = series.baselines.of_kind(BaselineKind::EarlierRuntime);
+        let baselines = (previous.is_some() || earlier.is_some()).then(|| {
+            Box::new(Baselines {
+                previous: previous.map(|b| (text(texts, &b.model_version), numbers(b))),
+                earlier: earlier.map(|b| {
+                    let runtime = format!("{}/{}", b.ort_version, b.ep_version);
+                    (text(texts, &b.vendor_fingerprint_hash), runtime, numbers(b))
+                }),
+            })
+        });
+        Series {
+            bucket: self.bucket,
+            order: (self.received_ms, self.stream, series.session_uid.get()),
+            device: self.device,
+            kind,
+            shape,
+            device_model: self.device_model,
+            sum_us: series.sum_us,
+            m2_us2: series.m2_us2,
+            n: series.n,
+            histogram: packed::pack(&series.histogram),
+            baselines,
+            absence: series
+                .baselines
+                .absence()
+                .map_or("", |absence| absence.as_str()),
+        }
+    }
+}
+
+impl Names {
+    fn note_nodes(&mut self, session: &Session, version: &Arc<str>, received_ms: i64) {
+        let placement = &session.placement;
+        let Some(exact) = placement.exact else { return };
+        let id = (version.clone(), exact.algorithm, exact.value);
+        let known = self.nodes.get(&id).map(|(first, _)| *first);
+        if known.is_some_and(|first| first <= received_ms) {
+            return;
+        }
+        let normalised = placement.normalised.map_or(0, |print| print.value);
+        let nodes = placement.cpu_nodes.iter();
+        let row = NodesRow {
+            fingerprint_algorithm: exact.algorithm,
+            fingerprint_normalised: normalised,
+            op_type: nodes.clone().map(|node| node.op_type.clone()).collect(),
+            benign: nodes.clone().map(|node| node.benign).collect(),
+            reason: nodes
+                .clone()
+                .map(|node| node.reason.as_str().to_owned())
+                .collect(),
+            macs_share: nodes.map(|node| share(node.macs_share)).collect(),
+        };
+        let nodes = Nodes {
+            model_version: version.clone(),
+            normalised,
+            row,
+        };
+        self.nodes.insert(id, (received_ms, nodes));
+    }
+}
+
+fn place_of(session: &Session, kind: u32, runtime: Arc<str>) -> Place {
+    let placement = &session.placement;
+    let npu = placement.eps.iter().filter(|share| is_npu_ep(&share.ep));
+    let benign = placement.cpu_nodes.iter().filter(|node| node.benign);
+    Place {
+        kind,
+        runtime,
+        exact: placement.exact.map_or(0, |print| print.value),
+        n_nodes: placement.n_nodes,
+        npu_nodes: npu.map(|share| share.n_nodes).sum(),
+        cpu_nodes: placement.ep(CPU_EP).map_or(0, |share| share.n_nodes),
+        cpu_benign_nodes: u32::try_from(benign.count()).unwrap_or(u32::MAX),
+        npu_macs_share: share(placement.npu_macs_share()).map(f32::to_bits),
+        macs_attributed: share(placement.macs_attributed).map(f32::to_bits),
+        reasons: placement
+            .reasons
+            .iter()
+            .map(|reason| reason.as_str())
+            .collect(),
+        requests_npu: placement.requests_npu(),
+        is_directed: !session.directive_id.is_empty(),
+    }
+}
+
+/// Shares have six digits in the store, so here too.
+#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
+fn share(share: Option<f64>) -> Option<f32> {
+    share.map(|share| share as f32)
+}

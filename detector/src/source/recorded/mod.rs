@@ -1,0 +1,533 @@
+//! Recorded reports held in memory, answering what the store's views answer.
+//!
+//! The same rules: a report counts once, by its first receipt; windows and buckets are of receive
+//! time; only clean series of sessions that ask for an NPU, in time and changed by no directive,
+//! vote. What comes out are the rows that the queries give, so everything after them is one code.
+
+mod intake;
+mod packed;
+mod sums;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::cohort::ModelKey;
+use crate::window::Installation;
+
+use super::rows::{
+    ArrivalRow, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow, VersionRow,
+    VoteRow,
+};
+use super::{FoundModel, SourceError, Span};
+
+pub use intake::{Intake, IntakeSummary};
+use sums::Sum;
+
+/// Buckets of a vote that are looked at before its window: as many as hold 20 runs at the least.
+const MAX_EARLIER_BUCKETS: usize = 20;
+
+/// What makes votes one, the device aside, and where it ran: there are few of them.
+#[derive(Debug, PartialEq, Eq, Hash, Clone)]
+pub(super) struct Kind {
+    model_version: Arc<str>,
+    chipset: Arc<str>,
+    firmware: Arc<str>,
+    graph_kind: &'static str,
+    source: &'static str,
+    algorithm: u32,
+    normalised: u64,
+}
+
+/// A placement as a session reports it.
+#[derive(Debug, PartialEq, Eq, Hash, Clone)]
+pub(super) struct Place {
+    kind: u32,
+    runtime: Arc<str>,
+    exact: u64,
+    n_nodes: u32,
+    npu_nodes: u32,
+    cpu_nodes: u32,
+    cpu_benign_nodes: u32,
+    /// Bits of an `f32`: what the store keeps.
+    npu_macs_share: Option<u32>,
+    macs_attributed: Option<u32>,
+    reasons: Vec<&'static str>,
+    requests_npu: bool,
+    is_directed: bool,
+}
+
+/// A session in a report.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    bucket: i64,
+    device: u32,
+    place: u32,
+    votes: bool,
+}
+
+/// A clean series in a report.
+#[derive(Debug)]
+struct Series {
+    bucket: i64,
+    /// Receive time, stream and session: the latest says what the device was used to.
+    order: (i64, u64, u64),
+    device: u32,
+    kind: u32,
+    shape: u32,
+    device_model: u32,
+    sum_us: f64,
+    m2_us2: f64,
+    n: u64,
+    /// Indices and counts as varints of differences and counts.
+    histogram: Box<[u8]>,
+    baselines: Option<Box<Baselines>>,
+    absence: &'static str,
+}
+
+#[derive(Debug, Default)]
+struct Baselines {
+    previous: Option<(Arc<str>, Numbers)>,
+    earlier: Option<(Arc<str>, String, Numbers)>,
+}
+
+/// n, p10, p50, p95, CV.
+type Numbers = (u64, f64, f64, f64, f64);
+
+/// The nodes behind a fingerprint.
+#[derive(Debug)]
+struct Nodes {
+    model_version: Arc<str>,
+    normalised: u64,
+    row: NodesRow,
+}
+
+/// Everything about one model, in the order of its buckets.
+#[derive(Debug, Default)]
+struct ModelRecord {
+    kinds: Vec<Kind>,
+    places: Vec<Place>,
+    shapes: Vec<Arc<str>>,
+    seen: Vec<Seen>,
+    series: Vec<Series>,
+    /// (algorithm, exact), first seen first.
+    nodes: Vec<Nodes>,
+    /// Version and when it was received, for each session of a new version and bucket.
+    versions: Vec<(i64, Arc<str>, i64)>,
+}
+
+/// An app in an environment.
+type App = (Arc<str>, Arc<str>);
+
+/// Recorded reports, counted once.
+#[derive(Debug, Default)]
+pub struct Recording {
+    models: BTreeMap<ModelKey, ModelRecord>,
+    devices: Vec<Installation>,
+    device_models: Vec<Arc<str>>,
+    /// When each device of an app was received, by bucket: (bucket, receive time in ms, device).
+    arrivals: BTreeMap<App, Vec<(i64, i64, u32)>>,
+    received: Option<(i64, i64)>,
+}
+
+/// What votes of one device are told apart by.
+type VoteId = (u32, u32, u32);
+
+fn between<T>(rows: &[T], bucket: impl Fn(&T) -> i64, from_s: i64, to_s: i64) -> &[T] {
+    let start = rows.partition_point(|row| bucket(row) < from_s);
+    let end = rows.partition_point(|row| bucket(row) < to_s);
+    rows.get(start..end).unwrap_or_default()
+}
+
+impl Recording {
+    /// Returns when the first and the last counted report were received; `None` without any.
+    #[must_use]
+    pub fn received(&self) -> Option<(Timestamp, Timestamp)> {
+        let (first, last) = self.received?;
+        Some((
+            Timestamp::from_millisecond(first).ok()?,
+            Timestamp::from_millisecond(last).ok()?,
+        ))
+    }
+
+    pub(super) fn models(&self, span: &Span) -> Vec<FoundModel> {
+        let found = self.models.iter().map(|(model, record)| {
+            let seen = between(&record.seen, |row| row.bucket, span.start_s(), span.end_s());
+            let kinds: HashSet<u32> = seen.iter().map(|row| record.place(row).kind).collect();
+            let cohorts: HashSet<(&str, &str)> = kinds
+                .into_iter()
+                .map(|kind| record.kind(kind).cohort())
+                .collect();
+            FoundModel {
+                model: model.clone(),
+                cohorts: cohorts.len() as u64,
+            }
+        });
+        found.filter(|found| found.cohorts > 0).collect()
+    }
+
+    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<VoteRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let series = between(
+            &record.series,
+            |row| row.bucket,
+            span.start_s(),
+            span.end_s(),
+        );
+        let mut sums: HashMap<VoteId, Sum<'_>> = HashMap::new();
+        for row in series {
+            sums.entry(row.vote_id()).or_default().add(row);
+        }
+        let mut rows: Vec<(VoteId, Sum<'_>)> = sums.into_iter().collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        rows.into_iter()
+            .map(|(id, sum)| self.vote_row(record, id, sum))
+            .collect()
+    }
+
+    /// The latest bucket first.
+    pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let bucket = |row: &Series| row.bucket;
+        let mut runs: HashMap<VoteId, u64> = HashMap::new();
+        for row in between(&record.series, bucket, span.start_s(), span.end_s()) {
+            *runs.entry(row.vote_id()).or_default() += row.n;
+        }
+        runs.retain(|_, n| *n < crate::window::MIN_RUNS_HIGH);
+        let mut sums: BTreeMap<(std::cmp::Reverse<i64>, VoteId), Sum<'_>> = BTreeMap::new();
+        for row in between(&record.series, bucket, span.earliest_s(), span.start_s()) {
+            if runs.contains_key(&row.vote_id()) {
+                let key = (std::cmp::Reverse(row.bucket), row.vote_id());
+                sums.entry(key).or_default().add(row);
+            }
+        }
+        let mut used: HashMap<VoteId, usize> = HashMap::new();
+        let mut rows = Vec::new();
+        for ((_, id), sum) in sums {
+            let used = used.entry(id).or_default();
+            *used += 1;
+            if *used <= MAX_EARLIER_BUCKETS {
+                rows.push(self.vote_row(record, id, sum).into());
+            }
+        }
+        rows
+    }
+
+    fn vote_row(&self, record: &ModelRecord, id: VoteId, sum: Sum<'_>) -> VoteRow {
+        let (device, kind, shape) = id;
+        let kind = record.kind(kind);
+        let (previous, earlier, absence) = sum.baselines();
+        let moments = sum.moments();
+        VoteRow {
+            model_version: kind.model_version.to_string(),
+            chipset: kind.chipset.to_string(),
+            firmware: kind.firmware.to_string(),
+            device_model: self.device_models[sum.device_model() as usize].to_string(),
+            installation: self.devices[device as usize],
+            graph_kind: kind.graph_kind.to_owned(),
+            placement_source: kind.source.to_owned(),
+            fingerprint_algorithm: kind.algorithm,
+            fingerprint_normalised: kind.normalised,
+            shape_key: record.shapes[shape as usize].to_string(),
+            n: moments.n(),
+            sum_us: moments.sum(),
+            m2_us2: moments.m2(),
+            previous,
+            earlier,
+            absence,
+            hist_bucket: sum.histogram.indices().to_vec(),
+            hist_count: sum.histogram.counts().to_vec(),
+        }
+    }
+
+    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<PlacementRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        type Key = (u32, u32, bool, bool);
+        let mut best: BTreeMap<Key, (u32, BTreeSet<&'static str>)> = BTreeMap::new();
+        for row in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
+            let place = record.place(row);
+            if !(place.requests_npu || place.is_directed) {
+                continue;
+            }
+            let key = (row.device, place.kind, row.votes, place.is_directed);
+            let slot = best
+                .entry(key)
+                .or_insert_with(|| (row.place, BTreeSet::new()));
+            slot.0 = record.first_of(slot.0, row.place);
+            slot.1.extend(&place.reasons);
+        }
+        let rows = best.into_iter().map(|(key, (place, reasons))| {
+            let (device, kind, votes, directed) = key;
+            let kind = record.kind(kind);
+            PlacementRow {
+                model_version: kind.model_version.to_string(),
+                chipset: kind.chipset.to_string(),
+                firmware: kind.firmware.to_string(),
+                installation: self.devices[device as usize],
+                graph_kind: kind.graph_kind.to_owned(),
+                placement_source: kind.source.to_owned(),
+                fingerprint_algorithm: kind.algorithm,
+                fingerprint_normalised: kind.normalised,
+                votes,
+                directed,
+                numbers: record.places[place as usize].numbers(),
+                reasons: reasons.into_iter().map(str::to_owned).collect(),
+            }
+        });
+        rows.collect()
+    }
+
+    pub(super) fn census(&self, model: &ModelKey, span: &Span) -> Vec<CensusRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        type Key<'a> = (&'a str, &'a str, &'static str, &'static str, u32, u64);
+        let mut counts: BTreeMap<Key<'_>, (u32, HashMap<u32, bool>)> = BTreeMap::new();
+        for row in between(
+            &record.seen,
+            |row| row.bucket,
+            span.earliest_s(),
+            span.end_s(),
+        ) {
+            let place = record.place(row);
+            if !place.requests_npu || place.is_directed || !row.votes {
+                continue;
+            }
+            let kind = record.kind(place.kind);
+            let key = (
+                &*kind.model_version,
+                &*kind.chipset,
+                kind.graph_kind,
+                kind.source,
+                kind.algorithm,
+                kind.normalised,
+            );
+            let slot = counts
+                .entry(key)
+                .or_insert_with(|| (row.place, HashMap::new()));
+            slot.0 = record.first_of(slot.0, row.place);
+            *slot.1.entry(row.device).or_default() |= row.bucket < span.start_s();
+        }
+        let rows = counts.into_iter().map(|(key, (place, devices))| {
+            let (version, chipset, graph_kind, source, algorithm, normalised) = key;
+            CensusRow {
+                model_version: version.to_owned(),
+                chipset: chipset.to_owned(),
+                graph_kind: graph_kind.to_owned(),
+                placement_source: source.to_owned(),
+                fingerprint_algorithm: algorithm,
+                fingerprint_normalised: normalised,
+                numbers: record.places[place as usize].numbers(),
+                devices: devices.len() as u64,
+                devices_before: devices.values().filter(|before| **before).count() as u64,
+            }
+        });
+        rows.collect()
+    }
+
+    pub(super) fn versions(&self, model: &ModelKey, span: &Span) -> Vec<VersionRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+        for (_, version, received) in between(
+            &record.versions,
+            |row| row.0,
+            span.earliest_s(),
+            span.end_s(),
+        ) {
+            let slot = first.entry(version).or_insert(*received);
+            *slot = (*slot).min(*received);
+        }
+        first
+            .into_iter()
+            .map(|(version, first_seen_ms)| VersionRow {
+                model_version: version.to_owned(),
+                first_seen_ms,
+            })
+            .collect()
+    }
+
+    pub(super) fn latency_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Vec<HistogramRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let mut merged: BTreeMap<u32, epwatch_proto::SparseHistogram> = BTreeMap::new();
+        let rows = between(
+            &record.series,
+            |row| row.bucket,
+            span.earliest_s(),
+            span.start_s(),
+        );
+        for row in rows {
+            if record.kind(row.kind).cohort() == (model_version, chipset) {
+                row.add_to(merged.entry(row.shape).or_default());
+            }
+        }
+        let rows = merged.into_iter().map(|(shape, histogram)| HistogramRow {
+            shape_key: record.shapes[shape as usize].to_string(),
+            hist_bucket: histogram.indices().to_vec(),
+            hist_count: histogram.counts().to_vec(),
+        });
+        rows.collect()
+    }
+
+    pub(super) fn selves_before(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        chipset: &str,
+        span: &Span,
+    ) -> Vec<SelfRow> {
+        let Some(record) = self.models.get(model) else {
+            return Vec::new();
+        };
+        let rows = between(
+            &record.series,
+            |row| row.bucket,
+            span.earliest_s(),
+            span.start_s(),
+        );
+        let mut sums: HashMap<(Installation, &str), Sum<'_>> = HashMap::new();
+        for row in rows {
+            if record.kind(row.kind).cohort() == (model_version, chipset) {
+                let key = (
+                    self.devices[row.device as usize],
+                    &*record.shapes[row.shape as usize],
+                );
+                sums.entry(key).or_default().add(row);
+            }
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_unstable_by_key(|(key, _)| *key);
+        let rows = sums.into_iter().map(|((installation, shape), sum)| {
+            let moments = sum.moments();
+            SelfRow {
+                installation,
+                device_model: self.device_models[sum.device_model() as usize].to_string(),
+                shape_key: shape.to_owned(),
+                n: moments.n(),
+                sum_us: moments.sum(),
+                m2_us2: moments.m2(),
+                hist_bucket: sum.histogram.indices().to_vec(),
+                hist_count: sum.histogram.counts().to_vec(),
+            }
+        });
+        rows.collect()
+    }
+
+    pub(super) fn nodes(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        fingerprints: &[u64],
+    ) -> Vec<NodesRow> {
+        let nodes = self.models.get(model).map(|record| record.nodes.iter());
+        let wanted = nodes.into_iter().flatten().filter(|nodes| {
+            *nodes.model_version == *model_version && fingerprints.contains(&nodes.normalised)
+        });
+        wanted.map(|nodes| nodes.row.clone()).collect()
+    }
+
+    pub(super) fn arrivals(&self, span: &Span) -> Vec<ArrivalRow> {
+        let mut rows = Vec::new();
+        for ((app_id, environment), received) in &self.arrivals {
+            let mut first: BTreeMap<u32, i64> = BTreeMap::new();
+            for (_, at, device) in between(received, |row| row.0, span.earliest_s(), span.end_s()) {
+                let slot = first.entry(*device).or_insert(*at);
+                *slot = (*slot).min(*at);
+            }
+            rows.extend(first.into_iter().map(|(device, first_ms)| ArrivalRow {
+                app_id: app_id.to_string(),
+                environment: environment.to_string(),
+                installation: self.devices[device as usize],
+                first_ms,
+            }));
+        }
+        rows
+    }
+
+    /// How many votes a model has in a window at the most: what the bound is held against.
+    pub(super) fn check_size(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+        max_votes: usize,
+    ) -> Result<(), SourceError> {
+        let rows = self.models.get(model).map_or(0, |record| {
+            let series = between(
+                &record.series,
+                |row| row.bucket,
+                span.start_s(),
+                span.end_s(),
+            );
+            let votes: HashSet<VoteId> = series.iter().map(Series::vote_id).collect();
+            votes.len()
+        });
+        if rows > max_votes {
+            return Err(SourceError::TooManyVotes {
+                model: model.model_id.clone(),
+                limit: max_votes,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn cohort(&self) -> (&str, &str) {
+        (&self.model_version, &self.chipset)
+    }
+}
+
+impl ModelRecord {
+    fn kind(&self, kind: u32) -> &Kind {
+        &self.kinds[kind as usize]
+    }
+
+    fn place(&self, row: &Seen) -> &Place {
+        &self.places[row.place as usize]
+    }
+
+    /// Of two places that differ in what the fingerprint leaves out, the one that speaks.
+    fn first_of(&self, one: u32, other: u32) -> u32 {
+        let key = |at: u32| {
+            let place = &self.places[at as usize];
+            (&place.runtime, place.exact)
+        };
+        if key(other) < key(one) { other } else { one }
+    }
+}
+
+impl Place {
+    fn numbers(&self) -> super::rows::PlacementNumbers {
+        (
+            self.runtime.to_string(),
+            self.n_nodes,
+            self.npu_nodes,
+            self.cpu_nodes,
+            self.cpu_benign_nodes,
+            self.npu_macs_share.map(f32::from_bits),
+            self.macs_attributed.map(f32::from_bits),
+        )
+    }
+}
+
+impl Series {
+    fn vote_id(&self) -> VoteId {
+        (self.device, self.kind, self.shape)
+    }
+}

@@ -1,0 +1,88 @@
+//! Series of one vote, added: histograms bucket by bucket, moments by Chan's formula.
+
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::Moments;
+
+use super::super::rows::{EarlierRow, EarlierTuple, PreviousTuple, VoteRow};
+use super::{Series, packed};
+
+/// The sum of some series.
+#[derive(Debug, Default)]
+pub(super) struct Sum<'a> {
+    pub(super) histogram: SparseHistogram,
+    moments: Moments,
+    latest: Option<&'a Series>,
+}
+
+impl<'a> Sum<'a> {
+    pub(super) fn add(&mut self, series: &'a Series) {
+        series.add_to(&mut self.histogram);
+        if let Some(moments) = Moments::from_parts(series.n, series.sum_us, series.m2_us2) {
+            self.moments = self.moments.merged(&moments);
+        }
+        if self.latest.is_none_or(|latest| latest.order < series.order) {
+            self.latest = Some(series);
+        }
+    }
+
+    pub(super) fn moments(&self) -> Moments {
+        self.moments
+    }
+
+    pub(super) fn device_model(&self) -> u32 {
+        self.latest.map_or(0, |series| series.device_model)
+    }
+
+    /// What the device was used to, as its latest series says.
+    pub(super) fn baselines(&self) -> (PreviousTuple, EarlierTuple, String) {
+        let (mut previous, mut earlier) = (PreviousTuple::default(), EarlierTuple::default());
+        let known = self.latest.and_then(|series| series.baselines.as_deref());
+        if let Some((version, (n, p10, p50, p95, cv))) =
+            known.and_then(|known| known.previous.as_ref())
+        {
+            previous = (version.to_string(), *n, *p10, *p50, *p95, *cv);
+        }
+        if let Some((firmware, runtime, (n, p10, p50, p95, cv))) =
+            known.and_then(|known| known.earlier.as_ref())
+        {
+            earlier = (
+                firmware.to_string(),
+                runtime.clone(),
+                *n,
+                *p10,
+                *p50,
+                *p95,
+                *cv,
+            );
+        }
+        let absence = self.latest.map_or("", |series| series.absence);
+        (previous, earlier, absence.to_owned())
+    }
+}
+
+impl Series {
+    pub(super) fn add_to(&self, histogram: &mut SparseHistogram) {
+        packed::add(&self.histogram, histogram);
+    }
+}
+
+impl From<VoteRow> for EarlierRow {
+    fn from(row: VoteRow) -> Self {
+        EarlierRow {
+            model_version: row.model_version,
+            chipset: row.chipset,
+            firmware: row.firmware,
+            installation: row.installation,
+            graph_kind: row.graph_kind,
+            placement_source: row.placement_source,
+            fingerprint_algorithm: row.fingerprint_algorithm,
+            fingerprint_normalised: row.fingerprint_normalised,
+            shape_key: row.shape_key,
+            hist_bucket: row.hist_bucket,
+            hist_count: row.hist_count,
+            n: row.n,
+            sum_us: row.sum_us,
+            m2_us2: row.m2_us2,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `epwatch detector calibrate`: what is usual in a fleet.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use epwatch_detector::replay;
+
+use crate::{output, replay as command};
+
+/// The answer is no.
+const TOO_LITTLE: u8 = 1;
+
+/// Learns how often healthy devices of a fleet look slow or misplaced, from a period without faults.
+///
+/// Windows with a finding teach nothing. Seven windows are enough. The detector reads the file at its
+/// next start (detector.rates_file), `epwatch replay` with --rates.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    over: command::Over,
+    /// Where the rates go.
+    #[arg(long, value_name = "FILE", default_value = "epwatch-rates.json")]
+    out: PathBuf,
+    /// Print the rates as one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Some((source, options, is_whole)) = args.over.prepared(false)? else {
+        return Ok(ExitCode::from(command::WRONG_USE));
+    };
+    let replayed = replay::replay(source, &options, &mut |_| Ok(())).await?;
+    let Some(rates) = replayed.rates else {
+        output::line("fewer than seven windows: the built-in rates stay; give a longer period")?;
+        return Ok(ExitCode::from(TOO_LITTLE));
+    };
+    rates.write(&args.out)?;
+    if args.json {
+        output::json(&rates)?;
+    } else {
+        output::line(format!(
+            "learnt {} rates from {} cohort windows; wrote {}",
+            rates.0.len(),
+            replayed.summary.cohort_windows,
+            args.out.display()
+        ))?;
+    }
+    Ok(command::exit_code(is_whole))
+}

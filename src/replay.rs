@@ -1,0 +1,262 @@
+//! `epwatch replay`: the detector over what was recorded.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use epwatch_detector::period::Period;
+use epwatch_detector::rates::Rates;
+use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
+use epwatch_detector::source::Source;
+use epwatch_detector::{DetectorConfig, summary};
+use epwatch_store::StoreTarget;
+use jiff::Timestamp;
+
+/// Could not find out: some of what was to be read is missing.
+const INCOMPLETE: u8 = 3;
+/// Wrong use.
+pub(crate) const WRONG_USE: u8 = 2;
+
+/// Judges recorded reports as the detector would have, window by window, and pages nobody.
+///
+/// Prints every verdict that is not healthy, every change of an incident, and a summary. The same
+/// reports give the same lines, from files or from a store.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    over: Over,
+    /// Rates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
+    #[arg(long, value_name = "FILE")]
+    rates: Option<PathBuf>,
+    /// Print healthy verdicts too.
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is replayed.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct Over {
+    /// Files of varint-length-delimited epwatch.v1.RecordedReport messages, plain or gzip.
+    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "clickhouse",
+        conflicts_with = "clickhouse")]
+    reports: Vec<PathBuf>,
+    /// A store to read instead: http://host:8123, https://host:8443 or unix:/path.
+    #[arg(long, value_name = "ADDRESS")]
+    clickhouse: Option<String>,
+    /// Its database.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "epwatch",
+        requires = "clickhouse"
+    )]
+    database: String,
+    /// Its user.
+    #[arg(long, value_name = "NAME", requires = "clickhouse")]
+    user: Option<String>,
+    /// A file that holds the user's password and nothing else.
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// Where the first window begins (RFC 3339); earlier windows only teach what is healthy
+    /// [default: where the reports do].
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Where the last window ends at the latest (RFC 3339) [default: where the reports end].
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+    /// Length of a window, by receive time.
+    #[arg(long, value_name = "PERIOD", default_value = "24h")]
+    window: Period,
+    /// How far apart windows end [default: the window: they share no reports].
+    #[arg(long, value_name = "PERIOD")]
+    step: Option<Period>,
+    /// How far back earlier runs, placements and healthy windows are looked for.
+    #[arg(long, value_name = "PERIOD", default_value = "14d")]
+    baseline: Period,
+    /// Length of a bucket; windows are whole buckets [default: 1h, or the window if that is shorter].
+    #[arg(long, value_name = "PERIOD")]
+    bucket: Option<Period>,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Some((mut source, options, is_whole)) = args.over.prepared(args.all)? else {
+        return Ok(ExitCode::from(WRONG_USE));
+    };
+    if let Some(path) = &args.rates {
+        source = source.with_rates(Rates::read(path)?);
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut write = |line: Line| {
+        if args.json {
+            writeln!(out, "{}", replay::to_json(&line))
+        } else {
+            writeln!(out, "{}", in_words(&line))
+        }
+    };
+    replay::replay(source, &options, &mut write).await?;
+    out.flush()?;
+    Ok(exit_code(is_whole))
+}
+
+/// Some of what was to be read may be missing.
+pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
+    if is_whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INCOMPLETE)
+    }
+}
+
+impl Over {
+    /// Opens the source; `None` if the options are wrong, which was said then. The last part tells
+    /// whether all of the source could be read.
+    pub(crate) fn prepared(
+        &self,
+        all: bool,
+    ) -> anyhow::Result<Option<(Source, ReplayOptions, bool)>> {
+        let config = self.config();
+        let problems = config.validate();
+        for problem in &problems {
+            // Nothing is left to do when stderr is gone.
+            let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");
+        }
+        if !problems.is_empty() {
+            return Ok(None);
+        }
+        let (source, is_whole) = self.source(&config)?;
+        let options = ReplayOptions {
+            config,
+            from: self.from,
+            to: self.to,
+            all,
+        };
+        Ok(Some((source, options, is_whole)))
+    }
+
+    fn config(&self) -> DetectorConfig {
+        let hour = Period(Duration::from_secs(3_600));
+        DetectorConfig {
+            window: self.window,
+            step: self.step.unwrap_or(self.window),
+            bucket: self.bucket.unwrap_or(hour.min(self.window)),
+            lookback: self.baseline,
+            ..DetectorConfig::default()
+        }
+    }
+
+    /// Where reports come from, and whether all of them could be read.
+    fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
+        if let Some(address) = &self.clickhouse {
+            let mut target = StoreTarget::parse(address, &self.database)?;
+            if let Some(user) = &self.user {
+                let password = match &self.password_file {
+                    Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
+                        format!("failed to read --password-file {}", path.display())
+                    })?),
+                    None => None,
+                };
+                target = target.with_credentials(user, password.as_deref().map(str::trim_end));
+            }
+            let client = epwatch_store::client(&target);
+            return Ok((Source::new(client, config.max_votes), true));
+        }
+        let read = replay::read_files(&self.reports, config.bucket.0)?;
+        let is_whole = tell(&read);
+        let source = Source::recorded(Arc::new(read.recording), config.max_votes);
+        Ok((source, is_whole))
+    }
+}
+
+/// Says what was read and what was not; returns whether nothing is missing.
+fn tell(read: &FilesRead) -> bool {
+    let mut err = std::io::stderr();
+    let summary = read.summary;
+    // Nothing is left to do when stderr is gone.
+    let _ = writeln!(
+        err,
+        "epwatch: {} records: {} reports, {} copies, {} too old to vote",
+        summary.records, summary.reports, summary.duplicates, summary.late
+    );
+    for because in &read.refused_because {
+        let _ = writeln!(err, "epwatch: refused {because}");
+    }
+    if read.refused > read.refused_because.len() as u64 {
+        let _ = writeln!(err, "epwatch: refused {} reports in all", read.refused);
+    }
+    for torn in &read.torn {
+        let _ = writeln!(
+            err,
+            "epwatch: {} ends within the record at byte {}: what comes before it was read",
+            torn.path.display(),
+            torn.offset
+        );
+    }
+    read.torn.is_empty()
+}
+
+/// A line for people.
+fn in_words(line: &Line) -> String {
+    match line {
+        Line::Verdict(verdict) => {
+            let summary::VerdictSummary {
+                window_end,
+                model,
+                version,
+                chipset,
+                firmware,
+                verdict,
+                severity,
+                devices_hit,
+                devices_seen,
+                reasons,
+                ..
+            } = &**verdict;
+            let firmware = match firmware.as_str() {
+                "" => String::new(),
+                firmware => format!(", firmware {firmware}"),
+            };
+            format!(
+                "{window_end}  {severity:<6}  {verdict}: {model} {version} on {chipset}{firmware}, \
+                 {devices_hit} of {devices_seen} devices; {}",
+                reasons.join("; ")
+            )
+        }
+        Line::Incident(line) => {
+            let incident = &line.incident;
+            let verdict = incident.verdict.map(|verdict| verdict.to_string());
+            format!(
+                "{}  {:<6}  incident {} is {}: {} of {} {} on {}",
+                line.window_end,
+                incident.severity,
+                incident.incident,
+                incident.state,
+                verdict.unwrap_or_default(),
+                incident.model,
+                incident.version,
+                incident.chipsets.join(", ")
+            )
+        }
+        Line::Summary(summary) => {
+            let counts: Vec<String> = summary
+                .verdicts
+                .iter()
+                .map(|(verdict, n)| format!("{n} {verdict}"))
+                .collect();
+            format!(
+                "{} cohort windows, {} pages; verdicts: {}",
+                summary.cohort_windows,
+                summary.pages,
+                counts.join(", ")
+            )
+        }
+        _ => String::new(),
+    }
+}

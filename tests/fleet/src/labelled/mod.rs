@@ -1,0 +1,16 @@
+//! Labelled fleets: recorded reports of which it is known what is the matter with every cohort.
+//!
+//! A [`Family`] is one app with a subject model and a peer model on some chipsets: earlier windows on
+//! version 1.0.0, then a roll-out of 2.0.0, which is healthy, healthy with a confounder, or at fault.
+//! Reports are built directly, not by the SDK's core: a proof needs millions. Everything follows from
+//! the seed.
+
+mod comparison;
+mod family;
+mod noise;
+mod reports;
+mod scenarios;
+
+pub use comparison::{ks_p_value, sarle, wasserstein_log};
+pub use family::{CohortLabel, Family, FamilyReport, FamilySpec};
+pub use scenarios::{Benign, Fault, FaultKind, PlacementView, Story};

@@ -1,0 +1,108 @@
+//! What can be the matter with a fleet, and what only looks so.
+
+use serde::Serialize;
+
+/// What a family tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Story {
+    /// Nothing is the matter.
+    Benign(Benign),
+    /// The new version is at fault on the first chipset.
+    Fault(Fault),
+}
+
+/// Healthy fleets, plain or with something that looks like a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Benign {
+    /// Nothing at all.
+    Plain,
+    /// A hot day: runs slow down by 1.3 to 2.2, which the status often hides.
+    ThermalWave,
+    /// Half of the devices save power.
+    PowerSave,
+    /// A governor that keeps clocks low: 1.05 to 1.4 on every run.
+    Governor,
+    /// Other work on the devices: 15 to 45 % of the runs meet it.
+    Contention,
+    /// Sessions are made more often: more cold runs.
+    ColdSurge,
+    /// The mix of input sizes shifts.
+    SizeShift,
+    /// 3 to 12 devices.
+    FewDevices,
+    /// Devices run at another time of day.
+    TimeOfDay,
+    /// Slower device models join with the new version.
+    DeviceMixShift,
+    /// The new version computes 1.1 to 1.5 times as much.
+    HeavierModel,
+    /// The graph is split elsewhere: under 2 % of the MACs move, and latency stays.
+    HarmlessSplit,
+    /// A new runtime counts and fuses nodes differently.
+    ChangedCounting,
+    /// One device makes a hundred times as many runs, slowly.
+    WhaleDevice,
+}
+
+impl Benign {
+    /// All of them.
+    pub const ALL: [Benign; 14] = [
+        Benign::Plain,
+        Benign::ThermalWave,
+        Benign::PowerSave,
+        Benign::Governor,
+        Benign::Contention,
+        Benign::ColdSurge,
+        Benign::SizeShift,
+        Benign::FewDevices,
+        Benign::TimeOfDay,
+        Benign::DeviceMixShift,
+        Benign::HeavierModel,
+        Benign::HarmlessSplit,
+        Benign::ChangedCounting,
+        Benign::WhaleDevice,
+    ];
+}
+
+/// A fault of the new version on the first chipset.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fault {
+    /// Which devices and runs it hits.
+    pub kind: FaultKind,
+    /// How many times slower a run is that it hits.
+    pub factor: f64,
+    /// Share of the MACs that move to the CPU, in (0, 1].
+    pub moved: f64,
+}
+
+/// Which devices and runs a fault hits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// All runs of all devices.
+    Total,
+    /// All runs of this share of the devices.
+    SomeDevices(f64),
+    /// This share of the runs of all devices; the placement does not show it.
+    IntermittentRuns(f64),
+    /// This share of the sessions of all devices.
+    IntermittentSessions(f64),
+    /// All runs of all devices on the new version, which rolls out over six windows.
+    Drift,
+}
+
+/// What devices can say of where a model ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementView {
+    /// Nodes and MACs.
+    Full,
+    /// Nodes only.
+    NodesOnly,
+    /// Nothing.
+    Missing,
+    /// The healthy placement, whatever happens.
+    Lying,
+}
