@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use epwatch_proto::{CpuNode, Placement, ReasonCode, Session};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::preflight::Check;
 
 /// A snapshot of everything a host, or a person with one of its devices, may ask.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,6 +18,8 @@ pub struct Explanation {
     pub chipset: String,
     /// Sessions that are observed now.
     pub sessions: Vec<ExplainedSession>,
+    /// What [`Watch::preflight`](crate::Watch::preflight) found last.
+    pub failed_checks: Vec<FailedCheck>,
     /// Directives that are held, a line or more each, and the refused ones counted.
     pub directives: Vec<String>,
     /// Reports on disk, and their bytes.
@@ -70,8 +74,19 @@ pub struct ExplainedSession {
     pub reasons: Vec<ExplainedReason>,
 }
 
-/// What one EP got.
+/// A pre-flight check that found something.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct FailedCheck {
+    /// What it means, and what to do.
+    #[serde(flatten)]
+    pub reason: ExplainedReason,
+    /// What was seen.
+    pub seen: String,
+}
+
+/// What one EP got.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedEp {
     /// Nodes.
@@ -83,15 +98,19 @@ pub struct ExplainedEp {
 }
 
 /// A node on the CPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedNode {
     /// As ORT names it.
     pub name: String,
     /// Op type.
     pub op_type: String,
+    /// Empty for ONNX's own.
+    pub domain: String,
     /// A reason code.
     pub reason: String,
+    /// The validator's own sentence, if its log was heard.
+    pub reason_text: Option<String>,
     /// Share of the model's MACs, 0 to 1, with a manifest.
     pub macs_share: Option<f64>,
     /// Belongs there: the edge of a quantised graph.
@@ -99,7 +118,7 @@ pub struct ExplainedNode {
 }
 
 /// A reason code, what it means, and what to do.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedReason {
     /// The code.
@@ -128,8 +147,8 @@ impl ExplainedSession {
             directive: Some(session.directive_id.clone()).filter(|id| !id.is_empty()),
             source: placement.source.as_str().to_owned(),
             graph_kind: placement.graph_kind.as_str().to_owned(),
-            eps: eps_of(placement),
-            cpu_nodes: placement.cpu_nodes.iter().map(ExplainedNode::of).collect(),
+            eps: ExplainedEp::all_of(placement),
+            cpu_nodes: ExplainedNode::all_of(placement),
             cpu_nodes_truncated: placement.cpu_nodes_truncated,
             fingerprint: placement.exact.map(|f| f.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),
@@ -137,26 +156,45 @@ impl ExplainedSession {
     }
 }
 
-fn eps_of(placement: &Placement) -> BTreeMap<String, ExplainedEp> {
-    let eps = placement.eps.iter().map(|share| {
-        let ep = ExplainedEp {
-            nodes: share.n_nodes,
-            partitions: share.n_partitions,
-            macs_share: share.macs_share,
-        };
-        (share.ep.clone(), ep)
-    });
-    eps.collect()
+impl ExplainedEp {
+    /// What each EP of a placement got, by the EP's name.
+    pub fn all_of(placement: &Placement) -> BTreeMap<String, Self> {
+        let eps = placement.eps.iter().map(|share| {
+            let ep = Self {
+                nodes: share.n_nodes,
+                partitions: share.n_partitions,
+                macs_share: share.macs_share,
+            };
+            (share.ep.clone(), ep)
+        });
+        eps.collect()
+    }
 }
 
 impl ExplainedNode {
+    /// The CPU nodes of a placement, in ORT's order.
+    pub fn all_of(placement: &Placement) -> Vec<Self> {
+        placement.cpu_nodes.iter().map(Self::of).collect()
+    }
+
     fn of(node: &CpuNode) -> Self {
         Self {
             name: node.name.clone(),
             op_type: node.op_type.clone(),
+            domain: node.domain.clone(),
             reason: node.reason.as_str().to_owned(),
+            reason_text: Some(node.reason_text.clone()).filter(|text| !text.is_empty()),
             macs_share: node.macs_share,
             benign: node.benign,
+        }
+    }
+}
+
+impl From<&Check> for FailedCheck {
+    fn from(check: &Check) -> Self {
+        Self {
+            reason: check.reason.into(),
+            seen: check.seen.clone(),
         }
     }
 }
@@ -180,6 +218,10 @@ impl fmt::Display for Explanation {
         writeln!(f, "ONNX Runtime {version}")?;
         for session in &self.sessions {
             write!(f, "{session}")?;
+        }
+        for check in &self.failed_checks {
+            let ExplainedReason { code, meaning, fix } = &check.reason;
+            writeln!(f, "{code}: {meaning} {fix} ({})", check.seen)?;
         }
         for line in &self.directives {
             writeln!(f, "{line}")?;

@@ -21,6 +21,7 @@
 
 pub mod placement;
 pub mod policy;
+pub mod preflight;
 #[cfg(feature = "qnn")]
 pub mod qnn;
 pub mod self_test;
@@ -64,7 +65,7 @@ pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::device::DeviceFacts;
 pub use crate::directives::SessionPlan;
 pub use crate::explain::{
-    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation,
+    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation, FailedCheck,
 };
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;

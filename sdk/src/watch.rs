@@ -4,7 +4,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{self, SyncSender, TrySendError},
     },
@@ -26,7 +26,9 @@ use crate::{
     directives::{InEffect, Opened, SessionPlan},
     engine::{self, Asked, Engine},
     explain::{ExplainedSession, Explanation},
-    placement, random_stream,
+    placement,
+    preflight::{self, Check, PreflightFacts, SystemHost},
+    random_stream,
     recorder::SessionRecorder,
     session::SessionRequest,
     simulated::SimulatedSession,
@@ -113,6 +115,7 @@ pub(crate) struct Shared {
     pub(crate) opened: Arc<Opened>,
     /// The SDK's folder.
     pub(crate) dir: PathBuf,
+    checks: Mutex<Vec<Check>>,
 }
 
 impl Watch {
@@ -174,6 +177,7 @@ impl Watch {
             panics,
             opened,
             dir,
+            checks: Mutex::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -423,6 +427,15 @@ impl Watch {
         worker::lock(&self.shared.engine).upload_result(batch, answer, None)
     }
 
+    /// Looks for what keeps the NPU from starting here, and remembers it for
+    /// [`Self::explanation`]. Touches the disk: call it from a background thread. Hand the reasons
+    /// to [`SessionRequest::with_reasons`] where the session then is on the CPU.
+    pub fn preflight(&self, facts: &PreflightFacts) -> Vec<Check> {
+        let found = preflight::run(&SystemHost::default(), facts);
+        self.shared.checks().clone_from(&found);
+        found
+    }
+
     /// Where each session runs and why, and when something is sent next, for people: the text of
     /// [`Self::explanation`].
     pub fn explain(&self) -> String {
@@ -462,6 +475,7 @@ impl Watch {
             ort_version,
             chipset,
             sessions,
+            failed_checks: self.shared.checks().iter().map(Into::into).collect(),
             directives: directives.lines().map(str::to_owned).collect(),
             spool_reports: engine.n_pending(),
             spool_bytes,
@@ -490,6 +504,10 @@ impl Shared {
             self.ask(Command::Seal);
         }
         recorder
+    }
+
+    fn checks(&self) -> MutexGuard<'_, Vec<Check>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// ORT's version, once a session builder shows that it is loaded.

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use epwatch_proto::{CpuNode, Placement, ReasonCode, placement::QNN_EP};
+use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason};
 use serde::{Deserialize, Serialize};
 
 use super::{chipset::SocModel, session::Answer};
@@ -42,97 +43,35 @@ pub(super) struct Placed {
     /// `assignment_api`, `log` or `unavailable`.
     source: String,
     graph_kind: Option<String>,
-    eps: BTreeMap<String, OnEp>,
+    eps: BTreeMap<String, ExplainedEp>,
     /// All of them, in ONNX Runtime's order.
-    cpu_nodes: Vec<OnCpu>,
+    cpu_nodes: Vec<ExplainedNode>,
     /// Of the pairs of node and EP as they are; `null` where nodes are not known.
     fingerprint: Option<String>,
     /// Of the computing nodes, with names normalised over runtime versions.
     fingerprint_normalised: Option<String>,
     /// Why the NPU did not get everything.
-    reasons: Vec<Why>,
-}
-
-/// What one EP got.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct OnEp {
-    nodes: u32,
-    /// `null` for the CPU, where the count means nothing.
-    partitions: Option<u32>,
-    macs_share: Option<f64>,
-}
-
-/// A node on the CPU.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct OnCpu {
-    name: String,
-    op_type: String,
-    domain: String,
-    reason: String,
-    /// The validator's own sentence.
-    reason_text: Option<String>,
-    macs_share: Option<f64>,
-    /// Belongs there: the edge of a quantised graph.
-    benign: bool,
-}
-
-/// A reason code with its meaning and what to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Why {
-    code: String,
-    meaning: String,
-    fix: String,
-}
-
-impl Why {
-    fn of(reason: ReasonCode) -> Self {
-        Self {
-            code: reason.as_str().to_owned(),
-            meaning: reason.meaning().to_owned(),
-            fix: reason.fix().to_owned(),
-        }
-    }
-
-    fn named(code: &str) -> Self {
-        let reason = ReasonCode::ALL.iter().find(|r| r.as_str() == code);
-        Self::of(reason.copied().unwrap_or(ReasonCode::Unknown))
-    }
+    reasons: Vec<ExplainedReason>,
 }
 
 impl Placed {
     pub(super) fn of(placement: &Placement) -> Self {
-        let eps = placement.eps.iter().map(|share| {
-            let on = OnEp {
-                nodes: share.n_nodes,
-                partitions: share.n_partitions,
-                macs_share: share.macs_share,
-            };
-            (share.ep.clone(), on)
-        });
         Self {
             source: placement.source.as_str().to_owned(),
             graph_kind: Some(placement.graph_kind.as_str().to_owned()),
-            eps: eps.collect(),
-            cpu_nodes: placement.cpu_nodes.iter().map(OnCpu::of).collect(),
+            eps: ExplainedEp::all_of(placement),
+            cpu_nodes: ExplainedNode::all_of(placement),
             fingerprint: placement.exact.map(|f| f.to_string()),
             fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
-            reasons: placement.reasons.iter().copied().map(Why::of).collect(),
+            reasons: placement.reasons.iter().copied().map(Into::into).collect(),
         }
     }
 }
 
-impl OnCpu {
-    fn of(node: &CpuNode) -> Self {
-        Self {
-            name: node.name.clone(),
-            op_type: node.op_type.clone(),
-            domain: node.domain.clone(),
-            reason: node.reason.as_str().to_owned(),
-            reason_text: Some(node.reason_text.clone()).filter(|text| !text.is_empty()),
-            macs_share: node.macs_share,
-            benign: node.benign,
-        }
-    }
+/// The code's reason; an unknown code is from a newer program.
+fn why(code: &str) -> ExplainedReason {
+    let reason = ReasonCode::ALL.iter().find(|r| r.as_str() == code);
+    reason.copied().unwrap_or(ReasonCode::Unknown).into()
 }
 
 impl OnChipset {
@@ -143,7 +82,7 @@ impl OnChipset {
             Answer::Failed { error, reason } => {
                 let placed = Placed {
                     source: "unavailable".to_owned(),
-                    reasons: vec![Why::named(&reason)],
+                    reasons: vec![why(&reason)],
                     ..Placed::default()
                 };
                 (Some(error), placed)
@@ -197,7 +136,7 @@ impl OnChipset {
             lines.push(format!("no session: {error}"));
         }
         let computing = self.placed.cpu_nodes.iter().filter(|node| !node.benign);
-        let shown: Vec<&OnCpu> = computing.clone().take(SHOWN_NODES).collect();
+        let shown: Vec<&ExplainedNode> = computing.clone().take(SHOWN_NODES).collect();
         for node in &shown {
             let macs = node.macs_share.filter(|share| *share > 0.0);
             let macs = macs.map_or(String::new(), |s| {
@@ -219,7 +158,8 @@ impl OnChipset {
         if more > 0 {
             lines.push(format!("and {more} more; --json has all"));
         }
-        let explains = |why: &&Why| why.code != "edge_quantization" && why.code != "unknown";
+        let explains =
+            |why: &&ExplainedReason| why.code != "edge_quantization" && why.code != "unknown";
         for why in self.placed.reasons.iter().filter(explains) {
             lines.push(format!("{}: {} {}", why.code, why.meaning, why.fix));
         }

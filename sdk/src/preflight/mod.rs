@@ -1,0 +1,262 @@
+//! Why the NPU may not start here, found before a session is made.
+//!
+//! What goes wrong on phones and robots, each silently: the app's manifest does not declare the
+//! DSP's library, the DSP does not find its skeleton library, the back end's library is not in the
+//! package, the runtime is older than the model's export, the driver may not be opened. Each check
+//! is a closed [`ReasonCode`] with one sentence on what to do. A check fires only on what it saw:
+//! what the host cannot be asked, and did not say, is no finding.
+
+mod host;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use epwatch_proto::{ReasonCode, chipset::soc_by_name, chipset::soc_by_qnn_id};
+
+pub use host::{Host, SystemHost};
+
+/// Where the DSP looks for its libraries; folders separated by `;`.
+const LIBRARY_PATH: &str = "ADSP_LIBRARY_PATH";
+
+/// The library that apps on Android reach the DSP through, on the vendor's partition.
+const RPC_LIBRARIES: [&str; 2] = [
+    "/vendor/lib64/libcdsprpc.so",
+    "/system/vendor/lib64/libcdsprpc.so",
+];
+
+/// The DSP's driver on Linux; kernels have one or the other.
+const DRIVERS: [&str; 3] = [
+    "/dev/fastrpc-cdsp",
+    "/dev/fastrpc-cdsp-secure",
+    "/dev/adsprpc-smd",
+];
+
+/// What a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Platform {
+    /// An app on a phone.
+    Android,
+    /// A robot or another device with a Hexagon DSP.
+    Linux,
+    /// A machine without a DSP, for example with the HTP emulator: only what is asked for is checked.
+    #[default]
+    Other,
+}
+
+impl Platform {
+    /// Of the machine this was built for; x86-64 has no Hexagon DSP.
+    pub fn current() -> Self {
+        match (std::env::consts::OS, std::env::consts::ARCH) {
+            ("android", _) => Self::Android,
+            ("linux", "aarch64") => Self::Linux,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What only the host knows; `None` and empty: not known, so not checked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PreflightFacts {
+    /// What kind of machine it is.
+    pub platform: Platform,
+    /// As it is handed to the QNN EP; a bare name is looked for by the system's loader.
+    pub backend_path: PathBuf,
+    /// Chipset as it is handed to the QNN EP, by QNN's number or name.
+    pub soc_model: String,
+    /// Version of the Hexagon architecture, for example 75.
+    pub hexagon_arch: Option<u32>,
+    /// Folder that the app's native libraries are extracted to (`applicationInfo.nativeLibraryDir`).
+    pub native_library_dir: Option<PathBuf>,
+    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`; nothing
+    /// else in the process shows it.
+    pub declares_rpc_library: Option<bool>,
+    /// QAIRT version that the model was exported with, for example `2.51.0`.
+    pub model_qairt: String,
+    /// QAIRT version of the runtime.
+    pub runtime_qairt: String,
+}
+
+/// One thing that keeps the NPU from starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Check {
+    /// What is wrong.
+    pub reason: ReasonCode,
+    /// What was seen: the value, the path.
+    pub seen: String,
+}
+
+impl Check {
+    /// One sentence: what it means.
+    pub fn meaning(&self) -> &'static str {
+        self.reason.meaning()
+    }
+
+    /// One sentence: what to do about it.
+    pub fn fix(&self) -> &'static str {
+        self.reason.fix()
+    }
+}
+
+/// Looks through what can be known before a session is made. Touches the disk: not for a thread
+/// that draws.
+///
+/// ```
+/// use epwatch_sdk::preflight::{Platform, PreflightFacts, SystemHost, run};
+///
+/// let facts = PreflightFacts {
+///     platform: Platform::current(),
+///     soc_model: "snapdragon".to_owned(),
+///     ..PreflightFacts::default()
+/// };
+/// for check in run(&SystemHost::default(), &facts) {
+///     println!("{} ({}): {}", check.meaning(), check.seen, check.fix());
+/// }
+/// ```
+pub fn run(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
+    let checks = [
+        backend_library(host, facts),
+        soc_model(facts),
+        runtime_age(facts),
+        rpc_library(host, facts),
+        library_path(host, facts),
+        extracted_libraries(host, facts),
+        driver(host, facts),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+fn check(reason: ReasonCode, seen: impl Into<String>) -> Option<Check> {
+    Some(Check {
+        reason,
+        seen: seen.into(),
+    })
+}
+
+/// A path that is absolute is where the library must be; a name is the loader's to find.
+fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
+    let path = &facts.backend_path;
+    if !path.is_absolute() || host.exists(path) {
+        return None;
+    }
+    let seen = format!("nothing at {}", path.display());
+    check(ReasonCode::BackendLibraryMissing, seen)
+}
+
+/// QNN takes a text it does not know for its default chipset.
+fn soc_model(facts: &PreflightFacts) -> Option<Check> {
+    let asked = facts.soc_model.trim();
+    let is_known = match asked.parse() {
+        Ok(qnn_id) => soc_by_qnn_id(qnn_id).is_some(),
+        Err(_) => soc_by_name(&asked.to_ascii_uppercase()).is_some(),
+    };
+    if asked.is_empty() || is_known {
+        return None;
+    }
+    check(
+        ReasonCode::SocModelUnknown,
+        format!("soc_model is {asked:?}"),
+    )
+}
+
+fn runtime_age(facts: &PreflightFacts) -> Option<Check> {
+    let (model, runtime) = (&facts.model_qairt, &facts.runtime_qairt);
+    if numbers(runtime)? >= numbers(model)? {
+        return None;
+    }
+    let seen = format!("the model is of QAIRT {model}, the runtime of {runtime}");
+    check(ReasonCode::RuntimeOlderThanModel, seen)
+}
+
+/// The first three numbers of a version such as `v2.51.0.260101`.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let mut parts = version.trim().trim_start_matches('v').split('.');
+    let mut next = |default: Option<u32>| match parts.next() {
+        Some(part) => part.parse().ok(),
+        None => default,
+    };
+    Some([next(None)?, next(None)?, next(Some(0))?])
+}
+
+fn rpc_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
+    if facts.platform != Platform::Android || facts.declares_rpc_library != Some(false) {
+        return None;
+    }
+    let there = RPC_LIBRARIES
+        .iter()
+        .find(|path| host.exists(Path::new(path)))?;
+    let seen = format!("{there} is there, the manifest does not declare it");
+    check(ReasonCode::NativeLibraryNotDeclared, seen)
+}
+
+fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
+    if facts.platform == Platform::Other {
+        return None;
+    }
+    let Some(value) = host
+        .variable(LIBRARY_PATH)
+        .filter(|value| !value.is_empty())
+    else {
+        return check(
+            ReasonCode::AdspLibraryPathUnset,
+            format!("{LIBRARY_PATH} is not set"),
+        );
+    };
+    // A path of one folder has neither; a `:` is in no folder's name here.
+    if value.contains(':') {
+        let seen = format!("{LIBRARY_PATH} is {value:?}");
+        return check(ReasonCode::AdspLibraryPathSeparator, seen);
+    }
+    let skeleton = skeleton_of(facts)?;
+    let mut folders = value.split(';').filter(|folder| !folder.is_empty());
+    if folders.any(|folder| host.exists(&Path::new(folder).join(&skeleton))) {
+        return None;
+    }
+    let seen = format!("{skeleton} is in no folder of {LIBRARY_PATH}={value:?}");
+    check(ReasonCode::BackendLibraryMissing, seen)
+}
+
+/// Libraries that stay inside the APK are no files, and the DSP reads files.
+fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
+    if facts.platform != Platform::Android {
+        return None;
+    }
+    let (folder, skeleton) = (facts.native_library_dir.as_ref()?, skeleton_of(facts)?);
+    let path = folder.join(skeleton);
+    if host.exists(&path) {
+        return None;
+    }
+    let seen = format!("nothing at {}", path.display());
+    check(ReasonCode::NativeLibrariesNotExtracted, seen)
+}
+
+fn driver(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
+    if facts.platform != Platform::Linux {
+        return None;
+    }
+    let there: Vec<&str> = DRIVERS
+        .into_iter()
+        .filter(|path| host.exists(Path::new(path)))
+        .collect();
+    if there.iter().any(|path| host.may_use(Path::new(path))) {
+        return None;
+    }
+    let seen = match there.first() {
+        Some(path) => {
+            format!("{path} may not be opened: add the process to the group that owns it")
+        }
+        None => format!(
+            "none of {} is there: the kernel lacks the driver",
+            DRIVERS.join(", ")
+        ),
+    };
+    check(ReasonCode::BackendSetupFailed, seen)
+}
+
+/// The half of the back end that runs on the DSP.
+fn skeleton_of(facts: &PreflightFacts) -> Option<String> {
+    let arch = facts.hexagon_arch?;
+    Some(format!("libQnnHtpV{arch}Skel.so"))
+}

@@ -1,0 +1,183 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A host of which everything is known; what it was not told is not there.
+#[derive(Debug, Default)]
+struct MadeUp {
+    variables: BTreeMap<&'static str, String>,
+    files: BTreeSet<PathBuf>,
+    closed: BTreeSet<PathBuf>,
+}
+
+impl MadeUp {
+    fn with(mut self, files: &[&str]) -> Self {
+        self.files.extend(files.iter().map(PathBuf::from));
+        self
+    }
+
+    fn with_path(mut self, value: &str) -> Self {
+        self.variables.insert(LIBRARY_PATH, value.to_owned());
+        self
+    }
+}
+
+impl Host for MadeUp {
+    fn variable(&self, name: &str) -> Option<String> {
+        assert_eq!(name, LIBRARY_PATH, "no check reads another variable");
+        self.variables.get(name).cloned()
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        assert!(path.is_absolute(), "{path:?}");
+        self.files.contains(path)
+    }
+
+    fn may_use(&self, path: &Path) -> bool {
+        assert!(self.files.contains(path), "{path:?}");
+        !self.closed.contains(path)
+    }
+}
+
+const SKELETON: &str = "/data/app/lib/libQnnHtpV75Skel.so";
+
+/// A phone on which nothing is wrong.
+fn phone() -> (MadeUp, PreflightFacts) {
+    let host = MadeUp::default()
+        .with(&["/data/app/lib/libQnnHtp.so", SKELETON, RPC_LIBRARIES[0]])
+        .with_path("/data/app/lib;/vendor/dsp");
+    let facts = PreflightFacts {
+        platform: Platform::Android,
+        backend_path: "/data/app/lib/libQnnHtp.so".into(),
+        soc_model: "57".to_owned(),
+        hexagon_arch: Some(75),
+        native_library_dir: Some("/data/app/lib".into()),
+        declares_rpc_library: Some(true),
+        model_qairt: "2.45.1".to_owned(),
+        runtime_qairt: "v2.51.0.260101".to_owned(),
+    };
+    (host, facts)
+}
+
+/// A robot on which nothing is wrong.
+fn robot() -> (MadeUp, PreflightFacts) {
+    let host = MadeUp::default()
+        .with(&["/usr/lib/dsp/libQnnHtpV68Skel.so", DRIVERS[0]])
+        .with_path("/usr/lib/dsp");
+    let facts = PreflightFacts {
+        platform: Platform::Linux,
+        backend_path: "libQnnHtp.so".into(),
+        soc_model: "QCS6490".to_owned(),
+        hexagon_arch: Some(68),
+        ..PreflightFacts::default()
+    };
+    (host, facts)
+}
+
+#[track_caller]
+fn finds(host: &MadeUp, facts: &PreflightFacts, expected: &[(ReasonCode, &str)]) {
+    let found = run(host, facts);
+    let reasons: Vec<ReasonCode> = found.iter().map(|check| check.reason).collect();
+    let wanted: Vec<ReasonCode> = expected.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons, wanted, "{found:?}");
+    for (check, (_, seen)) in found.iter().zip(expected) {
+        assert!(check.seen.contains(seen), "{check:?}");
+        assert!(!check.meaning().is_empty() && check.fix().ends_with('.'));
+    }
+}
+
+#[test]
+fn where_nothing_is_wrong_nothing_is_found() {
+    let (host, facts) = phone();
+    finds(&host, &facts, &[]);
+    let (host, facts) = robot();
+    finds(&host, &facts, &[]);
+    finds(&MadeUp::default(), &PreflightFacts::default(), &[]);
+}
+
+#[test]
+fn each_fault_of_a_phone_is_found_alone() {
+    let (host, mut facts) = phone();
+    facts.declares_rpc_library = Some(false);
+    let declared = (ReasonCode::NativeLibraryNotDeclared, RPC_LIBRARIES[0]);
+    finds(&host, &facts, &[declared]);
+    facts.declares_rpc_library = None;
+    finds(&host, &facts, &[]);
+
+    let (mut host, facts) = phone();
+    host.variables.clear();
+    finds(
+        &host,
+        &facts,
+        &[(ReasonCode::AdspLibraryPathUnset, "not set")],
+    );
+
+    let (host, facts) = phone();
+    let host = host.with_path("/data/app/lib:/vendor/dsp");
+    let separator = (ReasonCode::AdspLibraryPathSeparator, "/lib:/vendor");
+    finds(&host, &facts, &[separator]);
+
+    let (mut host, facts) = phone();
+    host.files.remove(Path::new(SKELETON));
+    let expected = [
+        (ReasonCode::BackendLibraryMissing, "libQnnHtpV75Skel.so"),
+        (ReasonCode::NativeLibrariesNotExtracted, SKELETON),
+    ];
+    finds(&host, &facts, &expected);
+
+    let (host, mut facts) = phone();
+    facts.backend_path = "/data/app/lib/libQnnHtpOld.so".into();
+    finds(
+        &host,
+        &facts,
+        &[(ReasonCode::BackendLibraryMissing, "libQnnHtpOld.so")],
+    );
+
+    for asked in ["snapdragon", "SM9999", "12345"] {
+        let (host, mut facts) = phone();
+        facts.soc_model = asked.to_owned();
+        finds(&host, &facts, &[(ReasonCode::SocModelUnknown, asked)]);
+    }
+
+    let (host, mut facts) = phone();
+    facts.model_qairt = "2.52".to_owned();
+    finds(
+        &host,
+        &facts,
+        &[(ReasonCode::RuntimeOlderThanModel, "2.52")],
+    );
+}
+
+#[test]
+fn a_robot_needs_a_driver_that_it_may_open() {
+    let (mut host, facts) = robot();
+    host.closed.insert(DRIVERS[0].into());
+    finds(&host, &facts, &[(ReasonCode::BackendSetupFailed, "group")]);
+    host.files.remove(Path::new(DRIVERS[0]));
+    finds(&host, &facts, &[(ReasonCode::BackendSetupFailed, "kernel")]);
+}
+
+#[test]
+fn the_real_host_is_asked_below_its_root() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("dev")).unwrap();
+    std::fs::write(dir.path().join("dev/fastrpc-cdsp"), b"").unwrap();
+    let host = SystemHost::with_root(dir.path());
+    assert!(host.exists(Path::new("/dev/fastrpc-cdsp")));
+    assert!(host.may_use(Path::new("/dev/fastrpc-cdsp")));
+    assert!(!host.exists(Path::new("/dev/adsprpc-smd")));
+    assert!(SystemHost::default().exists(Path::new("/")));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_looked_at_without_harm(value in "\\PC{0,60}", soc in "\\PC{0,10}", version in "[v0-9.]{0,12}") {
+        let (host, mut facts) = phone();
+        let value = format!("/{value}").replace(";", ";/");
+        facts.soc_model = soc;
+        facts.model_qairt = version;
+        let _ = run(&host.with_path(&value), &facts);
+    }
+}
