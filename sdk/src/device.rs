@@ -1,11 +1,16 @@
 //! Facts of the device: given by the host, or read from what Linux tells everyone.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use epwatch_proto::{
     Chipset, ContextKind, Device, RamClass, Runtime, SessionOptions, clipped,
     device::vendor_fingerprint_hash,
 };
+
+use crate::files;
+
+/// A fact of the device is a short text; a larger file is something else.
+const MAX_FACT_BYTES: u64 = 64 << 10;
 
 /// What a host knows of its device. Everything may be left empty; longer texts are clipped to what
 /// a report holds. Nothing here may identify one device: no serial, no account, no advertising id.
@@ -79,21 +84,39 @@ impl DeviceFacts {
             false => machine,
         };
         let is_qualcomm = compatible.contains("qcom,") || soc("family") == "Snapdragon";
+        let soc_manufacturer = match is_qualcomm {
+            true => "Qualcomm".to_owned(),
+            false => soc("vendor"),
+        };
+        let board = compatible.split(' ').next().unwrap_or_default().to_owned();
+        let chipset = Chipset::normalise(&chipset_raw, &soc_manufacturer, &board);
         Self {
+            hexagon_arch: chipset.soc().map(|soc| soc.hexagon_arch),
+            // The first entry is `maker,board`.
+            manufacturer: board
+                .split_once(',')
+                .map_or("", |(maker, _)| maker)
+                .to_owned(),
             chipset_raw,
-            soc_manufacturer: match is_qualcomm {
-                true => "Qualcomm".to_owned(),
-                false => soc("vendor"),
-            },
+            soc_manufacturer,
             soc_id: soc("soc_id").parse().ok(),
-            board: compatible.split(' ').next().unwrap_or_default().to_owned(),
-            abi: std::env::consts::ARCH.to_owned(),
+            board,
+            abi: abi().to_owned(),
             model: read("proc/device-tree/model"),
             os: std::env::consts::OS.to_owned(),
             os_version: read("proc/sys/kernel/osrelease"),
             ram_bytes: memory_bytes(&read("proc/meminfo")),
             ..Self::default()
         }
+    }
+}
+
+/// As Android names it, so that a chipset's phones and robots compare.
+fn abi() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64-v8a",
+        "arm" => "armeabi-v7a",
+        other => other,
     }
 }
 
@@ -104,7 +127,7 @@ pub(crate) fn boot_id() -> String {
 
 /// A small file's text: NUL separates the entries of a device-tree list. Empty if unreadable.
 fn text_of(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
+    let bytes = files::read_at_most(path, MAX_FACT_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
     text.trim().to_owned()
 }
@@ -193,6 +216,8 @@ pub(crate) fn clipped_options(options: SessionOptions) -> SessionOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -206,6 +231,8 @@ mod tests {
         let device = Device::from(DeviceFacts::read_from(root.path()));
         assert_eq!(device.chipset.as_str(), "QCS6490");
         assert_eq!(device.model, "Radxa Dragon Q6A");
+        assert_eq!(device.manufacturer, "radxa");
+        assert_eq!(device.hexagon_arch, Some(68));
         assert_eq!(device.ram_class, RamClass::From8To12Gib);
     }
 

@@ -239,6 +239,14 @@ async fn firmwares_are_judged_alone_where_there_are_several() {
     let store = TestStore::start().await;
     let base = base();
     roll_out(&store, base).await;
+    // Devices that were never seen before would have no vote against those that were.
+    let earlier = Reports {
+        devices: 50..80,
+        chipset: "SM8650",
+        firmware: "f2",
+        ..Reports::default()
+    };
+    earlier.store(&store, after(base, 10)).await;
     let fallen = Reports {
         devices: 50..80,
         chipset: "SM8650",
