@@ -32,7 +32,7 @@ const ANSWER_IS_NO: u8 = 1;
 /// find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The collector to load, for example https://collector.example:4717; needs --key there.
+    /// The collector to load, for example `https://collector.example:4717`; needs --key there.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// App key that the collector knows.
