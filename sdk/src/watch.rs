@@ -430,10 +430,28 @@ impl Watch {
     /// Looks for what keeps the NPU from starting here, and remembers it for
     /// [`Self::explanation`]. Touches the disk: call it from a background thread. Hand the reasons
     /// to [`SessionRequest::with_reasons`] where the session then is on the CPU.
+    ///
+    /// What the facts leave out of Hexagon and runtime version is what the SDK was told of the device.
     pub fn preflight(&self, facts: &PreflightFacts) -> Vec<Check> {
-        let found = preflight::run(&SystemHost::default(), facts);
+        let facts = self.completed(facts);
+        let found = preflight::run(&SystemHost::default(), &facts);
         self.shared.checks().clone_from(&found);
         found
+    }
+
+    fn completed(&self, facts: &PreflightFacts) -> PreflightFacts {
+        let mut facts = facts.clone();
+        let core = engine::lock(&self.shared.core);
+        let device = core.device();
+        let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
+        let told = device.hexagon_arch.or_else(of_chipset);
+        facts.hexagon_arch = facts.hexagon_arch.or(told);
+        if facts.runtime_qairt.is_empty() {
+            facts
+                .runtime_qairt
+                .clone_from(&core.runtime().qnn_sdk_version);
+        }
+        facts
     }
 
     /// Where each session runs and why, and when something is sent next, for people: the text of

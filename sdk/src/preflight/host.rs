@@ -7,7 +7,7 @@ use std::{
 
 /// A host, or one that a test made up.
 pub trait Host {
-    /// A variable of the environment.
+    /// A variable of the environment; set, also where it is no UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
     /// Whether something is at this path.
@@ -39,7 +39,7 @@ impl SystemHost {
 
 impl Host for SystemHost {
     fn variable(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok()
+        Some(std::env::var_os(name)?.to_string_lossy().into_owned())
     }
 
     fn exists(&self, path: &Path) -> bool {

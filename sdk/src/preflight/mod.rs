@@ -12,12 +12,25 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use epwatch_proto::{ReasonCode, chipset::soc_by_name, chipset::soc_by_qnn_id};
+use epwatch_proto::{
+    ReasonCode,
+    chipset::{SOCS, Soc, soc_by_name, soc_by_qnn_id},
+    clipped,
+};
 
 pub use host::{Host, SystemHost};
 
 /// Where the DSP looks for its libraries; folders separated by `;`.
 const LIBRARY_PATH: &str = "ADSP_LIBRARY_PATH";
+
+/// The same under FastRPC's newer name, which it reads first.
+const NEWER_LIBRARY_PATH: &str = "DSP_LIBRARY_PATH";
+
+/// Where Linux distributions put skeleton libraries: found without a variable.
+const LINUX_FOLDERS: [&str; 3] = ["/usr/lib/rfsa/adsp", "/usr/lib/dsp", "/dsp"];
+
+/// Longest [`Check::seen`], in bytes.
+const MAX_SEEN_BYTES: usize = 512;
 
 /// The library that apps on Android reach the DSP through, on the vendor's partition.
 const RPC_LIBRARIES: [&str; 2] = [
@@ -65,7 +78,7 @@ pub struct PreflightFacts {
     pub backend_path: PathBuf,
     /// Chipset as it is handed to the QNN EP, by QNN's number or name.
     pub soc_model: String,
-    /// Version of the Hexagon architecture, for example 75.
+    /// Version of the Hexagon architecture, for example 75; `None`: that of `soc_model`.
     pub hexagon_arch: Option<u32>,
     /// Folder that the app's native libraries are extracted to (`applicationInfo.nativeLibraryDir`).
     pub native_library_dir: Option<PathBuf>,
@@ -84,7 +97,7 @@ pub struct PreflightFacts {
 pub struct Check {
     /// What is wrong.
     pub reason: ReasonCode,
-    /// What was seen: the value, the path.
+    /// What was seen: the value, the path; at most 512 bytes.
     pub seen: String,
 }
 
@@ -128,11 +141,9 @@ pub fn run(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
     checks.into_iter().flatten().collect()
 }
 
-fn check(reason: ReasonCode, seen: impl Into<String>) -> Option<Check> {
-    Some(Check {
-        reason,
-        seen: seen.into(),
-    })
+fn check(reason: ReasonCode, seen: impl AsRef<str>) -> Option<Check> {
+    let seen = clipped(seen.as_ref(), MAX_SEEN_BYTES);
+    Some(Check { reason, seen })
 }
 
 /// A path that is absolute is where the library must be; a name is the loader's to find.
@@ -148,17 +159,21 @@ fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
 /// QNN takes a text it does not know for its default chipset.
 fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     let asked = facts.soc_model.trim();
-    let is_known = match asked.parse() {
-        Ok(qnn_id) => soc_by_qnn_id(qnn_id).is_some(),
-        Err(_) => soc_by_name(&asked.to_ascii_uppercase()).is_some(),
-    };
-    if asked.is_empty() || is_known {
+    if asked.is_empty() || soc_of(asked).is_some() {
         return None;
     }
     check(
         ReasonCode::SocModelUnknown,
         format!("soc_model is {asked:?}"),
     )
+}
+
+/// The chipset of that number or name.
+fn soc_of(asked: &str) -> Option<&'static Soc> {
+    match asked.trim().parse() {
+        Ok(qnn_id) => soc_by_qnn_id(qnn_id),
+        Err(_) => soc_by_name(&asked.trim().to_ascii_uppercase()),
+    }
 }
 
 fn runtime_age(facts: &PreflightFacts) -> Option<Check> {
@@ -195,10 +210,16 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     if facts.platform == Platform::Other {
         return None;
     }
-    let Some(value) = host
-        .variable(LIBRARY_PATH)
-        .filter(|value| !value.is_empty())
-    else {
+    let set = [NEWER_LIBRARY_PATH, LIBRARY_PATH]
+        .into_iter()
+        .find_map(|name| {
+            let value = host.variable(name)?;
+            (!value.trim().is_empty()).then_some((name, value))
+        });
+    let Some((name, value)) = set else {
+        if facts.platform == Platform::Linux && is_where_linux_has_it(host, facts) {
+            return None;
+        }
         return check(
             ReasonCode::AdspLibraryPathUnset,
             format!("{LIBRARY_PATH} is not set"),
@@ -206,16 +227,34 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     };
     // A path of one folder has neither; a `:` is in no folder's name here.
     if value.contains(':') {
-        let seen = format!("{LIBRARY_PATH} is {value:?}");
+        let seen = format!("{name} is {value:?}");
         return check(ReasonCode::AdspLibraryPathSeparator, seen);
     }
-    let skeleton = skeleton_of(facts)?;
+    let skeleton = skeleton_of(arch(facts)?);
     let mut folders = value.split(';').filter(|folder| !folder.is_empty());
-    if folders.any(|folder| host.exists(&Path::new(folder).join(&skeleton))) {
+    if folders.any(|folder| holds(host, folder, &skeleton)) {
         return None;
     }
-    let seen = format!("{skeleton} is in no folder of {LIBRARY_PATH}={value:?}");
+    let seen = format!("{skeleton} is in no folder of {name}={value:?}");
     check(ReasonCode::BackendLibraryMissing, seen)
+}
+
+/// Whether a distribution's own folders hold the skeleton library: of any architecture where the
+/// machine's is not known.
+fn is_where_linux_has_it(host: &dyn Host, facts: &PreflightFacts) -> bool {
+    let skeletons: Vec<String> = match arch(facts) {
+        Some(arch) => vec![skeleton_of(arch)],
+        None => SOCS.iter().map(|s| skeleton_of(s.hexagon_arch)).collect(),
+    };
+    LINUX_FOLDERS
+        .iter()
+        .any(|folder| skeletons.iter().any(|name| holds(host, folder, name)))
+}
+
+/// FastRPC looks into the folder of the DSP's domain, too.
+fn holds(host: &dyn Host, folder: &str, skeleton: &str) -> bool {
+    let folder = Path::new(folder);
+    host.exists(&folder.join(skeleton)) || host.exists(&folder.join("cdsp").join(skeleton))
 }
 
 /// Libraries that stay inside the APK are no files, and the DSP reads files.
@@ -223,8 +262,8 @@ fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check>
     if facts.platform != Platform::Android {
         return None;
     }
-    let (folder, skeleton) = (facts.native_library_dir.as_ref()?, skeleton_of(facts)?);
-    let path = folder.join(skeleton);
+    let folder = facts.native_library_dir.as_ref()?;
+    let path = folder.join(skeleton_of(arch(facts)?));
     if host.exists(&path) {
         return None;
     }
@@ -245,7 +284,10 @@ fn driver(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     }
     let seen = match there.first() {
         Some(path) => {
-            format!("{path} may not be opened: add the process to the group that owns it")
+            format!(
+                "{path} may not be opened: add the process to the group that owns it, or give it \
+                 one by a udev rule: KERNEL==\"fastrpc-*|adsprpc-*\", GROUP=\"render\", MODE=\"0660\""
+            )
         }
         None => format!(
             "none of {} is there: the kernel lacks the driver",
@@ -255,8 +297,12 @@ fn driver(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::BackendSetupFailed, seen)
 }
 
+fn arch(facts: &PreflightFacts) -> Option<u32> {
+    let asked = || Some(soc_of(&facts.soc_model)?.hexagon_arch);
+    facts.hexagon_arch.or_else(asked)
+}
+
 /// The half of the back end that runs on the DSP.
-fn skeleton_of(facts: &PreflightFacts) -> Option<String> {
-    let arch = facts.hexagon_arch?;
-    Some(format!("libQnnHtpV{arch}Skel.so"))
+fn skeleton_of(arch: u32) -> String {
+    format!("libQnnHtpV{arch}Skel.so")
 }

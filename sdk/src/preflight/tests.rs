@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::{DeviceFacts, SdkConfig, Watch};
 
 /// A host of which everything is known; what it was not told is not there.
 #[derive(Debug, Default)]
@@ -26,7 +27,8 @@ impl MadeUp {
 
 impl Host for MadeUp {
     fn variable(&self, name: &str) -> Option<String> {
-        assert_eq!(name, LIBRARY_PATH, "no check reads another variable");
+        let is_known = [NEWER_LIBRARY_PATH, LIBRARY_PATH].contains(&name);
+        assert!(is_known, "no check reads {name}");
         self.variables.get(name).cloned()
     }
 
@@ -160,6 +162,74 @@ fn a_robot_needs_a_driver_that_it_may_open() {
 }
 
 #[test]
+fn a_robot_with_the_skeleton_where_its_distribution_puts_it_needs_no_path() {
+    for folder in LINUX_FOLDERS {
+        for hexagon_arch in [Some(68), None] {
+            let (_, mut facts) = robot();
+            facts.soc_model.clear();
+            facts.hexagon_arch = hexagon_arch;
+            let at = format!("{folder}/cdsp/libQnnHtpV68Skel.so");
+            let host = MadeUp::default().with(&[&at, DRIVERS[0]]);
+            finds(&host, &facts, &[]);
+            // One of another architecture does not help; a phone's app does not see the folder.
+            facts.hexagon_arch = Some(75);
+            let unset = (ReasonCode::AdspLibraryPathUnset, "not set");
+            finds(&host, &facts, &[unset]);
+            facts.platform = Platform::Android;
+            facts.hexagon_arch = hexagon_arch;
+            finds(&host, &facts, &[unset]);
+        }
+    }
+}
+
+#[test]
+fn the_newer_variable_is_read_first() {
+    let (mut host, facts) = robot();
+    let newer = |value: &str| (NEWER_LIBRARY_PATH, value.to_owned());
+    host.variables.extend([newer("/nowhere")]);
+    let missing = (ReasonCode::BackendLibraryMissing, " DSP_LIBRARY_PATH=");
+    finds(&host, &facts, &[missing]);
+    host.variables.clear();
+    host.variables.extend([newer("/usr/lib/dsp")]);
+    finds(&host, &facts, &[]);
+}
+
+#[test]
+fn the_chipset_asked_for_tells_which_skeleton_is_needed() {
+    let (host, mut facts) = phone();
+    facts.hexagon_arch = None;
+    finds(&host, &facts, &[]);
+    facts.soc_model = "SM8750".to_owned();
+    let expected = [
+        (ReasonCode::BackendLibraryMissing, "libQnnHtpV79Skel.so"),
+        (ReasonCode::NativeLibrariesNotExtracted, "V79"),
+    ];
+    finds(&host, &facts, &expected);
+}
+
+#[test]
+fn a_watch_knows_its_device_and_remembers_what_it_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .build()
+        .unwrap();
+    let watch = Watch::start(config).unwrap();
+    let facts = PreflightFacts {
+        platform: Platform::Android,
+        native_library_dir: Some(dir.path().join("lib")),
+        ..PreflightFacts::default()
+    };
+    let found = watch.preflight(&facts);
+    let skeleton = found
+        .iter()
+        .find(|check| check.reason == ReasonCode::NativeLibrariesNotExtracted);
+    assert!(skeleton.unwrap().seen.ends_with("libQnnHtpV75Skel.so"));
+    assert!(watch.explain().contains("native_libraries_not_extracted"));
+    assert!(watch.stop(std::time::Duration::from_secs(30)));
+}
+
+#[test]
 fn the_real_host_is_asked_below_its_root() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("dev")).unwrap();
@@ -173,11 +243,14 @@ fn the_real_host_is_asked_below_its_root() {
 
 proptest! {
     #[test]
-    fn any_text_is_looked_at_without_harm(value in "\\PC{0,60}", soc in "\\PC{0,10}", version in "[v0-9.]{0,12}") {
+    fn any_text_is_looked_at_without_harm(value in "\\PC{0,60}|[a-z;:]{0,2000}", soc in "\\PC{0,10}", version in "[v0-9.]{0,12}") {
         let (host, mut facts) = phone();
         let value = format!("/{value}").replace(";", ";/");
         facts.soc_model = soc;
         facts.model_qairt = version;
-        let _ = run(&host.with_path(&value), &facts);
+        for check in run(&host.with_path(&value), &facts) {
+            prop_assert!(check.seen.len() <= MAX_SEEN_BYTES);
+            prop_assert!(!check.seen.contains(char::is_control));
+        }
     }
 }
