@@ -73,6 +73,12 @@ impl PackedConditions {
         Self::new(Thermal::Unknown, PowerSave::Unknown, NameId::default())
     }
 
+    fn with_thermal_of(self, other: Self) -> Self {
+        let [_, power_save, mode, rest] = self.0.to_le_bytes();
+        let [thermal, ..] = other.0.to_le_bytes();
+        Self(u32::from_le_bytes([thermal, power_save, mode, rest]))
+    }
+
     pub(crate) fn thermal(self) -> Thermal {
         let [thermal, ..] = self.0.to_le_bytes();
         at(Thermal::ALL, thermal).unwrap_or(Thermal::Unknown)
@@ -106,6 +112,23 @@ impl CurrentConditions {
         self.0.store(conditions.0, Ordering::Relaxed);
     }
 
+    /// All but the thermal status, which stays.
+    pub(crate) fn set_but_thermal(&self, conditions: PackedConditions) {
+        self.update(|now| conditions.with_thermal_of(now));
+    }
+
+    /// The thermal status alone; the rest stays.
+    pub(crate) fn set_thermal(&self, thermal: Thermal) {
+        let heat = PackedConditions::new(thermal, PowerSave::Unknown, NameId::default());
+        self.update(|now| now.with_thermal_of(heat));
+    }
+
+    fn update(&self, changed: impl Fn(PackedConditions) -> PackedConditions) {
+        let changed = |now| Some(changed(PackedConditions(now)).0);
+        // It cannot fail: the closure always has a value.
+        let _ = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+
     /// Whether consent is given: without it nothing is kept of a run, not even its number.
     pub(crate) fn is_recording(&self) -> bool {
         self.1.load(Ordering::Relaxed)
@@ -132,6 +155,20 @@ fn at<T: Copy>(all: &[T], position: u8) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heat_and_the_rest_change_apart() {
+        let current = CurrentConditions::new();
+        let set = |thermal| PackedConditions::new(thermal, PowerSave::On, NameId(3));
+        current.set_but_thermal(set(Thermal::Severe));
+        assert_eq!(current.get(), set(Thermal::Unknown));
+        for &thermal in Thermal::ALL {
+            current.set_thermal(thermal);
+            assert_eq!(current.get(), set(thermal));
+            current.set_but_thermal(set(Thermal::Shutdown));
+            assert_eq!(current.get(), set(thermal));
+        }
+    }
 
     #[test]
     fn every_condition_comes_back() {

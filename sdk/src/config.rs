@@ -266,6 +266,8 @@ pub struct SdkConfig {
     pub(crate) root_certificates: Vec<String>,
     pub(crate) budget: ByteBudget,
     pub(crate) has_consent: bool,
+    /// Whether heat is read from Linux's thermal zones.
+    pub(crate) reads_thermal_zones: bool,
     pub(crate) sends_itself: bool,
     plaintext_allowed: bool,
 }
@@ -284,6 +286,7 @@ impl std::fmt::Debug for SdkConfig {
             .field("roots", &self.roots)
             .field("budget", &self.budget)
             .field("has_consent", &self.has_consent)
+            .field("reads_thermal_zones", &self.reads_thermal_zones)
             .finish_non_exhaustive()
     }
 }
@@ -326,6 +329,7 @@ impl SdkConfig {
                 root_certificates: Vec::new(),
                 budget: ByteBudget::default(),
                 has_consent: true,
+                reads_thermal_zones: false,
                 sends_itself: true,
                 plaintext_allowed: false,
             },
@@ -433,6 +437,21 @@ impl SdkConfigBuilder {
     /// which network there is with [`Watch::set_network`](crate::Watch::set_network).
     pub fn with_metered_bytes_per_day(mut self, bytes: u64) -> Self {
         self.config.budget.metered_per_day = Some(bytes);
+        self
+    }
+
+    /// Whether the SDK reads heat from Linux's thermal zones (`/sys/class/thermal`), for robots and
+    /// others without a platform that tells it; the default is `false`.
+    ///
+    /// The SDK's own thread reads them every ten seconds, later while an upload waits for its
+    /// network. The worst zone counts: none below its `passive` trip point, light from there on
+    /// and until it has cooled by the trip's hysteresis, moderate half way to the next `hot` or
+    /// `critical` one, severe and critical at these. Where no zone has a `passive` trip, or none
+    /// can be read (Android's apps may not), it stays unknown. The thermal status given to
+    /// [`Watch::set_conditions`](crate::Watch::set_conditions) does not count then; power save and
+    /// performance mode are the host's as ever.
+    pub fn with_thermal_zones(mut self, is_read: bool) -> Self {
+        self.config.reads_thermal_zones = is_read;
         self
     }
 

@@ -222,6 +222,7 @@ impl Core {
         ConditionsSetter {
             modes: Arc::clone(&self.modes),
             current: Arc::clone(&self.conditions),
+            is_thermal_read: false,
         }
     }
 
@@ -634,15 +635,29 @@ impl Core {
 pub(crate) struct ConditionsSetter {
     modes: Arc<Names>,
     current: Arc<CurrentConditions>,
+    is_thermal_read: bool,
 }
 
 impl ConditionsSetter {
+    /// Whether the SDK reads the thermal status by itself: then the host's does not count.
+    pub(crate) fn with_thermal_read(mut self, is_read: bool) -> Self {
+        self.is_thermal_read = is_read;
+        self
+    }
+
+    pub(crate) fn set_thermal(&self, thermal: epwatch_proto::Thermal) {
+        self.current.set_thermal(thermal);
+    }
+
     pub(crate) fn set(&self, conditions: &Conditions) {
         // A mode that another thread is adding right now is unknown until the next call.
         let mode = self.modes.try_id(&conditions.performance_mode);
         let (thermal, power_save) = (conditions.thermal, conditions.power_save);
         let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
-        self.current.set(packed);
+        match self.is_thermal_read {
+            true => self.current.set_but_thermal(packed),
+            false => self.current.set(packed),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use epwatch_proto::{
     device::vendor_fingerprint_hash,
 };
 
-use crate::files;
+use crate::{files, thermal_zones};
 
 /// A fact of the device is a short text; a larger file is something else.
 const MAX_FACT_BYTES: u64 = 64 << 10;
@@ -78,35 +78,91 @@ impl DeviceFacts {
         let read = |path: &str| text_of(&root.join(path));
         let soc = |name: &str| read(&format!("sys/devices/soc0/{name}"));
         let compatible = read("proc/device-tree/compatible");
-        let machine = soc("machine");
-        let chipset_raw = match machine.is_empty() {
-            true => chipset_of_compatible(&compatible),
-            false => machine,
+        let entries: Vec<_> = compatible.split_whitespace().collect();
+        let board = entries.first().copied().unwrap_or_default();
+        let is_qualcomm =
+            soc("family") == "Snapdragon" || entries.iter().any(|entry| entry.starts_with("qcom,"));
+        let (soc_manufacturer, chipset_raw) = match is_qualcomm {
+            true => ("Qualcomm", qualcomm_chipset(&soc("machine"), &entries)),
+            // Elsewhere `machine` is the board.
+            false => {
+                let (vendor, chip) = vendor_and_name(entries.last().copied().unwrap_or_default());
+                (vendor, chip.to_owned())
+            }
         };
-        let is_qualcomm = compatible.contains("qcom,") || soc("family") == "Snapdragon";
-        let soc_manufacturer = match is_qualcomm {
-            true => "Qualcomm".to_owned(),
-            false => soc("vendor"),
-        };
-        let board = compatible.split(' ').next().unwrap_or_default().to_owned();
-        let chipset = Chipset::normalise(&chipset_raw, &soc_manufacturer, &board);
+        let chipset = Chipset::normalise(&chipset_raw, soc_manufacturer, board);
+        let release = OsRelease::read(root);
+        let kernel = read("proc/sys/kernel/osrelease");
+        let zones = root.join(thermal_zones::DIR);
         Self {
             hexagon_arch: chipset.soc().map(|soc| soc.hexagon_arch),
-            // The first entry is `maker,board`.
-            manufacturer: board
-                .split_once(',')
-                .map_or("", |(maker, _)| maker)
-                .to_owned(),
+            manufacturer: vendor_and_name(board).0.to_owned(),
             chipset_raw,
-            soc_manufacturer,
+            soc_manufacturer: soc_manufacturer.to_owned(),
             soc_id: soc("soc_id").parse().ok(),
-            board,
+            board: board.to_owned(),
             abi: abi().to_owned(),
             model: read("proc/device-tree/model"),
             os: std::env::consts::OS.to_owned(),
-            os_version: read("proc/sys/kernel/osrelease"),
+            os_version: release.version(&kernel),
+            vendor_fingerprint: release.fingerprint(&kernel),
             ram_bytes: memory_bytes(&read("proc/meminfo")),
+            reportable_contexts: match thermal_zones::can_tell(&zones) {
+                true => vec![ContextKind::Thermal],
+                false => Vec::new(),
+            },
             ..Self::default()
+        }
+    }
+}
+
+/// What /etc/os-release says of an image; each text empty where it does not.
+#[derive(Debug, Default)]
+struct OsRelease {
+    id: String,
+    version: String,
+    build: String,
+    image: String,
+}
+
+impl OsRelease {
+    fn read(root: &Path) -> Self {
+        let paths = ["etc/os-release", "usr/lib/os-release"];
+        let texts = paths.iter().map(|path| text_of(&root.join(path)));
+        let text = texts.into_iter().find(|t| !t.is_empty());
+        let mut release = Self::default();
+        for line in text.unwrap_or_default().lines() {
+            let Some((name, value)) = line.trim().split_once('=') else {
+                continue;
+            };
+            let field = match name {
+                "ID" => &mut release.id,
+                "VERSION_ID" => &mut release.version,
+                "BUILD_ID" => &mut release.build,
+                "IMAGE_VERSION" => &mut release.image,
+                _ => continue,
+            };
+            *field = clipped(value.trim_matches(['"', '\'']), 64);
+        }
+        release
+    }
+
+    /// For example `ubuntu 24.04, kernel 6.8.0-1051-qcom`; the end is clipped, so the image first.
+    fn version(&self, kernel: &str) -> String {
+        let image = format!("{} {}", self.id, self.version);
+        match (image.trim(), kernel) {
+            (image, "") => image.to_owned(),
+            ("", kernel) => format!("kernel {kernel}"),
+            (image, kernel) => format!("{image}, kernel {kernel}"),
+        }
+    }
+
+    /// Changes with the image and the kernel, and is one for all robots of an image.
+    fn fingerprint(&self, kernel: &str) -> String {
+        let parts = [&*self.id, &self.version, &self.build, &self.image, kernel];
+        match parts.iter().all(|part| part.is_empty()) {
+            true => String::new(),
+            false => format!("linux/{}", parts.join("/")),
         }
     }
 }
@@ -132,17 +188,36 @@ fn text_of(path: &Path) -> String {
     text.trim().to_owned()
 }
 
-/// `qcom,qcs6490` among `radxa,dragon-q6a qcom,qcs6490`: the last entry is the most general one.
-fn chipset_of_compatible(compatible: &str) -> String {
-    let entries = compatible.split(' ').rev();
-    let soc = entries
-        .filter_map(|entry| entry.strip_prefix("qcom,"))
-        .next();
-    soc.unwrap_or_default().to_ascii_uppercase()
+/// The socinfo driver's name of the chip, if it is one, else the entry of the device tree that
+/// names a chip we know something of: mainline says `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`.
+/// Else the last, which is the most general one.
+fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
+    let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");
+    let names = || entries.iter().filter_map(|e| e.strip_prefix("qcom,")).rev();
+    let known = || names().find(|name| chipset(name).soc().is_some());
+    let named = || names().find(|name| chipset(name).is_qualcomm());
+    if chipset(machine).is_qualcomm() {
+        return machine.to_owned();
+    }
+    let tree = known().or_else(named).or_else(|| names().next());
+    match (tree, machine) {
+        (Some(name), _) => name.to_ascii_uppercase(),
+        (None, machine) => machine.to_owned(),
+    }
+}
+
+/// The two halves of a device tree's `vendor,name`.
+fn vendor_and_name(entry: &str) -> (&str, &str) {
+    match entry.split_once(',') {
+        Some(("qcom", name)) => ("Qualcomm", name),
+        Some(halves) => halves,
+        None => ("", entry),
+    }
 }
 
 fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let rest = meminfo.strip_prefix("MemTotal:")?;
+    let mut lines = meminfo.lines();
+    let rest = lines.find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -215,32 +290,4 @@ pub(crate) fn clipped_options(options: SessionOptions) -> SessionOptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn a_robot_tells_its_chipset_by_its_device_tree() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = root.path().join("proc/device-tree");
-        fs::create_dir_all(&tree).unwrap();
-        fs::write(tree.join("compatible"), b"radxa,dragon-q6a\0qcom,qcs6490\0").unwrap();
-        fs::write(tree.join("model"), b"Radxa Dragon Q6A\0").unwrap();
-        fs::write(root.path().join("proc/meminfo"), "MemTotal:  8000000 kB\nx").unwrap();
-        let device = Device::from(DeviceFacts::read_from(root.path()));
-        assert_eq!(device.chipset.as_str(), "QCS6490");
-        assert_eq!(device.model, "Radxa Dragon Q6A");
-        assert_eq!(device.manufacturer, "radxa");
-        assert_eq!(device.hexagon_arch, Some(68));
-        assert_eq!(device.ram_class, RamClass::From8To12Gib);
-    }
-
-    #[test]
-    fn a_machine_without_any_of_it_is_unknown_and_not_refused() {
-        let root = tempfile::tempdir().unwrap();
-        let device = Device::from(DeviceFacts::read_from(root.path()));
-        assert_eq!(device.chipset.as_str(), "other:unknown");
-        assert_eq!(device.ram_class, RamClass::Unknown);
-    }
-}
+mod tests;

@@ -51,6 +51,7 @@ mod session;
 mod shape;
 mod simulated;
 mod spool;
+mod thermal_zones;
 mod time;
 mod upload;
 mod watch;

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -32,6 +32,7 @@ use crate::{
     recorder::SessionRecorder,
     session::SessionRequest,
     simulated::SimulatedSession,
+    thermal_zones::{self, ThermalReader},
     time::Clock,
     upload::{UploadBatch, UploadError},
     worker::{self, Command, Worker},
@@ -127,7 +128,13 @@ impl Watch {
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
-        let conditions = core.conditions();
+        let conditions = core
+            .conditions()
+            .with_thermal_read(config.reads_thermal_zones);
+        let thermal = config.reads_thermal_zones.then(|| {
+            let zones = Path::new("/").join(thermal_zones::DIR);
+            ThermalReader::new(conditions.clone(), zones)
+        });
         core.set_recording(config.has_consent);
         let consent = Arc::new(Consent::new(config.has_consent));
         let core = Arc::new(Mutex::new(core));
@@ -163,6 +170,7 @@ impl Watch {
                     panics: worker_panics,
                     consent: worker_consent,
                     unread: Vec::new(),
+                    thermal,
                 };
                 worker.run(&inbox);
             })
@@ -185,7 +193,8 @@ impl Watch {
     }
 
     /// What holds from now on for every run of this process: one atomic store. Call it from the
-    /// platform's thermal and power listeners.
+    /// platform's thermal and power listeners. The thermal status does not count where
+    /// [the SDK reads it](crate::SdkConfigBuilder::with_thermal_zones).
     pub fn set_conditions(&self, conditions: &Conditions) {
         self.shared.conditions.set(conditions);
     }

@@ -13,7 +13,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use epwatch_proto::{ModelHash, SessionUid};
@@ -25,6 +25,7 @@ use crate::{
     consent::Consent,
     core::Core,
     engine::{self, Engine},
+    thermal_zones::ThermalReader,
     upload::UploadError,
     watch::FlushError,
 };
@@ -61,6 +62,8 @@ pub(crate) struct Worker {
     pub(crate) consent: Arc<Consent>,
     /// Models whose files must not be read yet.
     pub(crate) unread: Vec<(SessionUid, PathBuf)>,
+    /// Where the SDK reads heat by itself.
+    pub(crate) thermal: Option<ThermalReader>,
     #[cfg(feature = "grpc")]
     pub(crate) transport: Option<LazyTransport>,
 }
@@ -76,7 +79,7 @@ impl Worker {
                 return;
             }
             self.guarded(Self::due);
-            let wait = lock(&self.engine).wait().unwrap_or(Duration::ZERO);
+            let wait = self.wait();
             match commands.recv_timeout(wait) {
                 Ok(Command::Flush(answer)) => {
                     let mut result = Err(FlushError::Stopped);
@@ -108,6 +111,12 @@ impl Worker {
         }
     }
 
+    fn wait(&self) -> Duration {
+        let wait = lock(&self.engine).wait().unwrap_or(Duration::ZERO);
+        let reading = self.thermal.as_ref().and_then(|t| t.wait(Instant::now()));
+        reading.map_or(wait, |reading| wait.min(reading))
+    }
+
     fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
             self.panics.fetch_add(1, Relaxed);
@@ -116,7 +125,11 @@ impl Worker {
 
     /// What time has brought.
     fn due(&mut self) {
-        if self.consent.wish().is_given {
+        let has_consent = self.consent.wish().is_given;
+        if let Some(thermal) = &mut self.thermal {
+            thermal.pass(Instant::now(), has_consent);
+        }
+        if has_consent {
             for (uid, path) in std::mem::take(&mut self.unread) {
                 self.hash_model(uid, &path);
             }

@@ -1,0 +1,222 @@
+//! Heat as Linux tells it: each thermal zone against its own trip points.
+//!
+//! The rule, for one zone:
+//! - a zone without a `passive` trip does not say where slowing down begins, so below its `hot` and
+//!   `critical` trips it says nothing;
+//! - below the lowest `passive` trip, less its hysteresis: none; from there on the kernel slows
+//!   things down, and stops only below: light;
+//! - half way from there to the next `hot` or `critical` trip: slowing down does not hold the heat,
+//!   moderate;
+//! - at a `hot` trip: severe; at a `critical` one, where the kernel turns the device off: critical.
+//!
+//! The worst zone counts; no zone that says anything is "unknown", which is not "none". Zones of
+//! sensors that are off, and trips that are (both read 0 or less, or nonsense), do not count.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use epwatch_proto::Thermal;
+
+use crate::{core::ConditionsSetter, files};
+
+/// Where Linux has them.
+pub(crate) const DIR: &str = "sys/class/thermal";
+/// Heat changes over seconds; a reading is one small file a zone, about a hundred on a phone's chip.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Readings after which zones and trips are listed anew: daemons move trips, and drivers come late.
+const READINGS_A_LISTING: u32 = 30;
+/// Qualcomm's chips have about a hundred.
+const MAX_ZONES: usize = 256;
+/// A zone has a handful.
+const MAX_TRIPS: usize = 16;
+/// A word or a number.
+const MAX_BYTES: u64 = 64;
+/// Hottest temperature that is one, in thousandths of a degree Celsius.
+const MAX_MILLI_C: i64 = 200_000;
+/// Coldest; sensors that are off say -273000, for example.
+const MIN_MILLI_C: i64 = -55_000;
+/// Widest hysteresis that is believed.
+const MAX_HYSTERESIS: i64 = 10_000;
+
+/// The trip points of one zone, each the lowest of its kind, in thousandths of a degree Celsius.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Trips {
+    /// Where slowing down ends when it cools, at or below the lowest `passive` trip.
+    passive: Option<Passive>,
+    hot: Option<i64>,
+    critical: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Passive {
+    trip: i64,
+    /// Slowing down stops below this.
+    ends_below: i64,
+}
+
+impl Trips {
+    /// Takes in one trip; kinds that say nothing of heat (`active` fans) are passed over.
+    fn add(&mut self, kind: &str, trip: i64, hysteresis: i64) {
+        if !(1..=MAX_MILLI_C).contains(&trip) {
+            return;
+        }
+        let lowest = |known: Option<i64>| Some(known.map_or(trip, |known| known.min(trip)));
+        match kind {
+            "passive" => {
+                let ends_below = trip - hysteresis.clamp(0, MAX_HYSTERESIS);
+                let passive = Passive { trip, ends_below };
+                self.passive = Some(self.passive.map_or(passive, |known| known.min(passive)));
+            }
+            "hot" => self.hot = lowest(self.hot),
+            "critical" => self.critical = lowest(self.critical),
+            _ => {}
+        }
+    }
+
+    /// What a zone of these trips says at this temperature.
+    fn thermal_at(&self, milli_c: i64) -> Thermal {
+        let is_read = milli_c != 0 && (MIN_MILLI_C..=MAX_MILLI_C).contains(&milli_c);
+        let reaches = |trip: Option<i64>| trip.is_some_and(|trip| milli_c >= trip);
+        if !is_read {
+            return Thermal::Unknown;
+        }
+        if reaches(self.critical) {
+            return Thermal::Critical;
+        }
+        if reaches(self.hot) {
+            return Thermal::Severe;
+        }
+        let Some(passive) = self.passive else {
+            return Thermal::Unknown;
+        };
+        let above = [self.hot, self.critical].into_iter().flatten();
+        let next = above.filter(|trip| *trip > passive.trip).min();
+        if reaches(next.map(|next| i64::midpoint(passive.trip, next))) {
+            return Thermal::Moderate;
+        }
+        match milli_c >= passive.ends_below {
+            true => Thermal::Light,
+            false => Thermal::None,
+        }
+    }
+}
+
+/// The zones of a device that say something.
+#[derive(Debug, Default)]
+struct Zones(Vec<(PathBuf, Trips)>);
+
+impl Zones {
+    fn list(dir: &Path) -> Self {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let is_zone = |name: &str| {
+            name.strip_prefix("thermal_zone")
+                .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let zones = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_zone));
+        let zones = zones.take(MAX_ZONES).map(|entry| entry.path());
+        let with_trips = zones
+            .filter(|zone| word(&zone.join("mode")).as_deref() != Some("disabled"))
+            .map(|zone| {
+                let trips = trips_of(&zone);
+                (zone.join("temp"), trips)
+            });
+        Self(with_trips.filter(|(_, t)| *t != Trips::default()).collect())
+    }
+
+    fn read(&self) -> Thermal {
+        let said = self.0.iter().map(|(temp, trips)| {
+            number(temp).map_or(Thermal::Unknown, |milli_c| trips.thermal_at(milli_c))
+        });
+        // In the order of the contract: unknown first, then from cool to hot.
+        said.max().unwrap_or(Thermal::Unknown)
+    }
+}
+
+fn trips_of(zone: &Path) -> Trips {
+    let mut trips = Trips::default();
+    for n in 0..MAX_TRIPS {
+        let file = |what: &str| zone.join(format!("trip_point_{n}_{what}"));
+        let Some(kind) = word(&file("type")) else {
+            break;
+        };
+        if let Some(trip) = number(&file("temp")) {
+            trips.add(&kind, trip, number(&file("hyst")).unwrap_or(0));
+        }
+    }
+    trips
+}
+
+fn word(path: &Path) -> Option<String> {
+    let bytes = files::read_at_most(path, MAX_BYTES).ok()?;
+    Some(std::str::from_utf8(&bytes).ok()?.trim().to_owned())
+}
+
+fn number(path: &Path) -> Option<i64> {
+    word(path)?.parse().ok()
+}
+
+/// Whether a zone below `dir` says where slowing down begins.
+pub(crate) fn can_tell(dir: &Path) -> bool {
+    Zones::list(dir).0.iter().any(|(_, t)| t.passive.is_some())
+}
+
+/// Keeps the thermal status of a process's conditions up to date, on the SDK's own thread.
+#[derive(Debug)]
+pub(crate) struct ThermalReader {
+    dir: PathBuf,
+    zones: Zones,
+    /// Readings until zones are listed anew.
+    readings_left: u32,
+    next: Option<Instant>,
+    conditions: ConditionsSetter,
+}
+
+impl ThermalReader {
+    pub(crate) fn new(conditions: ConditionsSetter, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            zones: Zones::default(),
+            readings_left: 0,
+            next: None,
+            conditions,
+        }
+    }
+
+    /// Reads the zones if it is time. Without consent nothing is read, and nothing known.
+    pub(crate) fn pass(&mut self, now: Instant, may_read: bool) {
+        if !may_read {
+            if self.next.take().is_some() {
+                self.conditions.set_thermal(Thermal::Unknown);
+            }
+            return;
+        }
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        if self.readings_left == 0 {
+            self.zones = Zones::list(&self.dir);
+            self.readings_left = READINGS_A_LISTING;
+        }
+        self.readings_left -= 1;
+        self.conditions.set_thermal(self.zones.read());
+        self.next = Some(now + INTERVAL);
+    }
+
+    /// Time until the next reading; `None`: none is to come.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
+        Some(self.next?.saturating_duration_since(now))
+    }
+}
+
+/// What nobody reads any more is not known.
+impl Drop for ThermalReader {
+    fn drop(&mut self) {
+        self.conditions.set_thermal(Thermal::Unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use std::sync::Arc;
+
+use epwatch_proto::PowerSave;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Conditions, CoreConfig, DeviceFacts, Now, conditions::CurrentConditions, core::Core};
+
+/// As the CPUs of a QCS6490 have them in Linux's device tree.
+fn cpu() -> Trips {
+    trips(&[
+        ("passive", 90_000, 2_000),
+        ("passive", 95_000, 2_000),
+        ("critical", 110_000, 1_000),
+    ])
+}
+
+fn trips(list: &[(&str, i64, i64)]) -> Trips {
+    let mut trips = Trips::default();
+    for (kind, trip, hysteresis) in list {
+        trips.add(kind, *trip, *hysteresis);
+    }
+    trips
+}
+
+#[test]
+fn a_zone_is_as_warm_as_its_trip_points_say() {
+    for (milli_c, expected) in [
+        (-20_000, Thermal::None),
+        (41_000, Thermal::None),
+        (87_999, Thermal::None),
+        (88_000, Thermal::Light),
+        (90_000, Thermal::Light),
+        (99_999, Thermal::Light),
+        (100_000, Thermal::Moderate),
+        (109_999, Thermal::Moderate),
+        (110_000, Thermal::Critical),
+    ] {
+        assert_eq!(cpu().thermal_at(milli_c), expected, "{milli_c}");
+    }
+    let with_hot = trips(&[
+        ("passive", 80_000, 0),
+        ("hot", 90_000, 0),
+        ("critical", 110_000, 0),
+    ]);
+    assert_eq!(with_hot.thermal_at(84_999), Thermal::Light);
+    assert_eq!(with_hot.thermal_at(85_000), Thermal::Moderate);
+    assert_eq!(with_hot.thermal_at(90_000), Thermal::Severe);
+}
+
+#[test]
+fn what_is_not_known_stays_unknown() {
+    // A Raspberry Pi's: nothing says where slowing down begins.
+    let critical_only = trips(&[("critical", 110_000, 0)]);
+    assert_eq!(critical_only.thermal_at(85_000), Thermal::Unknown);
+    assert_eq!(critical_only.thermal_at(110_000), Thermal::Critical);
+    assert_eq!(trips(&[("active", 50_000, 0)]), Trips::default());
+    // Trips that are off.
+    assert_eq!(
+        trips(&[("passive", 0, 0), ("hot", -274_000, 0)]),
+        Trips::default()
+    );
+    // Sensors that are off.
+    for milli_c in [0, -273_000, i64::MIN, i64::MAX, 4_294_967_295] {
+        assert_eq!(cpu().thermal_at(milli_c), Thermal::Unknown, "{milli_c}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn warmer_is_never_cooler(
+        list in proptest::collection::vec(
+            ("(passive|hot|critical|active)", any::<i32>(), any::<i32>()), 0..5),
+        near in proptest::collection::vec(1_i64..200_000, 0..5),
+        mut at in proptest::array::uniform2(1_i64..=200_000),
+    ) {
+        let mut trips = Trips::default();
+        for (n, (kind, trip, hysteresis)) in list.iter().enumerate() {
+            let trip = near.get(n).copied().unwrap_or(i64::from(*trip));
+            trips.add(kind, trip, i64::from(*hysteresis));
+        }
+        at.sort_unstable();
+        let [cool, warm] = at.map(|milli_c| trips.thermal_at(milli_c));
+        prop_assert!(cool <= warm, "{cool:?} {warm:?} {trips:?}");
+    }
+}
+
+fn write(dir: &TempDir, zone: &str, files: &[(&str, &str)]) {
+    let zone = dir.path().join(zone);
+    fs::create_dir_all(&zone).unwrap();
+    for (name, content) in files {
+        fs::write(zone.join(name), content).unwrap();
+    }
+}
+
+fn write_cpu(dir: &TempDir, zone: &str, milli_c: &str) {
+    let files = [
+        ("type", "cpu0-thermal\n"),
+        ("temp", milli_c),
+        ("trip_point_0_type", "passive\n"),
+        ("trip_point_0_temp", "90000\n"),
+        ("trip_point_0_hyst", "2000\n"),
+        ("trip_point_1_type", "critical\n"),
+        ("trip_point_1_temp", "110000\n"),
+    ];
+    write(dir, zone, &files);
+}
+
+#[test]
+fn the_worst_zone_counts_and_broken_ones_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(Zones::list(dir.path()).read(), Thermal::Unknown);
+    assert_eq!(
+        Zones::list(&dir.path().join("none")).read(),
+        Thermal::Unknown
+    );
+    assert!(!can_tell(dir.path()));
+
+    write(
+        &dir,
+        "thermal_zone0",
+        &[("type", "battery"), ("temp", "99000\n")],
+    );
+    write(
+        &dir,
+        "thermal_zone1",
+        &[
+            ("trip_point_0_type", "critical"),
+            ("trip_point_0_temp", "x"),
+        ],
+    );
+    write_cpu(&dir, "thermal_zone2", "not a number\n");
+    write_cpu(&dir, "thermal_zone3", &"9".repeat(100_000));
+    write_cpu(&dir, "cooling_device0", "105000\n");
+    write_cpu(&dir, "thermal_zone", "105000\n");
+    write_cpu(&dir, "thermal_zone4", "105000\n");
+    write(&dir, "thermal_zone4", &[("mode", "disabled\n")]);
+    assert_eq!(Zones::list(dir.path()).read(), Thermal::Unknown);
+
+    write_cpu(&dir, "thermal_zone5", "41000\n");
+    assert!(can_tell(dir.path()));
+    let zones = Zones::list(dir.path());
+    assert_eq!(zones.read(), Thermal::None);
+    write_cpu(&dir, "thermal_zone2", "91000\n");
+    assert_eq!(zones.read(), Thermal::Light);
+    fs::remove_dir_all(dir.path().join("thermal_zone2")).unwrap();
+    assert_eq!(zones.read(), Thermal::None);
+}
+
+fn core() -> Core {
+    let config = CoreConfig::new("app", DeviceFacts::default()).unwrap();
+    Core::new(
+        config,
+        crate::random_stream(),
+        crate::time::Clock::start().now_on_caller(),
+    )
+}
