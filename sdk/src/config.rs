@@ -1,6 +1,9 @@
 //! What the host decides, checked when it is built.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
 
@@ -9,7 +12,7 @@ use crate::{
     device::DeviceFacts,
     directives,
     endpoint::{check_endpoint, check_root_certificate},
-    policy,
+    policy, thermal_zones,
 };
 
 /// What is wrong with a configuration, and the way out.
@@ -266,8 +269,8 @@ pub struct SdkConfig {
     pub(crate) root_certificates: Vec<String>,
     pub(crate) budget: ByteBudget,
     pub(crate) has_consent: bool,
-    /// Whether heat is read from Linux's thermal zones.
-    pub(crate) reads_thermal_zones: bool,
+    /// Linux's thermal zones, where heat is read from them.
+    pub(crate) thermal_zones: Option<PathBuf>,
     pub(crate) sends_itself: bool,
     plaintext_allowed: bool,
 }
@@ -286,7 +289,7 @@ impl std::fmt::Debug for SdkConfig {
             .field("roots", &self.roots)
             .field("budget", &self.budget)
             .field("has_consent", &self.has_consent)
-            .field("reads_thermal_zones", &self.reads_thermal_zones)
+            .field("thermal_zones", &self.thermal_zones)
             .finish_non_exhaustive()
     }
 }
@@ -329,7 +332,7 @@ impl SdkConfig {
                 root_certificates: Vec::new(),
                 budget: ByteBudget::default(),
                 has_consent: true,
-                reads_thermal_zones: false,
+                thermal_zones: None,
                 sends_itself: true,
                 plaintext_allowed: false,
             },
@@ -451,7 +454,8 @@ impl SdkConfigBuilder {
     /// [`Watch::set_conditions`](crate::Watch::set_conditions) does not count then; power save and
     /// performance mode are the host's as ever.
     pub fn with_thermal_zones(mut self, is_read: bool) -> Self {
-        self.config.reads_thermal_zones = is_read;
+        let zones = || Path::new("/").join(thermal_zones::DIR);
+        self.config.thermal_zones = is_read.then(zones);
         self
     }
 

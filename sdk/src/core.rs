@@ -645,6 +645,11 @@ impl ConditionsSetter {
         self
     }
 
+    #[cfg(test)]
+    pub(crate) fn current(&self) -> PackedConditions {
+        self.current.get()
+    }
+
     pub(crate) fn set_thermal(&self, thermal: epwatch_proto::Thermal) {
         self.current.set_thermal(thermal);
     }

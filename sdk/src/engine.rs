@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::DropReason;
+use epwatch_proto::{ContextKind, DropReason};
 
 use crate::{
     baseline::BaselineBook,
@@ -25,6 +25,7 @@ use crate::{
     identity::{self, Secret},
     policy, self_test,
     spool::{Found, Loss, Spool},
+    thermal_zones,
     time::{Clock, Now},
 };
 
@@ -102,10 +103,14 @@ impl Engine {
 
     fn try_open(&mut self) -> Result<(), String> {
         self.boot_id = device::boot_id();
-        let facts = match self.config.is_device_given {
+        let mut facts = match self.config.is_device_given {
             true => self.config.core.device.clone(),
             false => DeviceFacts::read_linux(),
         };
+        let zones = self.config.thermal_zones.as_ref();
+        if zones.is_some_and(|zones| thermal_zones::can_tell(zones)) {
+            facts.reportable_contexts.push(ContextKind::Thermal);
+        }
         lock(&self.core).set_device(facts, &self.boot_id);
         self.directives.read(&self.core, self.clock.now());
 

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -32,7 +32,7 @@ use crate::{
     recorder::SessionRecorder,
     session::SessionRequest,
     simulated::SimulatedSession,
-    thermal_zones::{self, ThermalReader},
+    thermal_zones::ThermalReader,
     time::Clock,
     upload::{UploadBatch, UploadError},
     worker::{self, Command, Worker},
@@ -130,11 +130,9 @@ impl Watch {
         let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
         let conditions = core
             .conditions()
-            .with_thermal_read(config.reads_thermal_zones);
-        let thermal = config.reads_thermal_zones.then(|| {
-            let zones = Path::new("/").join(thermal_zones::DIR);
-            ThermalReader::new(conditions.clone(), zones)
-        });
+            .with_thermal_read(config.thermal_zones.is_some());
+        let zones = config.thermal_zones.clone();
+        let thermal = zones.map(|zones| ThermalReader::new(conditions.clone(), zones));
         core.set_recording(config.has_consent);
         let consent = Arc::new(Consent::new(config.has_consent));
         let core = Arc::new(Mutex::new(core));

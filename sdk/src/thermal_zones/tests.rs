@@ -1,11 +1,9 @@
-use std::sync::Arc;
-
 use epwatch_proto::PowerSave;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Conditions, CoreConfig, DeviceFacts, Now, conditions::CurrentConditions, core::Core};
+use crate::{Conditions, CoreConfig, DeviceFacts, SdkConfig, Watch, core::Core, engine};
 
 /// As the CPUs of a QCS6490 have them in Linux's device tree.
 fn cpu() -> Trips {
@@ -155,4 +153,69 @@ fn core() -> Core {
         crate::random_stream(),
         crate::time::Clock::start().now_on_caller(),
     )
+}
+
+#[test]
+fn zones_are_read_every_ten_seconds_and_listed_anew_now_and_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let conditions = core().conditions().with_thermal_read(true);
+    let mut reader = ThermalReader::new(conditions.clone(), dir.path());
+    let start = Instant::now();
+    assert_eq!(reader.wait(start), None);
+    reader.pass(start, true);
+    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+    assert_eq!(reader.wait(start), Some(INTERVAL));
+
+    // A driver that came late is found within five minutes.
+    write_cpu(&dir, "thermal_zone0", "41000\n");
+    let mut now = start;
+    for _ in 0..READINGS_A_LISTING {
+        now += reader.wait(now).unwrap();
+        reader.pass(now, true);
+    }
+    assert_eq!(conditions.current().thermal(), Thermal::None);
+    write_cpu(&dir, "thermal_zone0", "91000\n");
+    reader.pass(now + INTERVAL / 2, true);
+    assert_eq!(conditions.current().thermal(), Thermal::None);
+    reader.pass(now + INTERVAL, true);
+    assert_eq!(conditions.current().thermal(), Thermal::Light);
+
+    reader.pass(now + INTERVAL, false);
+    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+    assert_eq!(reader.wait(now), None);
+    reader.pass(now + INTERVAL, true);
+    assert_eq!(conditions.current().thermal(), Thermal::Light);
+    drop(reader);
+    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+}
+
+#[test]
+fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
+    let (zones, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_cpu(&zones, "thermal_zone0", "91000\n");
+    let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
+        .with_upload_interval(Duration::from_secs(3600))
+        .with_thermal_zones(true);
+    let mut config = config.build().unwrap();
+    config.thermal_zones = Some(zones.path().to_owned());
+    let watch = Watch::start(config).unwrap();
+    let now = || engine::lock(&watch.shared.core).conditions().current();
+    let until = |thermal| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while now().thermal() != thermal {
+            assert!(Instant::now() < deadline, "{:?}", now().thermal());
+            std::thread::yield_now();
+        }
+    };
+    until(Thermal::Light);
+    let host = Conditions::unknown().with_thermal(Thermal::Severe);
+    watch.set_conditions(&host.with_power_save(PowerSave::On));
+    let both = (now().thermal(), now().power_save());
+    assert_eq!(both, (Thermal::Light, PowerSave::On));
+    watch.set_consent(false);
+    until(Thermal::Unknown);
+    watch.set_consent(true);
+    until(Thermal::Light);
+    assert!(watch.stop(Duration::from_secs(20)));
+    until(Thermal::Unknown);
 }
