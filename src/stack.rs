@@ -34,6 +34,9 @@ impl Stack {
             Arc::new(SystemClock),
             stop_detector.clone(),
         )?;
+        collector
+            .metrics()
+            .show_beside(detector.metrics().registry());
         Ok(Self {
             store,
             collector,

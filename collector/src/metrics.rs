@@ -1,11 +1,12 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
 //! contract are the label's values.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use epwatch_proto::Outcome;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
-use crate::wal::{Wal, WeakWal};
+use crate::wal::{Wal, WeakWal, lock};
 
 type Labels = [(&'static str, &'static str); 1];
 
@@ -22,6 +23,8 @@ type Labels = [(&'static str, &'static str); 1];
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Of others in this process, on the same page.
+    beside: Mutex<Vec<Registry>>,
     outcomes: Vec<Counter>,
     /// Requests refused as a whole, by reason.
     pub(crate) requests_refused: Family<Labels, Counter>,
@@ -161,6 +164,7 @@ impl Metrics {
         );
         Self {
             registry,
+            beside: Mutex::default(),
             outcomes,
             requests_refused,
             requests,
@@ -195,6 +199,11 @@ impl Metrics {
         }));
     }
 
+    /// Shows another component's metrics on the same page.
+    pub fn show_beside(&self, registry: Registry) {
+        lock(&self.beside).push(registry);
+    }
+
     pub(crate) fn note_closed(&self, reason: &'static str) {
         let labels = [("reason", reason)];
         self.connections_closed.get_or_create(&labels).inc();
@@ -225,7 +234,11 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
-        let encoded = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let beside = lock(&self.beside);
+        let encoded = std::iter::once(&self.registry)
+            .chain(&*beside)
+            .try_for_each(|registry| encode_registry(&mut text, registry))
+            .and_then(|()| encode_eof(&mut text));
         debug_assert!(encoded.is_ok(), "metrics do not encode");
         text
     }
@@ -338,5 +351,17 @@ mod tests {
             assert!(text.contains(line), "no {line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn another_s_metrics_stand_on_the_same_page() {
+        let metrics = Metrics::new();
+        let (mut registry, counter) = (Registry::with_prefix("other"), Counter::<u64>::default());
+        registry.register("events", "Events", counter.clone());
+        metrics.show_beside(registry);
+        counter.inc();
+        let text = metrics.encode();
+        assert!(text.contains("other_events_total 1\n"), "{text}");
+        assert_eq!(text.matches("# EOF").count(), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The detector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ pub struct DetectorConfig {
     /// Votes of one model that are held in memory, about 300 bytes each; beyond it the model is not
     /// judged, and the log says so.
     pub max_votes: usize,
+    /// Where `/metrics`, `/healthz` and `/readyz` of `epwatch detector` are. `serve` shows the
+    /// detector's metrics on the collector's page.
+    pub http_listen: SocketAddr,
     /// A dashboard that shows a cohort, for links in notifications; the app, model and chipsets are
     /// added as variables.
     pub dashboard_url: Option<String>,
@@ -54,6 +58,7 @@ impl Default for DetectorConfig {
             ingest_delay: Period(Duration::from_secs(120)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 4719)),
             dashboard_url: None,
             rates_file: None,
             alertmanager: Vec::new(),

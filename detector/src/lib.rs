@@ -14,6 +14,7 @@ pub mod config;
 mod detector;
 mod evaluate;
 pub mod explain;
+pub mod http;
 pub mod incident;
 pub mod metrics;
 mod next_step;

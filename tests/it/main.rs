@@ -10,5 +10,6 @@ mod fleet;
 mod inspect;
 mod layering;
 mod load;
+mod operations;
 mod schema;
 mod support;
