@@ -92,7 +92,16 @@ mod tests {
 
     #[test]
     fn a_name_that_qnn_would_take_for_its_default_is_refused() {
-        for asked in ["SM9999", "", "-1", "snapdragon", "57.0", "SM8650 or so", "SM86501", "99999999999"] {
+        for asked in [
+            "SM9999",
+            "",
+            "-1",
+            "snapdragon",
+            "57.0",
+            "SM8650 or so",
+            "SM86501",
+            "99999999999",
+        ] {
             let error = asked.parse::<SocModel>().unwrap_err();
             assert!(error.contains("SM8650"), "{error}");
         }
