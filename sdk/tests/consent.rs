@@ -136,11 +136,6 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
     until("a new installation", || {
         dir.path().join("secret").exists() && secret(dir.path()) != old
     });
-    let explained = watch.explain();
-    assert!(
-        explained.contains("had deleted this installation"),
-        "{explained}"
-    );
     let new = secret(dir.path());
     run(&session, 4);
     watch.flush(PATIENCE).unwrap();

@@ -110,9 +110,10 @@ impl Engine {
         privacy.began_after_deletion = true;
         privacy.consent.forget();
         self.follow_consent();
-        let note = "the collector had deleted this installation: a new one was begun, and nothing of \
-                    the old one was kept";
-        self.last_error.get_or_insert_with(|| note.to_owned());
+        // A host's subscriber may panic.
+        let _ = std::panic::catch_unwind(|| {
+            tracing::warn!("the collector had deleted this installation; a new one was begun");
+        });
     }
 
     fn forget(&mut self) {
