@@ -13,6 +13,7 @@ mod faults;
 mod hostile;
 mod http;
 mod identity;
+mod ledger;
 mod limits;
 mod model;
 mod protocols;
