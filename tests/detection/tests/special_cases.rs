@@ -32,6 +32,7 @@ fn spec(seed: u64, story: Story, view: PlacementView) -> FamilySpec {
         devices: 100,
         windows: (7, 2),
         rollout: vec![1.0],
+        rolls_out_twice: false,
         runs: 50.0,
         reports: 1,
         shape_known: true,

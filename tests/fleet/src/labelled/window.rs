@@ -69,8 +69,7 @@ impl Family {
         let version = self.version(phone, window);
         let is_new = version == NEW;
         let fault = spec.fault().filter(|_| phone.chipset == 0 && is_new);
-        let benign =
-            |which| window >= spec.windows.0 && spec.story == Story::Benign(which);
+        let benign = |which| window >= spec.windows.0 && spec.story == Story::Benign(which);
         let base = spec.base_us * self.slowness[phone.chipset];
         let mut traits = phone.traits.clone();
         if window < phone.lasting_from {
@@ -107,7 +106,11 @@ impl Family {
                 ..work
             };
             let baselines = self.baselines(phone, &traits, before, base * size, &shape);
-            let key = if spec.shape_known { shape } else { String::new() };
+            let key = if spec.shape_known {
+                shape
+            } else {
+                String::new()
+            };
             for runs in noise::runs(&traits, &weather, &work, chance) {
                 let is_fallen =
                     traits.always_fell_back || hit.all_fallen || (hit.hit_fallen && runs.is_hit);

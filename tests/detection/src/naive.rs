@@ -1,0 +1,142 @@
+//! Textbook rules on merged clean runs, beside the detector: how often they fire on healthy cohort
+//! windows, which also says how hard the fleets are, and on those at fault.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use epwatch_detector::window::histogram_of;
+use epwatch_fleet::labelled::{FamilyReport, ks_p_value, sarle, wasserstein_log};
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::{Moments, dip};
+
+/// Model, version, chipset, input shape.
+type Key = (String, String, String, String);
+
+type Merged = BTreeMap<Key, (SparseHistogram, Moments)>;
+
+/// Rules, in the order of the table.
+pub(crate) const RULES: [&str; 7] = [
+    "CV > 15 %",
+    "CV > 1.5x or median > 1.2x the previous version's",
+    "Sarle > 0.555",
+    "dip p < 0.01",
+    "KS p < 1e-3 against the previous version",
+    "Wasserstein-1 of log latency > 0.15",
+    "two lognormals, apart",
+];
+
+/// Which rules fire on a cohort window, by their place in [`RULES`], and which could be asked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fired {
+    pub(crate) asked: BTreeSet<usize>,
+    pub(crate) fired: BTreeSet<usize>,
+}
+
+/// Adds up a family's windows as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Naive {
+    /// The latest window of each version before the one that is judged.
+    before: BTreeMap<(String, String, String), (String, SparseHistogram, Moments)>,
+}
+
+impl Naive {
+    /// Judges a window; the answer is by (model, version, chipset), any input shape.
+    pub(crate) fn window(
+        &mut self,
+        reports: &[FamilyReport],
+    ) -> BTreeMap<(String, String, String), Fired> {
+        let merged = merged(reports);
+        let mut found: BTreeMap<(String, String, String), Fired> = BTreeMap::new();
+        for ((model, version, chipset, shape), (histogram, moments)) in &merged {
+            let slot = found
+                .entry((model.clone(), version.clone(), chipset.clone()))
+                .or_default();
+            let place = (model.clone(), chipset.clone(), shape.clone());
+            let previous = self
+                .before
+                .get(&place)
+                .filter(|(known, _, _)| known != version)
+                .map(|(_, histogram, moments)| (histogram, moments));
+            for (rule, answer) in answers(histogram, moments, previous)
+                .into_iter()
+                .enumerate()
+            {
+                if let Some(fires) = answer {
+                    slot.asked.insert(rule);
+                    if fires {
+                        slot.fired.insert(rule);
+                    }
+                }
+            }
+        }
+        for ((model, version, chipset, shape), (histogram, moments)) in merged {
+            let place = (model, chipset, shape);
+            let known = self.before.get(&place);
+            // A version that is judged stays out of what it is judged against.
+            if version == "2.0.0" || known.is_some_and(|(latest, _, _)| *latest > version) {
+                continue;
+            }
+            self.before.insert(place, (version, histogram, moments));
+        }
+        found
+    }
+}
+
+fn merged(reports: &[FamilyReport]) -> Merged {
+    let mut merged = Merged::new();
+    for report in reports {
+        let report = &report.report;
+        let clean = report.series.iter().filter(|s| s.stratum.is_clean());
+        for series in clean {
+            let Some(session) = report.session(series.session_uid) else {
+                continue;
+            };
+            let key = (
+                session.model.id.clone(),
+                session.model.version.clone(),
+                report.device.chipset.as_str().to_owned(),
+                series.stratum.shape_key.clone(),
+            );
+            let slot = merged.entry(key).or_default();
+            slot.0.merge(&series.histogram);
+            if let Some(moments) = series_moments(series) {
+                slot.1 = slot.1.merged(&moments);
+            }
+        }
+    }
+    merged
+}
+
+fn series_moments(series: &epwatch_proto::LatencySeries) -> Option<Moments> {
+    Moments::from_parts(series.n, series.sum_us, series.m2_us2)
+}
+
+fn answers(
+    histogram: &SparseHistogram,
+    moments: &Moments,
+    previous: Option<(&SparseHistogram, &Moments)>,
+) -> [Option<bool>; 7] {
+    let cv = moments.cv();
+    let dip_p = histogram_of(histogram.buckets())
+        .ok()
+        .and_then(|of| dip::p_value(dip::of_histogram(&of)?, of.n()));
+    let apart = histogram_of(histogram.buckets())
+        .ok()
+        .and_then(|of| epwatch_stats::mixture::fit(&of, of.n()))
+        .map(|two| {
+            let smaller = two.fast.weight.min(two.slow.weight);
+            two.bic_gain > 10.0 && two.separation() > 2.0 && smaller >= 0.05
+        });
+    let moved = previous.and_then(|(before, earlier)| {
+        let median = histogram.quantile_us(0.5)? / before.quantile_us(0.5)?;
+        Some(cv? > 1.5 * earlier.cv()? || median > 1.2)
+    });
+    [
+        cv.map(|cv| cv > 0.15),
+        moved,
+        sarle(histogram).map(|b| b > 0.555),
+        dip_p.map(|p| p < 0.01),
+        previous.and_then(|(before, _)| ks_p_value(histogram, before).map(|p| p < 1e-3)),
+        previous.and_then(|(before, _)| wasserstein_log(histogram, before).map(|d| d > 0.15)),
+        apart,
+    ]
+}
