@@ -98,7 +98,9 @@ impl Fleet {
         for window in 0..family.n_windows() {
             let reports = family.window(window);
             let end = START_MS + i64::from(window + 1) * DAY_MS;
-            for ((model, version, chipset), fired) in naive.window(&reports) {
+            for ((model, version, chipset), fired) in
+                naive.window(&reports, end >= family.story_from_ms())
+            {
                 let cohort = (app.clone(), model, version, chipset);
                 self.naive.insert((cohort, end), fired);
             }

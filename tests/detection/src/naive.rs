@@ -13,6 +13,9 @@ type Key = (String, String, String, String);
 
 type Merged = BTreeMap<Key, (SparseHistogram, Moments)>;
 
+/// A window with fewer runs next to those known does not stand for a version.
+const WHOLE: f64 = 0.7;
+
 /// Rules, in the order of the table.
 pub(crate) const RULES: [&str; 7] = [
     "CV > 15 %",
@@ -34,19 +37,24 @@ pub(crate) struct Fired {
 /// Adds up a family's windows as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
-    /// The latest window of each version before the one that is judged.
+    /// The latest whole window of the versions before the one that is judged.
     before: BTreeMap<(String, String, String), (String, SparseHistogram, Moments)>,
 }
 
 impl Naive {
-    /// Judges a window; the answer is by (model, version, chipset), any input shape.
+    /// Takes a window, and judges it if `is_judged`; the answer is by (model, version, chipset), any
+    /// input shape.
     pub(crate) fn window(
         &mut self,
         reports: &[FamilyReport],
+        is_judged: bool,
     ) -> BTreeMap<(String, String, String), Fired> {
         let merged = merged(reports);
         let mut found: BTreeMap<(String, String, String), Fired> = BTreeMap::new();
         for ((model, version, chipset, shape), (histogram, moments)) in &merged {
+            if !is_judged {
+                break;
+            }
             let slot = found
                 .entry((model.clone(), version.clone(), chipset.clone()))
                 .or_default();
@@ -70,9 +78,12 @@ impl Naive {
         }
         for ((model, version, chipset, shape), (histogram, moments)) in merged {
             let place = (model, chipset, shape);
-            let known = self.before.get(&place);
-            // A version that is judged stays out of what it is judged against.
-            if version == "2.0.0" || known.is_some_and(|(latest, _, _)| *latest > version) {
+            // A version that is judged stays out of what it is judged against, and the few devices
+            // that a roll-out leaves behind are not the version as it was.
+            let is_less = self.before.get(&place).is_some_and(|(latest, _, known)| {
+                *latest > version || moments.n() as f64 <= WHOLE * known.n() as f64
+            });
+            if version == "2.0.0" || is_less {
                 continue;
             }
             self.before.insert(place, (version, histogram, moments));
@@ -87,7 +98,8 @@ fn merged(reports: &[FamilyReport]) -> Merged {
         let report = &report.report;
         let clean = report.series.iter().filter(|s| s.stratum.is_clean());
         for series in clean {
-            let Some(session) = report.session(series.session_uid) else {
+            let session = report.session(series.session_uid);
+            let Some(session) = session.filter(|session| session.model.id == "segmenter") else {
                 continue;
             };
             let key = (

@@ -1,6 +1,9 @@
 //! One app over its windows: who is there, on which version, and what is the matter with whom.
 
-use epwatch_proto::{Report, SendClock};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use epwatch_proto::{Baselines, Report, SendClock};
 use serde::Serialize;
 
 use super::measured;
@@ -87,6 +90,8 @@ pub struct Family {
     pub(super) start_ms: i64,
     phones: Vec<Phone>,
     pub(super) slowness: Vec<f64>,
+    /// What devices learnt of a version and shape, drawn once.
+    pub(super) learnt: Mutex<HashMap<(u64, String), Baselines>>,
 }
 
 impl Family {
@@ -154,6 +159,7 @@ impl Family {
             start_ms,
             phones,
             slowness,
+            learnt: Mutex::default(),
         }
     }
 

@@ -95,7 +95,7 @@ impl FamilySpec {
             peers: [0.0, 0.5][whole(chance.unit() * 2.0) as usize],
             base_us: measured::base_us(&mut chance),
             without_baseline: chance.between((0.05, 0.25)),
-            presence: 0.85,
+            presence: 0.9,
             wildness: 1.0,
         }
     }
