@@ -96,17 +96,16 @@ impl Fleet {
         let app = family.app_id();
         let mut naive = Naive::default();
         for window in 0..family.n_windows() {
-            let reports = family.window(window);
-            let end = START_MS + i64::from(window + 1) * DAY_MS;
-            for ((model, version, chipset), fired) in
-                naive.window(&reports, end >= family.story_from_ms())
-            {
-                let cohort = (app.clone(), model, version, chipset);
-                self.naive.insert((cohort, end), fired);
-            }
-            for report in reports {
+            family.each_report(window, |report| {
+                naive.add(&report);
                 let key = (app.as_str(), "production");
                 intake.add_report(report.received_ms, key, &report.report, &report.sent);
+            });
+            let end = START_MS + i64::from(window + 1) * DAY_MS;
+            let fired = naive.end_window(end >= family.story_from_ms());
+            for ((model, version, chipset), fired) in fired {
+                let cohort = (app.clone(), model, version, chipset);
+                self.naive.insert((cohort, end), fired);
             }
         }
         let spec = family.spec();

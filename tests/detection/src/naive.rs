@@ -39,17 +39,47 @@ pub(crate) struct Fired {
 pub(crate) struct Naive {
     /// The latest whole window of the versions before the one that is judged.
     before: BTreeMap<(String, String, String), (String, SparseHistogram, Moments)>,
+    /// Clean runs of the window so far.
+    merged: BTreeMap<Key, (BTreeMap<u16, u64>, Moments)>,
 }
 
 impl Naive {
-    /// Takes a window, and judges it if `is_judged`; the answer is by (model, version, chipset), any
+    /// Adds a report to the window.
+    pub(crate) fn add(&mut self, report: &FamilyReport) {
+        let report = &report.report;
+        let clean = report.series.iter().filter(|s| s.stratum.is_clean());
+        for series in clean {
+            let session = report.session(series.session_uid);
+            let Some(session) = session.filter(|session| session.model.id == "segmenter") else {
+                continue;
+            };
+            let key = (
+                session.model.id.clone(),
+                session.model.version.clone(),
+                report.device.chipset.as_str().to_owned(),
+                series.stratum.shape_key.clone(),
+            );
+            let slot = self.merged.entry(key).or_default();
+            for (index, count) in series.histogram.buckets() {
+                *slot.0.entry(index).or_default() += count;
+            }
+            let moments = Moments::from_parts(series.n, series.sum_us, series.m2_us2);
+            if let Some(moments) = moments {
+                slot.1 = slot.1.merged(&moments);
+            }
+        }
+    }
+
+    /// Ends the window, and judges it if `is_judged`; the answer is by (model, version, chipset), any
     /// input shape.
-    pub(crate) fn window(
+    pub(crate) fn end_window(
         &mut self,
-        reports: &[FamilyReport],
         is_judged: bool,
     ) -> BTreeMap<(String, String, String), Fired> {
-        let merged = merged(reports);
+        let merged = std::mem::take(&mut self.merged).into_iter();
+        let merged: Merged = merged
+            .map(|(key, (counts, moments))| (key, (histogram(&counts), moments)))
+            .collect();
         let mut found: BTreeMap<(String, String, String), Fired> = BTreeMap::new();
         for ((model, version, chipset, shape), (histogram, moments)) in &merged {
             if !is_judged {
@@ -92,34 +122,9 @@ impl Naive {
     }
 }
 
-fn merged(reports: &[FamilyReport]) -> Merged {
-    let mut merged = Merged::new();
-    for report in reports {
-        let report = &report.report;
-        let clean = report.series.iter().filter(|s| s.stratum.is_clean());
-        for series in clean {
-            let session = report.session(series.session_uid);
-            let Some(session) = session.filter(|session| session.model.id == "segmenter") else {
-                continue;
-            };
-            let key = (
-                session.model.id.clone(),
-                session.model.version.clone(),
-                report.device.chipset.as_str().to_owned(),
-                series.stratum.shape_key.clone(),
-            );
-            let slot = merged.entry(key).or_default();
-            slot.0.merge(&series.histogram);
-            if let Some(moments) = series_moments(series) {
-                slot.1 = slot.1.merged(&moments);
-            }
-        }
-    }
-    merged
-}
-
-fn series_moments(series: &epwatch_proto::LatencySeries) -> Option<Moments> {
-    Moments::from_parts(series.n, series.sum_us, series.m2_us2)
+fn histogram(counts: &BTreeMap<u16, u64>) -> SparseHistogram {
+    let (indices, counts) = counts.iter().map(|(index, count)| (*index, *count)).unzip();
+    SparseHistogram::from_parts(indices, counts).expect("in order, and none is zero")
 }
 
 fn answers(

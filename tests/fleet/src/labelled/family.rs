@@ -245,16 +245,23 @@ impl Family {
     #[must_use]
     pub fn window(&self, window: u32) -> Vec<FamilyReport> {
         let mut reports = Vec::new();
+        self.each_report(window, |report| reports.push(report));
+        reports.sort_by_key(|report| report.received_ms);
+        reports
+    }
+
+    /// Hands on the reports of one window, device by device.
+    pub fn each_report(&self, window: u32, mut take: impl FnMut(FamilyReport)) {
         for phone in &self.phones {
             let index = phone.number * 1_000 + u64::from(window);
             let mut chance = Chance::split(self.spec.seed, "window", index);
             if window < phone.joins || !chance.happens(self.spec.presence) {
                 continue;
             }
-            reports.extend(self.phone_window(phone, window, &mut chance));
+            self.phone_window(phone, window, &mut chance)
+                .into_iter()
+                .for_each(&mut take);
         }
-        reports.sort_by_key(|report| report.received_ms);
-        reports
     }
 
     /// The version that a device is on.
