@@ -77,9 +77,8 @@ impl FaultOutcome {
             "intermittent sessions" if blind => {
                 matches!(class, "intermittent_fallback" | "slow_without_placement")
             }
-            "intermittent sessions" => {
-                matches!(class, "intermittent_fallback" | "some_devices_fallback")
-            }
+            // Their placement shows, so it is named by the share of the devices hit in the window.
+            "intermittent sessions" => class.ends_with("_fallback"),
             _ if blind => class == "slow_without_placement",
             "some devices" if self.devices_share < 0.7 => class == "some_devices_fallback",
             // About the share from which it is most devices.

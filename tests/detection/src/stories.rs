@@ -56,7 +56,7 @@ pub(crate) const NEEDED_DEVICES: [u32; 8] = [5, 8, 10, 12, 30, 50, 100, 200];
 const PLAIN_SHARE: f64 = 0.78;
 
 /// Every story has so many seeds to itself, so that all of them stay within half a million.
-const SEEDS: u64 = 5_000;
+const SEEDS: u64 = 8_000;
 
 /// Twice the usual spread of devices and runs.
 const WILD: f64 = 2.0;

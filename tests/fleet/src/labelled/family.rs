@@ -7,7 +7,7 @@ use epwatch_proto::{Baselines, Report, SendClock};
 use serde::Serialize;
 
 use super::measured;
-use super::noise::{Traits, whole};
+use super::noise::{Traits, USUAL_SESSIONS, whole};
 use super::spec::FamilySpec;
 use super::{Benign, Fault, FaultKind, Story};
 use crate::chance::Chance;
@@ -219,11 +219,13 @@ impl Family {
 
     /// Returns the first window in which a fault is worth a page.
     fn worthy_from(&self, fault: Fault) -> Option<u32> {
-        let (share, runs) = match fault.kind {
-            FaultKind::Total | FaultKind::Drift => (1.0, 1.0),
-            FaultKind::SomeDevices(share) => (share, 1.0),
-            FaultKind::IntermittentRuns(runs) | FaultKind::IntermittentSessions(runs) => {
-                (1.0, runs)
+        let (share, runs, reach) = match fault.kind {
+            FaultKind::Total | FaultKind::Drift => (1.0, 1.0, 1.0),
+            FaultKind::SomeDevices(share) => (share, 1.0, 1.0),
+            FaultKind::IntermittentRuns(runs) => (1.0, runs, 1.0),
+            // A device is hit in a window if any of its sessions is.
+            FaultKind::IntermittentSessions(share) => {
+                (1.0, share, 1.0 - (1.0 - share).powf(USUAL_SESSIONS))
             }
         };
         if fault.factor < WORTHY_FACTOR || share < WORTHY_SHARE || runs < WORTHY_SHARE {
@@ -237,7 +239,7 @@ impl Family {
                     && phone.luck < share
             };
             let hit = self.phones.iter().filter(is_hit).count();
-            hit as f64 * self.spec.presence >= WORTHY_DEVICES
+            hit as f64 * reach * self.spec.presence >= WORTHY_DEVICES
         })
     }
 

@@ -27,6 +27,9 @@ pub(super) struct Traits {
     pub(super) always_fell_back: bool,
 }
 
+/// Sessions of a device in a calm window, on average.
+pub(super) const USUAL_SESSIONS: f64 = 2.5;
+
 /// How disturbed a window is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {

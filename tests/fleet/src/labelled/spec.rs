@@ -45,7 +45,7 @@ pub struct FamilySpec {
 }
 
 /// Devices of a chipset: lognormal, so that many cohorts are small and few are large.
-const MEDIAN_DEVICES: f64 = 55.0;
+const MEDIAN_DEVICES: f64 = 45.0;
 const DEVICES_SIGMA: f64 = 1.1;
 const DEVICES: (f64, f64) = (3.0, 1_500.0);
 
@@ -86,7 +86,7 @@ impl FamilySpec {
             view: views[whole(chance.unit() * 4.0) as usize],
             chipsets: 1 + whole(chance.unit() * 3.0) as usize,
             devices: devices as usize,
-            windows: (8, if drifts { 7 } else { 6 }),
+            windows: (7, 8),
             rollout,
             rolls_out_twice: chance.happens(0.1) || story == Story::Benign(Benign::TwoRollouts),
             runs: [15.0, 50.0, 50.0, 120.0][whole(chance.unit() * 4.0) as usize],
