@@ -1,32 +1,14 @@
-//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and says how often it
-//! is right: false pages of each confounder, recall of each fault, and how hard the fleets are.
+//! `epwatch-proof`: judges labelled fleets and writes what came of them.
 //!
-//! Fleets are judged one after another and their figures appended to a file, so that a run can be
-//! broken off and gone on with, and a longer one adds to a shorter one.
+//! Each fleet's figures are appended to a file, so that a run can be broken off and gone on with, and a
+//! longer one adds to a shorter one.
 
-mod judged;
-mod naive;
-mod outcome;
-mod report;
-mod stories;
-
-use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-
-use outcome::Outcome;
-use stories::Named;
-
-/// 2026-01-01.
-const START_MS: i64 = 1_767_225_600_000;
-
-/// Families that are judged as one fleet.
-const FLEET: u64 = 26;
+use epwatch_proof::{Course, Outcome, Unit, judged, units, written};
 
 const HELP: &str = "\
 epwatch-proof FIRST_SEED FAMILIES [OPTIONS]
@@ -37,8 +19,7 @@ epwatch-proof FIRST_SEED FAMILIES [OPTIONS]
   --write FILE          write the report here instead of to stdout
   --only NAME           only stories whose name contains this
   --threads N           judge so many fleets at once [default: 2]
-  --minutes N           begin no fleet after so many minutes
-  --verbose             show verdicts that are wrong";
+  --minutes N           begin no fleet after so many minutes";
 
 #[derive(Debug)]
 struct Args {
@@ -49,7 +30,6 @@ struct Args {
     only: Option<String>,
     threads: usize,
     minutes: u64,
-    verbose: bool,
 }
 
 impl Args {
@@ -61,8 +41,7 @@ impl Args {
             write: None,
             only: None,
             threads: 2,
-            minutes: u64::MAX / 60,
-            verbose: false,
+            minutes: 24 * 60,
         };
         let mut numbers = Vec::new();
         let mut args = std::env::args().skip(1);
@@ -74,7 +53,6 @@ impl Args {
                 "--only" => read.only = Some(value()?),
                 "--threads" => read.threads = value()?.parse().context("--threads")?,
                 "--minutes" => read.minutes = value()?.parse().context("--minutes")?,
-                "--verbose" => read.verbose = true,
                 "--help" | "-h" => return Ok(None),
                 number => {
                     let number: u64 = number
@@ -90,17 +68,6 @@ impl Args {
     }
 }
 
-/// Families of a story that make one fleet.
-#[derive(Debug, Clone)]
-struct Unit {
-    story: Named,
-    number: u64,
-    from: u64,
-    to: u64,
-    /// How far into its story it is, in [0, 1).
-    place: f64,
-}
-
 fn main() -> anyhow::Result<()> {
     let Some(args) = Args::read()? else {
         writeln!(std::io::stdout(), "{HELP}")?;
@@ -110,16 +77,32 @@ fn main() -> anyhow::Result<()> {
         Some(path) => known(path)?,
         None => Vec::new(),
     };
-    let done: HashSet<(String, u64, u64)> = outcomes
-        .iter()
-        .map(|outcome| (outcome.story.clone(), outcome.from, outcome.to))
-        .collect();
-    let units: Vec<Unit> = units(&args)
+    let left: Vec<Unit> = units(args.families, args.only.as_deref())
         .into_iter()
-        .filter(|unit| !done.contains(&(unit.story.name.clone(), unit.from, unit.to)))
+        .filter(|unit| !outcomes.iter().any(|outcome| unit.is_of(outcome)))
         .collect();
-    outcomes.extend(judged_all(&units, &args)?);
-    let report = report::written(&outcomes, args.first_seed);
+    let mut file = match &args.results {
+        Some(path) => {
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.create(true).append(true).open(path);
+            Some(file.with_context(|| format!("opening {}", path.display()))?)
+        }
+        None => None,
+    };
+    let keep = |outcome: &Outcome| {
+        if let Some(file) = &mut file {
+            writeln!(file, "{}", serde_json::to_string(outcome)?)?;
+        }
+        Ok(())
+    };
+    let course = Course {
+        first_seed: args.first_seed,
+        threads: args.threads,
+        no_longer_than: Duration::from_secs(args.minutes * 60),
+        verbose: true,
+    };
+    outcomes.extend(judged(&left, course, keep)?);
+    let report = written(&outcomes, args.first_seed);
     match &args.write {
         Some(path) => {
             std::fs::write(path, report).with_context(|| format!("writing {}", path.display()))?;
@@ -127,29 +110,6 @@ fn main() -> anyhow::Result<()> {
         None => write!(std::io::stdout(), "{report}")?,
     }
     Ok(())
-}
-
-/// All that is to be judged, stories in turn, so that a run that is broken off has some of each.
-fn units(args: &Args) -> Vec<Unit> {
-    let mut units = Vec::new();
-    for (number, story) in (0..).zip(stories::all()) {
-        let only = args.only.as_ref();
-        if only.is_some_and(|only| !story.name.contains(only.as_str())) {
-            continue;
-        }
-        let n = story.n_families(args.families);
-        for from in (0..n).step_by(FLEET as usize) {
-            units.push(Unit {
-                story: story.clone(),
-                number,
-                from,
-                to: n.min(from + FLEET),
-                place: from as f64 / n as f64,
-            });
-        }
-    }
-    units.sort_by(|a, b| a.place.total_cmp(&b.place));
-    units
 }
 
 fn known(path: &Path) -> anyhow::Result<Vec<Outcome>> {
@@ -163,46 +123,4 @@ fn known(path: &Path) -> anyhow::Result<Vec<Outcome>> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect())
-}
-
-fn judged_all(units: &[Unit], args: &Args) -> anyhow::Result<Vec<Outcome>> {
-    let file = args.results.as_ref().map(|path| {
-        let mut options = std::fs::OpenOptions::new();
-        options.create(true).append(true).open(path)
-    });
-    let file = Mutex::new(file.transpose().context("opening the results")?);
-    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let began = Instant::now();
-    let work = || -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        while began.elapsed() < Duration::from_secs(args.minutes * 60) {
-            let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                break;
-            };
-            let story = &unit.story;
-            let specs = story.families(args.first_seed, unit.number, unit.from, unit.to);
-            let judged = judged::judge(&story.name, &specs, args.verbose);
-            let outcome = Outcome {
-                from: unit.from,
-                to: unit.to,
-                ..runtime.block_on(judged)?
-            };
-            writeln!(std::io::stderr(), "{}", report::line(&outcome))?;
-            if let Some(file) = &mut *file.lock().expect("no thread panics while it writes") {
-                writeln!(file, "{}", serde_json::to_string(&outcome)?)?;
-            }
-            let mut outcomes = outcomes.lock().expect("no thread panics while it adds");
-            outcomes.push(outcome);
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads.max(1))
-            .map(|_| scope.spawn(work))
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().expect("a panic was printed already"))
-    })?;
-    Ok(outcomes.into_inner().expect("no thread panicked"))
 }

@@ -6,37 +6,45 @@ use serde::{Deserialize, Serialize};
 
 /// Figures of some families of one story.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Outcome {
-    pub(crate) story: String,
+pub struct Outcome {
+    /// Of which story.
+    pub story: String,
     /// Which families of the story, as `from..to`.
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) reports: u64,
-    pub(crate) seconds_telling: f64,
-    pub(crate) seconds_judging: f64,
+    pub from: u64,
+    /// See `from`.
+    pub to: u64,
+    /// Reports counted.
+    pub reports: u64,
+    /// Seconds that it took to make the reports.
+    pub seconds_telling: f64,
+    /// And to judge them.
+    pub seconds_judging: f64,
     /// Cohorts without a fault, by what else is the matter.
-    pub(crate) healthy: BTreeMap<String, Healthy>,
-    pub(crate) faults: Vec<FaultOutcome>,
+    pub healthy: BTreeMap<String, Healthy>,
+    /// Cohorts with one.
+    pub faults: Vec<FaultOutcome>,
     /// Truth, verdict: cohort windows from the change on.
-    pub(crate) verdicts: BTreeMap<String, BTreeMap<String, u64>>,
+    pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Truth, number of the rule: cohort windows asked, fired. The last rule is ours.
-    pub(crate) rules: BTreeMap<String, BTreeMap<usize, (u64, u64)>>,
+    pub rules: BTreeMap<String, BTreeMap<usize, (u64, u64)>>,
 }
 
 /// Cohort windows without a fault.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct Healthy {
+pub struct Healthy {
     /// All, and those from the change on.
-    pub(crate) windows: u64,
-    pub(crate) windows_after: u64,
+    pub windows: u64,
+    /// From the change on.
+    pub windows_after: u64,
     /// Incidents of severity page that fired, counted for every cohort inside.
-    pub(crate) pages: u64,
+    pub pages: u64,
     /// The same for tickets.
-    pub(crate) tickets: u64,
+    pub tickets: u64,
 }
 
 impl Healthy {
-    pub(crate) fn add(&mut self, other: &Healthy) {
+    /// Adds the counts of other windows.
+    pub fn add(&mut self, other: &Healthy) {
         self.windows += other.windows;
         self.windows_after += other.windows_after;
         self.pages += other.pages;
@@ -46,30 +54,43 @@ impl Healthy {
 
 /// A cohort at fault.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct FaultOutcome {
-    pub(crate) seed: u64,
-    pub(crate) kind: String,
-    pub(crate) factor: f64,
-    pub(crate) moved: f64,
-    /// Shares of the devices and of their runs or sessions.
-    pub(crate) devices_share: f64,
-    pub(crate) runs_share: f64,
-    pub(crate) devices: u64,
-    pub(crate) runs: f64,
-    pub(crate) view: String,
-    pub(crate) shape_known: bool,
-    pub(crate) is_page_worthy: bool,
+pub struct FaultOutcome {
+    /// Of its family.
+    pub seed: u64,
+    /// As the tables name it.
+    pub kind: String,
+    /// How many times slower.
+    pub factor: f64,
+    /// Share of the MACs that moved to the CPU.
+    pub moved: f64,
+    /// Share of the devices.
+    pub devices_share: f64,
+    /// Share of their runs or sessions.
+    pub runs_share: f64,
+    /// Devices of the cohort.
+    pub devices: u64,
+    /// Runs of the median device in a window.
+    pub runs: f64,
+    /// What placements show.
+    pub view: String,
+    /// Whether input shapes are.
+    pub shape_known: bool,
+    /// Worth a page.
+    pub is_page_worthy: bool,
     /// Window in which the page fired, 1 for the first.
-    pub(crate) paged_in: Option<u64>,
+    pub paged_in: Option<u64>,
     /// Whether the verdict of the first window is a page, sure or not.
-    pub(crate) found_first: bool,
-    pub(crate) class: String,
-    pub(crate) ticketed: bool,
+    pub found_first: bool,
+    /// Verdict of the page.
+    pub class: String,
+    /// Whether a ticket came of it.
+    pub ticketed: bool,
 }
 
 impl FaultOutcome {
     /// Whether a page names what is the matter, as far as placements show it.
-    pub(crate) fn is_right(&self) -> bool {
+    #[must_use]
+    pub fn is_right(&self) -> bool {
         let blind = matches!(self.view.as_str(), "Missing" | "Lying");
         let class = self.class.as_str();
         match self.kind.as_str() {

@@ -65,7 +65,8 @@ pub(crate) fn line(outcome: &Outcome) -> String {
 }
 
 /// The whole report, as Markdown.
-pub(crate) fn written(outcomes: &[Outcome], first_seed: u64) -> String {
+#[must_use]
+pub fn written(outcomes: &[Outcome], first_seed: u64) -> String {
     let mut text = format!(
         "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
          {first_seed}; thresholds were tuned below 500000) through the code of `epwatch replay`: {} fleets, \
