@@ -59,8 +59,7 @@ pub(super) struct WindowBuilder {
     /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
     placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
     voteless: HashMap<Pair, [HashSet<Installation>; 3]>,
-    newcomers: HashSet<Installation>,
-    unproven: HashSet<Installation>,
+    arrivals: Arc<AppArrivals>,
 }
 
 impl WindowBuilder {
@@ -79,22 +78,18 @@ impl WindowBuilder {
             placements: HashMap::new(),
             placed: HashMap::new(),
             voteless: HashMap::new(),
-            newcomers: HashSet::new(),
-            unproven: HashSet::new(),
+            arrivals: Arc::default(),
         }
     }
 
     /// Says who is new; those beyond the usual number do not vote.
-    pub(super) fn with_arrivals(mut self, arrivals: Option<&AppArrivals>) -> Self {
-        if let Some(arrivals) = arrivals {
-            self.newcomers.clone_from(&arrivals.newcomers);
-            self.unproven.clone_from(&arrivals.unproven);
-        }
+    pub(super) fn with_arrivals(mut self, arrivals: Option<&Arc<AppArrivals>>) -> Self {
+        self.arrivals = arrivals.cloned().unwrap_or_default();
         self
     }
 
     pub(super) fn add_vote(&mut self, row: VoteRow) -> Result<(), SourceError> {
-        if self.unproven.contains(&row.installation) {
+        if self.arrivals.unproven.contains(&row.installation) {
             // Its placement counts it.
             return Ok(());
         }
@@ -192,7 +187,7 @@ impl WindowBuilder {
             self.text(row.model_version.clone()),
             self.text(row.chipset.clone()),
         );
-        let is_flood = self.unproven.contains(&row.installation);
+        let is_flood = self.arrivals.unproven.contains(&row.installation);
         if row.directed || !row.votes || is_flood {
             let why = if is_flood {
                 2
@@ -242,12 +237,12 @@ impl WindowBuilder {
                 // A report that arrived between the two queries has latency alone.
                 None => Arc::new(unknown_placement(&key)),
             };
-            let is_proven = !self.newcomers.contains(&key.installation);
+            let is_proven = !self.arrivals.newcomers.contains(&key.installation);
             add_vote_to(&mut votes, key, placement, Some(latency), is_proven);
         }
         for (key, (placement, has_latency)) in std::mem::take(&mut self.placed) {
             if !has_latency {
-                let is_proven = !self.newcomers.contains(&key.installation);
+                let is_proven = !self.arrivals.newcomers.contains(&key.installation);
                 add_vote_to(&mut votes, key, placement, None, is_proven);
             }
         }
@@ -470,6 +465,9 @@ mod tests {
         let (version, (n, p10, p50, p95, cv)) = previous;
         let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
         VoteRow {
+            app_id: String::new(),
+            environment: String::new(),
+            model_id: String::new(),
             model_version: "2".into(),
             chipset: "SM8635".into(),
             firmware: "f".into(),
