@@ -208,7 +208,10 @@ impl Evaluator {
         let wanted: Vec<(usize, VersionOnChipset)> = scarce
             .filter_map(|(at, window)| {
                 let version = baseline_of(window, read).previous_version?;
-                Some((at, (read.model.clone(), version, window.key.chipset.clone())))
+                Some((
+                    at,
+                    (read.model.clone(), version, window.key.chipset.clone()),
+                ))
             })
             .collect();
         let mut keys: Vec<VersionOnChipset> = wanted.iter().map(|(_, key)| key.clone()).collect();

@@ -103,6 +103,15 @@ fn run(args: &[String]) -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
+    if args.first().is_some_and(|arg| arg == "hold") {
+        return runtime.block_on(async {
+            let store = start(Path::new(&args[1])).await?;
+            println!("{}", store.socket().display());
+            tokio::time::sleep(Duration::from_secs(args[2].parse()?)).await;
+            store.stop().await;
+            Ok(())
+        });
+    }
     if args.first().is_some_and(|arg| arg == JUDGE) {
         let figures = runtime.block_on(judge(&args[1..]))?;
         println!("{figures}");

@@ -123,7 +123,9 @@ mod tests {
 
     #[test]
     fn in_the_first_window_everyone_is_new_and_votes() {
-        let first = (0..5_000).map(|n| (9 * HOUR_MS + 5, device(n), 1)).collect();
+        let first = (0..5_000)
+            .map(|n| (9 * HOUR_MS + 5, device(n), 1))
+            .collect();
         let found = arrived(first, &span());
         assert_eq!((found.newcomers.len(), found.unproven.len()), (5_000, 0));
     }

@@ -32,7 +32,7 @@ use crate::window::{CohortWindow, histogram_of};
 pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
 pub use past::PastWindows;
-use queries::{ARRIVALS, LATENCY_BEFORE, NODES};
+use queries::{ARRIVALS, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
 use rows::{ArrivalRow, HistogramRow, ModelRow, NodesRow};
 pub use selves::SelvesBefore;
@@ -266,14 +266,8 @@ impl Source {
             Reads::Store(client) => client,
             Reads::Recorded(recording) => return Ok(recording.models(span)),
         };
-        let query = client.query(
-            "SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts, \
-                 count() AS sessions \
-             FROM device_sessions_v1 \
-             WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) \
-             GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id",
-        );
-        let query = query.bind(span.start_s()).bind(span.end_s());
+        let (from, to) = (span.start_s(), span.end_s());
+        let query = client.query(MODELS).bind(from).bind(to).bind(from);
         let rows = query
             .fetch_all::<ModelRow>()
             .await
@@ -327,7 +321,8 @@ impl Source {
                 let length_ms = i64::try_from(length_ms).unwrap_or(i64::MAX);
                 let query = client.query(ARRIVALS).bind(span.start_s() * 1_000);
                 let query = query.bind(length_ms).bind(length_ms);
-                let rows = query.bind(span.earliest_s()).bind(span.end_s());
+                let query = query.bind(span.earliest_s()).bind(span.end_s());
+                let rows = query.bind(span.earliest_s());
                 let rows = rows.fetch_all::<ArrivalRow>().await;
                 rows.map_err(failed("new installations"))?
             }
@@ -375,9 +370,9 @@ impl Source {
                 let found = fetched.models.remove(model).unwrap_or_default();
                 return Ok(ModelWindows {
                     model: model.clone(),
+                    versions: found.versions(),
                     cohorts: found.cohorts.unwrap_or_else(|| Ok(Vec::new()))?,
                     census: found.census,
-                    versions: found.versions,
                     histories: past.unwrap_or(found.histories),
                 });
             }
@@ -420,6 +415,7 @@ impl Source {
         for row in recording.votes(model, span) {
             builder.add_vote(row)?;
         }
+        builder.end_votes()?;
         if builder.needs_earlier_runs() {
             for row in recording.earlier(model, span) {
                 builder.add_earlier(row)?;

@@ -1,37 +1,38 @@
 //! What is asked of the views: filters and sums, nothing else. Each is asked for several apps at
 //! once; what grows with devices is asked for one slice of them after another.
 
-/// One row for each vote: a device's clean runs of the window, added. Binds: scheme, apps, window,
-/// slices, slice.
+/// The clean series of the window that vote, one row each: adding them up here costs the store twice
+/// what reading them does. Only the arrays that are asked for are joined; a join of all of them, as
+/// in `device_series_v1`, reads all of them. Receive times say which partitions; buckets decide.
+/// Binds: scheme, apps, window, start of the window, slices, slice.
 pub(super) const VOTES: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, firmware, device_model, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-        mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2,
-        previous, earlier, absence
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-            sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total,
-            greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
-                - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations,
-            argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
-            argMax((s.previous_version, s.previous_n, s.previous_p10_us, s.previous_p50_us,
-                s.previous_p95_us, s.previous_cv),
-                (s.received_at, s.stream_id, s.session_uid)) AS previous,
-            argMax((s.earlier_firmware, s.earlier_runtime, s.earlier_n, s.earlier_p10_us,
-                s.earlier_p50_us, s.earlier_p95_us, s.earlier_cv),
-                (s.received_at, s.stream_id, s.session_uid)) AS earlier,
-            argMax(s.baseline_absence, (s.received_at, s.stream_id, s.session_uid)) AS absence
-        FROM device_series_v1 AS s
-        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND (app_id, environment) IN ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND sipHash64(installation) % ? = ?
-        GROUP BY app_id, environment, model_id, model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
-    )";
+    SELECT app_id, environment, session_model_id[s] AS model_id,
+        session_model_version[s] AS model_version, chipset, firmware, device_model, installation,
+        session_graph_kind[s] AS graph_kind, session_placement_source[s] AS placement_source,
+        session_fingerprint_algorithm[s] AS fingerprint_algorithm,
+        session_fingerprint_normalised[s] AS fingerprint_normalised,
+        shape_key, hist_bucket, hist_count, n, sum_us, m2_us2,
+        (previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us,
+            previous_cv) AS previous,
+        (earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us,
+            earlier_p95_us, earlier_cv) AS earlier,
+        absence, (toUnixTimestamp64Milli(received_at), stream_id, session_uid[s]) AS at
+    FROM counted_reports_v1
+    ARRAY JOIN series_session AS s, series_is_clean AS is_clean, series_shape_key AS shape_key,
+        series_hist_scheme AS hist_scheme, series_hist_bucket AS hist_bucket,
+        series_hist_count AS hist_count, series_n AS n, series_sum_us AS sum_us,
+        series_m2_us2 AS m2_us2, series_previous_version AS previous_version,
+        series_previous_n AS previous_n, series_previous_p10_us AS previous_p10_us,
+        series_previous_p50_us AS previous_p50_us, series_previous_p95_us AS previous_p95_us,
+        series_previous_cv AS previous_cv, series_earlier_firmware AS earlier_firmware,
+        series_earlier_runtime AS earlier_runtime, series_earlier_n AS earlier_n,
+        series_earlier_p10_us AS earlier_p10_us, series_earlier_p50_us AS earlier_p50_us,
+        series_earlier_p95_us AS earlier_p95_us, series_earlier_cv AS earlier_cv,
+        series_baseline_absence AS absence
+    WHERE is_clean AND session_requests_npu[s] AND session_directive_id[s] = ''
+        AND NOT (is_late OR is_unproven) AND hist_scheme = ? AND (app_id, environment) IN ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        AND sipHash64(installation) % ? = ?";
 
 /// Earlier buckets of votes with too few runs, the latest first; 20 buckets hold at least 20 runs.
 /// Binds: scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
@@ -74,45 +75,90 @@ pub(super) const EARLIER: &str = "
 
 /// One row for each device and placement of the window. Of placements that differ in what the
 /// normalised fingerprint leaves out, the first by runtime and exact fingerprint speaks. Binds:
-/// apps, window, slices, slice.
+/// apps, window, start of the window, slices, slice.
 pub(super) const PLACEMENTS: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, NOT (is_late OR is_unproven) AS votes,
-        directive_id != '' AS directed,
+    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
+        directed,
         argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
             p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
         arraySort(groupUniqArrayArray(p.reasons)) AS reasons
-    FROM device_sessions_v1 AS p
-    WHERE (requests_npu OR directive_id != '')
-        AND (app_id, environment) IN ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-        AND sipHash64(installation) % ? = ?
-    GROUP BY app_id, environment, model_id, model_version, chipset, firmware, installation, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, votes, directed";
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
+            graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact,
+            fingerprint_normalised, NOT (is_late OR is_unproven) AS votes,
+            directive_id != '' AS directed, concat(ort_version, '/', ep_version) AS runtime,
+            n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_macs_share, macs_attributed,
+            reasons
+        FROM counted_reports_v1
+        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+            session_fingerprint_algorithm AS fingerprint_algorithm,
+            session_fingerprint_exact AS fingerprint_exact,
+            session_fingerprint_normalised AS fingerprint_normalised,
+            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed,
+            session_reasons AS reasons
+        WHERE (requests_npu OR directive_id != '') AND (app_id, environment) IN ?
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+            AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?
+    ) AS p
+    GROUP BY app_id, environment, model_id, model_version, chipset, firmware, installation,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
+        directed";
 
-/// How many devices had which placement, in the window and before it. Binds: start of the
-/// window, apps, look-back.
+/// How many devices had which placement, in the window and before it, and when it was first
+/// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
+/// out, so that most rows are only counted. Binds: start of the window, apps, look-back, start of
+/// the look-back.
 pub(super) const CENSUS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised,
+        fingerprint_algorithm, fingerprint_normalised, votes,
         argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
             p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
-        uniqExact(p.installation) AS devices,
-        uniqExactIf(p.installation, p.bucket < toDateTime(?)) AS devices_before
-    FROM device_sessions_v1 AS p
-    WHERE requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-        AND (app_id, environment) IN ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        uniqExactMerge(p.devices) AS devices, uniqExactMerge(p.devices_before) AS devices_before,
+        toUnixTimestamp64Milli(min(p.first_seen)) AS first_seen_ms
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, graph_kind,
+            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+            requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
+            concat(ort_version, '/', ep_version) AS runtime,
+            any(n_nodes) AS n_nodes, any(npu_nodes) AS npu_nodes, any(cpu_nodes) AS cpu_nodes,
+            any(cpu_benign_nodes) AS cpu_benign_nodes, any(npu_macs_share) AS npu_macs_share,
+            any(macs_attributed) AS macs_attributed,
+            uniqExactState(installation) AS devices,
+            uniqExactIfState(installation, bucket < toDateTime(?)) AS devices_before,
+            min(received_at) AS first_seen
+        FROM counted_reports_v1
+        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+            session_fingerprint_algorithm AS fingerprint_algorithm,
+            session_fingerprint_exact AS fingerprint_exact,
+            session_fingerprint_normalised AS fingerprint_normalised,
+            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+        WHERE (app_id, environment) IN ?
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+            AND received_at >= toDateTime(?)
+        GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind,
+            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+            votes, ort_version, ep_version
+    ) AS p
     GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised";
+        fingerprint_algorithm, fingerprint_normalised, votes";
 
-/// When each version was first seen. Binds: apps, look-back.
-pub(super) const VERSIONS: &str = "
-    SELECT app_id, environment, model_id, model_version, toUnixTimestamp64Milli(min(p.received_at)) AS first_seen_ms
-    FROM device_sessions_v1 AS p
-    WHERE (app_id, environment) IN ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-    GROUP BY app_id, environment, model_id, model_version";
+/// The models that anything arrived for. Binds: window, start of the window.
+pub(super) const MODELS: &str = "
+    SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts,
+        count() AS sessions
+    FROM counted_reports_v1
+    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version
+    WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
 /// Counts of earlier windows without a finding. A version's windows repeat the same devices, so it
 /// counts with its mean hits and its largest window; of windows that overlap, those near a whole
@@ -175,7 +221,7 @@ pub(super) const NODES: &str = "
 
 /// New installations with the time each was first received; the others counted by the window they
 /// were new in, under the end of that window. Binds: start of the window in ms, length in ms
-/// (twice), look-back.
+/// (twice), look-back, its start.
 pub(super) const ARRIVALS: &str = "
     SELECT app_id, environment, who AS installation, at_ms, count() AS devices
     FROM (
@@ -184,7 +230,7 @@ pub(super) const ARRIVALS: &str = "
             if(is_new, r.installation, toFixedString('', 16)) AS who,
             if(is_new, first_ms, start_ms - 1 - intDiv(start_ms - 1 - first_ms, ?) * ?) AS at_ms
         FROM counted_reports_v1 AS r
-        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
         GROUP BY app_id, environment, r.installation
     )
     GROUP BY app_id, environment, who, at_ms";

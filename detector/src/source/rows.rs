@@ -31,7 +31,7 @@ macro_rules! of_model {
     )*};
 }
 
-of_model!(VoteRow, EarlierRow, PlacementRow, CensusRow, VersionRow, HistoryRow);
+of_model!(VoteRow, EarlierRow, PlacementRow, CensusRow, HistoryRow);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -84,6 +84,8 @@ pub(super) struct VoteRow {
     pub(super) previous: PreviousTuple,
     pub(super) earlier: EarlierTuple,
     pub(super) absence: String,
+    /// Receive time, stream and session: the latest says what the device was used to.
+    pub(super) at: (i64, u64, u64),
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -152,9 +154,12 @@ pub(super) struct CensusRow {
     pub(super) placement_source: String,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
+    /// Whether its devices vote; others only tell when it was first received.
+    pub(super) votes: bool,
     pub(super) numbers: PlacementNumbers,
     pub(super) devices: u64,
     pub(super) devices_before: u64,
+    pub(super) first_seen_ms: i64,
 }
 
 impl From<CensusRow> for PlacementCount {
@@ -199,11 +204,8 @@ fn placement_of(numbers: &PlacementNumbers) -> Placement {
     }
 }
 
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug)]
 pub(super) struct VersionRow {
-    pub(super) app_id: String,
-    pub(super) environment: String,
-    pub(super) model_id: String,
     pub(super) model_version: String,
     pub(super) first_seen_ms: i64,
 }

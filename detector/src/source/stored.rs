@@ -11,10 +11,8 @@ use crate::cohort::ModelKey;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
-use super::queries::{CENSUS, EARLIER, HISTORY, PLACEMENTS, SELVES_BEFORE, VERSIONS, VOTES};
-use super::rows::{
-    CensusRow, EarlierRow, HistoryRow, OfModel, PlacementRow, SelfRow, VersionRow, VoteRow,
-};
+use super::queries::{CENSUS, EARLIER, HISTORY, PLACEMENTS, SELVES_BEFORE, VOTES};
+use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, PlacementRow, SelfRow, VoteRow};
 use super::{
     Arrivals, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed, hist_scheme,
 };
@@ -58,8 +56,21 @@ pub struct Fetched {
 pub(super) struct FetchedModel {
     pub(super) cohorts: Option<Result<Vec<CohortWindow>, SourceError>>,
     pub(super) census: Vec<PlacementCount>,
-    pub(super) versions: Vec<VersionSeen>,
+    /// By version, in milliseconds since 1970.
+    first_seen: BTreeMap<String, i64>,
     pub(super) histories: Vec<VersionHistory>,
+}
+
+impl FetchedModel {
+    /// Versions in the order of their names.
+    pub(super) fn versions(&self) -> Vec<VersionSeen> {
+        let seen = self.first_seen.iter();
+        seen.map(|(version, first_seen_ms)| VersionSeen {
+            version: version.clone(),
+            first_seen_ms: *first_seen_ms,
+        })
+        .collect()
+    }
 }
 
 /// A version of a model on a chipset.
@@ -94,7 +105,8 @@ impl Reader<'_> {
         // A large app is read in slices of its devices, so that the store adds up a part at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
         for slice in 0..slices {
-            self.add_votes(&apps, (slices, slice), &mut builders).await?;
+            self.add_votes(&apps, (slices, slice), &mut builders)
+                .await?;
         }
         let mut fetched = Fetched::default();
         for (model, builder) in builders.by_model {
@@ -102,7 +114,6 @@ impl Reader<'_> {
             slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
         }
         self.add_census(&apps, &mut fetched).await?;
-        self.add_versions(&apps, &mut fetched).await?;
         Ok(fetched)
     }
 
@@ -115,9 +126,10 @@ impl Reader<'_> {
         let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
         let query = of_apps(self.client.query(VOTES).bind(hist_scheme()), apps);
-        let query = of_slice(query.bind(from).bind(to), slice);
+        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
         let add = |builder: &mut WindowBuilder, row: VoteRow| builder.add_vote(row);
         builders.add("votes", query, add).await?;
+        builders.end_votes();
         if builders.need_earlier_runs() {
             let query = of_apps(self.client.query(EARLIER).bind(hist_scheme()), apps);
             let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
@@ -128,7 +140,7 @@ impl Reader<'_> {
         }
         // After the votes, so that every vote finds its placement.
         let query = of_apps(self.client.query(PLACEMENTS), apps);
-        let query = of_slice(query.bind(from).bind(to), slice);
+        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
         let add = |builder: &mut WindowBuilder, row: PlacementRow| builder.add_placement(row);
         builders.add("placements", query, add).await
     }
@@ -141,31 +153,19 @@ impl Reader<'_> {
         let span = self.span;
         let query = of_apps(self.client.query(CENSUS).bind(span.start_s()), apps);
         let query = query.bind(span.earliest_s()).bind(span.end_s());
+        let query = query.bind(span.earliest_s());
         let what = "placements before";
         let mut rows = query.fetch::<CensusRow>().map_err(failed(what))?;
         while let Some(mut row) = rows.next().await.map_err(failed(what))? {
-            if let Some(model) = fetched.models.get_mut(&row.take_model()) {
+            let Some(model) = fetched.models.get_mut(&row.take_model()) else {
+                continue;
+            };
+            let seen = model.first_seen.entry(row.model_version.clone());
+            let first = seen.or_insert(row.first_seen_ms);
+            *first = row.first_seen_ms.min(*first);
+            if row.votes {
                 model.census.push(PlacementCount::from(row));
             }
-        }
-        Ok(())
-    }
-
-    async fn add_versions(
-        &self,
-        apps: &[(&str, &str)],
-        fetched: &mut Fetched,
-    ) -> Result<(), SourceError> {
-        let query = of_apps(self.client.query(VERSIONS), apps);
-        let query = query.bind(self.span.earliest_s()).bind(self.span.end_s());
-        let rows = query.fetch_all::<VersionRow>().await;
-        for mut row in rows.map_err(failed("versions"))? {
-            if let Some(model) = fetched.models.get_mut(&row.take_model()) {
-                model.versions.push(VersionSeen::from(row));
-            }
-        }
-        for model in fetched.models.values_mut() {
-            model.versions.sort_by(|a, b| a.version.cmp(&b.version));
         }
         Ok(())
     }
@@ -208,7 +208,13 @@ impl Reader<'_> {
                     environment,
                     model_id,
                 } = model;
-                (&**app_id, &**environment, &**model_id, &**version, &**chipset)
+                (
+                    &**app_id,
+                    &**environment,
+                    &**model_id,
+                    &**version,
+                    &**chipset,
+                )
             })
             .collect();
         let query = of_apps(self.client.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
@@ -270,6 +276,16 @@ impl Builders {
             }
         }
         Ok(())
+    }
+
+    fn end_votes(&mut self) {
+        for slot in self.by_model.values_mut() {
+            if let Ok(builder) = slot
+                && let Err(error) = builder.end_votes()
+            {
+                *slot = Err(error);
+            }
+        }
     }
 
     fn need_earlier_runs(&self) -> bool {

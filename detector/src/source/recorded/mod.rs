@@ -244,6 +244,8 @@ impl Recording {
             previous,
             earlier,
             absence,
+            // The only one of its vote.
+            at: (0, 0, 0),
             hist_bucket: sum.histogram.indices().to_vec(),
             hist_count: sum.histogram.counts().to_vec(),
         }
@@ -335,6 +337,9 @@ impl Recording {
                 fingerprint_algorithm: algorithm,
                 fingerprint_normalised: normalised,
                 numbers: record.places[place as usize].numbers(),
+                votes: true,
+                // Versions are asked for apart.
+                first_seen_ms: 0,
                 devices: devices.len() as u64,
                 devices_before: devices.values().filter(|before| **before).count() as u64,
             }
@@ -359,9 +364,6 @@ impl Recording {
         first
             .into_iter()
             .map(|(version, first_seen_ms)| VersionRow {
-                app_id: String::new(),
-                environment: String::new(),
-                model_id: String::new(),
                 model_version: version.to_owned(),
                 first_seen_ms,
             })
