@@ -135,8 +135,14 @@ pub(crate) async fn filled(
             began.elapsed()
         );
     }
-    let placements = placements_sql(fleet, end);
-    execute(&client, &placements).await?;
+    execute(&client, &placements_sql(fleet, end)).await?;
+    for ago in 1..=fleet.days {
+        execute(
+            &client,
+            &windows_sql(fleet, end - day * i64::try_from(ago)?),
+        )
+        .await?;
+    }
     // All but the last hour is closed, as the collector's roll-up leaves it.
     let closed = format!(
         "INSERT INTO rollup_watermark VALUES (toDateTime({}), now64(3))",
@@ -219,6 +225,31 @@ fn rows_sql(fleet: &Fleet, start: i64, ago: u64, offset: u64, rows: u64) -> Stri
             toUInt64(1) AS collector_id, toUInt64({start} * 10000000 + nth) AS wal_offset \
          FROM numbers({rows}) WHERE {is_there}",
         each = fleet.reports_a_device,
+    )
+}
+
+/// What the detector found of every cohort in every hour of the day that ends then.
+fn windows_sql(fleet: &Fleet, end: i64) -> String {
+    format!(
+        "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, \
+            model_version, chipset, algo, devices, eligible_devices, runs, p50_us, p95_us, \
+            cv_within, cv_between, signal_id, signal_value, signal_p, signal_hits, signal_devices, \
+            verdict, severity, judged_at) \
+         SELECT toDateTime64({end} - 3600 * hour, 3, 'UTC'), {DAY_S}, \
+            concat('app-', toString(cohort % {apps})), 'production', \
+            concat('model-', toString(intDiv(cell, {cells}))), \
+            concat(toString(intDiv(cell, {CHIPSETS}) % {VERSIONS} + 1), '.0.0'), \
+            concat('SM8', leftPad(toString(350 + cell % {CHIPSETS} * 50), 3, '0')), 'v1', \
+            25, 25, 4400, 8640, 9200, 0.03, 0.02, \
+            ['EP', 'EJ', 'A', 'B', 'B1.6', 'B2.0', 'B2.5', 'B3.0', 'B4.0', 'C3', 'C5', 'C10', 'C20', 'C40'], \
+            arrayResize([0.], 14), arrayResize([1.], 14), arrayResize([toUInt64(0)], 14), \
+            arrayResize(emptyArrayUInt64(), 14, toUInt64(25)), \
+            'healthy', 'none', toDateTime64({end} - 3600 * hour, 3, 'UTC') \
+         FROM (SELECT number % {cohorts} AS cohort, intDiv(number, {cohorts}) AS hour, \
+            intDiv(cohort, {apps}) AS cell FROM numbers({cohorts} * 24))",
+        apps = fleet.apps,
+        cohorts = fleet.cohorts(),
+        cells = CHIPSETS * VERSIONS,
     )
 }
 

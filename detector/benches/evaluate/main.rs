@@ -1,11 +1,12 @@
 //! What judging a window costs: `cargo bench -p epwatch-detector --bench evaluate`, with `-- --json`
 //! as one JSON document.
 //!
-//! Fills an embedded store of its own with a fleet's reports (100 a cohort, device and window; two
-//! weeks of earlier windows), judges the last window as the detector does, and says how long that
-//! took and how much memory it needed, at a 16th, a quarter and all of `--reports` (1,000,000:
-//! 10,000 cohorts). `--dir DIR` keeps the filled store for the next time; `--only N` measures one size.
-//! Without `--bench` (as `cargo test --benches` runs it) a small fleet is judged once.
+//! Fills an embedded store of its own with a fleet's reports (100 a cohort and day; 14 days before the
+//! window as full as the window, and what the detector found in every hour of them), judges the last
+//! window as the detector does, and says how long that took, what processor time detector and engine
+//! used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000 cohorts).
+//! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
+//! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches` runs it) a small fleet is judged once.
 
 #![allow(
     clippy::print_stdout,
@@ -103,15 +104,6 @@ fn run(args: &[String]) -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    if args.first().is_some_and(|arg| arg == "hold") {
-        return runtime.block_on(async {
-            let store = start(Path::new(&args[1])).await?;
-            println!("{}", store.socket().display());
-            tokio::time::sleep(Duration::from_secs(args[2].parse()?)).await;
-            store.stop().await;
-            Ok(())
-        });
-    }
     if args.first().is_some_and(|arg| arg == JUDGE) {
         let figures = runtime.block_on(judge(&args[1..]))?;
         println!("{figures}");
@@ -214,7 +206,7 @@ async fn judge(args: &[String]) -> Result<Value> {
         "seconds": seconds,
         "per_cohort_us": seconds * 1e6 / cohorts.max(1) as f64,
         "peak_rss_bytes": memory::own(),
-        "cpu_seconds": memory::own_cpu_seconds(),
+        "detector_cpu_seconds": memory::own_cpu_seconds(),
     }))
 }
 

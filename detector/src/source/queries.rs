@@ -129,7 +129,7 @@ pub(super) const CENSUS: &str = "
             any(cpu_benign_nodes) AS cpu_benign_nodes, any(npu_macs_share) AS npu_macs_share,
             any(macs_attributed) AS macs_attributed,
             uniqExactState(installation) AS devices,
-            uniqExactIfState(installation, bucket < toDateTime(?)) AS devices_before,
+            uniqExactStateIf(installation, bucket < toDateTime(?)) AS devices_before,
             min(received_at) AS first_seen
         FROM counted_reports_v1
         ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
