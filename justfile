@@ -17,6 +17,10 @@ demo *ARGS:
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
 
+# What judging a window costs, with the store's queries; fills its own stores first, which takes long.
+evaluate *ARGS:
+    cargo bench -p epwatch-detector --bench evaluate -- {{ARGS}}
+
 # What the SDK costs its host: times, allocations, memory, wire bytes; `just cost --json` for programs.
 cost *ARGS:
     cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use jiff::Timestamp;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
@@ -11,7 +13,10 @@ use crate::config::DetectorConfig;
 use crate::explain::explain;
 use crate::rates::Rates;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
+use crate::source::{
+    Arrivals, Fetched, FoundModel, ModelWindows, Source, SourceError, Span, VersionOnChipset,
+    batches,
+};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
@@ -21,6 +26,9 @@ const MIN_PROVEN: u64 = 20;
 /// Self baselines are scarce where fewer of the devices have one.
 const SCARCE: f64 = 0.5;
 
+/// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
+const BATCHES_AT_ONCE: usize = 2;
+
 /// What one evaluation gave.
 #[derive(Debug, Default)]
 pub struct Evaluation {
@@ -28,6 +36,14 @@ pub struct Evaluation {
     pub verdicts: Vec<CohortVerdict>,
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
+}
+
+/// What all cohorts of one evaluation share.
+struct Context {
+    span: Span,
+    arrivals: Arrivals,
+    limits: Limits,
+    rates: Rates,
 }
 
 /// Judges windows; holds nothing between them.
@@ -62,23 +78,63 @@ impl Evaluator {
         let rates = self.source.rates(&span);
         let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
 
+        let context = Arc::new(Context {
+            span,
+            arrivals,
+            limits,
+            rates,
+        });
+        let parts = batches(models).into_iter().map(|models| {
+            let (evaluator, context) = (self.clone(), context.clone());
+            let judged = async move { evaluator.evaluate_batch(models, &context).await };
+            async { AbortOnDropHandle::new(tokio::spawn(judged)).await }
+        });
+        // One is judged while the next is read.
+        let mut parts = futures::stream::iter(parts).buffered(BATCHES_AT_ONCE);
+        let mut evaluation = Evaluation::default();
+        while let Some(part) = parts.next().await {
+            let part = part.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()));
+            evaluation.verdicts.extend(part.verdicts);
+            evaluation.failures.extend(part.failures);
+        }
+        Ok(evaluation)
+    }
+
+    /// Some apps that are read at once.
+    async fn evaluate_batch(&self, models: Vec<FoundModel>, context: &Context) -> Evaluation {
+        let Context {
+            span,
+            arrivals,
+            limits,
+            rates,
+        } = context;
+        let mut evaluation = Evaluation::default();
+        let mut fetched = match self.source.fetch(&models, span, arrivals).await {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                let failures = models.into_iter().map(|found| found.model);
+                evaluation.failures = failures.zip(error.for_each_model()).collect();
+                return evaluation;
+            }
+        };
         let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
         for found in models {
             let app = (found.model.app_id.clone(), found.model.environment.clone());
             by_app.entry(app).or_default().push(found.model);
         }
-        let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &arrivals, (&limits, &rates), &mut evaluation)
+            let known = (limits, rates);
+            self.evaluate_app(models, &mut fetched, span, arrivals, known, &mut evaluation)
                 .await;
         }
-        Ok(evaluation)
+        evaluation
     }
 
     /// The models of one app: they are each other's controls.
     async fn evaluate_app(
         &self,
         models: Vec<ModelKey>,
+        fetched: &mut Fetched,
         span: &Span,
         arrivals: &Arrivals,
         (limits, rates): (&Limits, &Rates),
@@ -87,7 +143,7 @@ impl Evaluator {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for model in models {
-            match self.source.model_windows(&model, span, arrivals).await {
+            match self.source.model_windows(&model, span, arrivals, fetched) {
                 Ok(read) => {
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
@@ -97,7 +153,11 @@ impl Evaluator {
                 Err(error) => evaluation.failures.push((model, error)),
             }
         }
-        for read in &windows {
+        for read in &mut windows {
+            if let Err(error) = self.fill_selves(read, span).await {
+                evaluation.failures.push((read.model.clone(), error));
+                continue;
+            }
             match self.judge_model(read, &peers, span, limits, rates).await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
@@ -115,8 +175,6 @@ impl Evaluator {
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
-            let filled = self.with_selves(window, read, span).await?;
-            let window = filled.as_ref().unwrap_or(window);
             let mut baseline = baseline_of(window, read);
             baseline.rates.clone_from(rates);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
@@ -143,25 +201,29 @@ impl Evaluator {
         Ok(verdicts)
     }
 
-    /// Where most devices do not know their earlier selves, the store may; `None` where that is not so.
-    async fn with_selves(
-        &self,
-        window: &CohortWindow,
-        read: &ModelWindows,
-        span: &Span,
-    ) -> Result<Option<CohortWindow>, SourceError> {
-        let previous = baseline_of(window, read).previous_version;
-        let (true, Some(version)) = (window.share_with_past() < SCARCE, previous) else {
-            return Ok(None);
-        };
-        let key = &window.key;
-        let selves = self
-            .source
-            .selves_before(&key.model, &version, &key.chipset, span)
-            .await?;
-        let mut filled = window.clone();
-        selves.fill(&mut filled);
-        Ok(Some(filled))
+    /// Where most devices do not know their earlier selves, the store may.
+    async fn fill_selves(&self, read: &mut ModelWindows, span: &Span) -> Result<(), SourceError> {
+        let scarce = read.cohorts.iter().enumerate();
+        let scarce = scarce.filter(|(_, window)| window.share_with_past() < SCARCE);
+        let wanted: Vec<(usize, VersionOnChipset)> = scarce
+            .filter_map(|(at, window)| {
+                let version = baseline_of(window, read).previous_version?;
+                Some((
+                    at,
+                    (read.model.clone(), version, window.key.chipset.clone()),
+                ))
+            })
+            .collect();
+        let mut keys: Vec<VersionOnChipset> = wanted.iter().map(|(_, key)| key.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let selves = self.source.selves_before(&keys, span).await?;
+        for (at, key) in wanted {
+            if let Some(selves) = selves.get(&key) {
+                selves.fill(&mut read.cohorts[at]);
+            }
+        }
+        Ok(())
     }
 
     async fn judge_cohort(

@@ -70,6 +70,7 @@ impl PastWindows {
             let recent: Vec<&Count> = counts
                 .iter()
                 .filter(|count| (span.earliest_s()..=span.end_s()).contains(&count.end_s))
+                .filter(|count| span.speaks_for_the_past(count.end_s))
                 .collect();
             let Some(most) = recent.iter().map(|count| count.devices).max() else {
                 continue;

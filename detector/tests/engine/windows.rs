@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
 use epwatch_detector::Evaluator;
-use epwatch_detector::source::{Arrivals, Source};
+use epwatch_detector::source::{Arrivals, ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -27,6 +27,17 @@ fn of<'a>(verdicts: &'a [CohortVerdict], version: &str, chipset: &str) -> &'a Co
         .collect();
     assert_eq!(found.len(), 1, "{version} on {chipset} in {verdicts:#?}");
     found[0]
+}
+
+/// The only model there is.
+async fn read_model(source: &Source, span: &Span) -> ModelWindows {
+    let models = source.models(span).await.unwrap();
+    assert_eq!(models.len(), 1);
+    let arrivals = Arrivals::default();
+    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
+    let model = &models[0].model;
+    let read = source.model_windows(model, span, &arrivals, &mut fetched);
+    read.unwrap()
 }
 
 /// Version 1 everywhere, then version 2: SM8635 drops the head to the CPU.
@@ -173,12 +184,8 @@ async fn devices_with_few_runs_add_earlier_buckets_of_the_same_kind() {
         lookback: config().lookback.0,
     };
     let source = Source::new(store.client(), 10_000);
-    let model = source.models(&span).await.unwrap().remove(0);
-    assert_eq!(model.cohorts, 1);
-    let read = source
-        .model_windows(&model.model, &span, &Arrivals::default())
-        .await
-        .unwrap();
+    let read = read_model(&source, &span).await;
+    assert_eq!(read.cohorts.len(), 1);
     let window = &read.cohorts[0];
     assert_eq!((window.n_devices(), window.n_runs()), (20, 20 * 6));
     for vote in &window.votes {
@@ -337,11 +344,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         lookback: config().lookback.0,
     };
     let source = Source::new(store.client(), 10_000);
-    let model = source.models(&span).await.unwrap().remove(0);
-    let read = source
-        .model_windows(&model.model, &span, &Arrivals::default())
-        .await
-        .unwrap();
+    let read = read_model(&source, &span).await;
     let history = read.history("2.0.0", "SM8635");
     let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
     assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));

@@ -69,6 +69,9 @@ impl Series {
 impl From<VoteRow> for EarlierRow {
     fn from(row: VoteRow) -> Self {
         EarlierRow {
+            app_id: row.app_id,
+            environment: row.environment,
+            model_id: row.model_id,
             model_version: row.model_version,
             chipset: row.chipset,
             firmware: row.firmware,
