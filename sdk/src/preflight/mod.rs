@@ -175,8 +175,8 @@ fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
 fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     let asked = facts.soc_model.trim();
     let is_number = !asked.is_empty() && asked.bytes().all(|b| b.is_ascii_digit());
-    let is_known = |name: &&str| asked.eq_ignore_ascii_case(name);
-    if asked.is_empty() || is_number || QNN_SOC_MODEL_NAMES.iter().any(|name| is_known(&name)) {
+    let is_taken = |name: &str| asked.eq_ignore_ascii_case(name);
+    if asked.is_empty() || is_number || QNN_SOC_MODEL_NAMES.iter().any(|name| is_taken(name)) {
         return None;
     }
     let seen = match soc_of(asked) {
