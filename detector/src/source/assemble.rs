@@ -18,7 +18,7 @@ use crate::window::{
 
 use super::SourceError;
 use super::arrivals::AppArrivals;
-use super::rows::{EarlierRow, PlacementRow, VoteRow};
+use super::rows::{At, EarlierRow, PlacementRow, VoteRow};
 
 /// What makes a vote one. Texts are shared: there are few of them and many votes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ struct Adding {
 
 /// What the latest series of a vote says of its device.
 struct Told {
-    at: (i64, u64, u64),
+    at: At,
     device_model: Arc<str>,
     earlier_self: Result<SelfBaseline, BaselineAbsence>,
 }
@@ -92,7 +92,8 @@ pub(super) struct WindowBuilder {
     texts: Texts,
     methods: HashSet<Arc<PlacementMethod>>,
     latencies: BTreeMap<VoteKey, VoteLatency>,
-    device_models: HashMap<Installation, Arc<str>>,
+    /// The latest that a device said, and when.
+    device_models: HashMap<Installation, (At, Arc<str>)>,
     adding: HashMap<VoteKey, Adding>,
     unfinished: HashMap<VoteKey, Unfinished>,
     counts: HashMap<Pair, Counts>,
@@ -188,8 +189,12 @@ impl WindowBuilder {
         for (key, vote) in std::mem::take(&mut self.adding) {
             let cohort = (key.version.clone(), key.chipset.clone());
             let part = (key.firmware.clone(), key.shape_key.clone());
-            self.device_models
-                .insert(key.installation, vote.told.device_model);
+            let said = (vote.told.at, vote.told.device_model);
+            let known = self.device_models.entry(key.installation);
+            let known = known.or_insert_with(|| said.clone());
+            if *known < said {
+                *known = said;
+            }
             let parts = self.counts.entry(cohort).or_default();
             let counts = parts.entry(part).or_default();
             for (bucket, count) in vote.histogram.buckets() {
@@ -340,7 +345,7 @@ impl WindowBuilder {
             });
             let cohort = (version, chipset);
             for vote in &mut votes {
-                if let Some(model) = self.device_models.get(&vote.installation) {
+                if let Some((_, model)) = self.device_models.get(&vote.installation) {
                     vote.device_model = model.clone();
                 }
             }

@@ -56,6 +56,8 @@ impl From<ModelRow> for FoundModel {
     }
 }
 
+/// Receive time in milliseconds, stream and session.
+pub(super) type At = (i64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
 pub(super) type PreviousTuple = (String, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
@@ -84,8 +86,8 @@ pub(super) struct VoteRow {
     pub(super) previous: PreviousTuple,
     pub(super) earlier: EarlierTuple,
     pub(super) absence: String,
-    /// Receive time, stream and session: the latest says what the device was used to.
-    pub(super) at: (i64, u64, u64),
+    /// The latest says what the device was used to.
+    pub(super) at: At,
 }
 
 #[derive(Debug, Row, Deserialize)]

@@ -41,7 +41,7 @@ pub struct Intake {
     texts: HashSet<Arc<str>>,
     devices: Numbered<[u8; 16]>,
     device_models: Numbered<Arc<str>>,
-    models: BTreeMap<ModelKey, Names>,
+    models: BTreeMap<Arc<ModelKey>, Names>,
     apps: Vec<(Arc<str>, Arc<str>)>,
     kept: Vec<Kept>,
 }
@@ -76,10 +76,14 @@ struct Kept {
 /// What a report says of one model.
 #[derive(Debug)]
 struct Part {
-    model: ModelKey,
-    seen: Vec<Seen>,
-    series: Vec<Series>,
+    /// Shared: every report has it.
+    model: Arc<ModelKey>,
+    seen: Box<[Seen]>,
+    series: Box<[Series]>,
 }
+
+/// A part whose sessions are still coming.
+type Gathering = (Arc<ModelKey>, Vec<Seen>, Vec<Series>);
 
 impl<T> Default for Numbered<T> {
     fn default() -> Self {
@@ -205,7 +209,19 @@ impl Intake {
                 nodes: nodes.into_iter().map(|(_, _, nodes)| nodes).collect(),
                 ..ModelRecord::default()
             };
-            recording.models.insert(model, record);
+            recording.models.insert(ModelKey::clone(&model), record);
+        }
+        // Rows are the bulk: room is made for them once.
+        let mut room: HashMap<&ModelKey, (usize, usize)> = HashMap::new();
+        for part in self.kept.iter().flat_map(|kept| &kept.parts) {
+            let slot = room.entry(&part.model).or_default();
+            *slot = (slot.0 + part.seen.len(), slot.1 + part.series.len());
+        }
+        for (model, (seen, series)) in room {
+            if let Some(record) = recording.models.get_mut(model) {
+                record.seen.reserve_exact(seen);
+                record.series.reserve_exact(series);
+            }
         }
         let mut counted: HashSet<(u32, u64, u64)> = HashSet::with_capacity(self.kept.len());
         for kept in self.kept {
@@ -222,7 +238,7 @@ impl Intake {
             let arrivals = recording.arrivals.entry(app).or_default();
             arrivals.push((bucket, received, kept.device));
             for part in kept.parts {
-                let Some(record) = recording.models.get_mut(&part.model) else {
+                let Some(record) = recording.models.get_mut(&*part.model) else {
                     continue;
                 };
                 for seen in &part.seen {
@@ -255,7 +271,7 @@ impl Intake {
             report.runtime.ort_version, report.runtime.ep_version
         );
         let runtime = self.text(&runtime);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<Gathering> = Vec::new();
         for session in &report.sessions {
             let model = ModelKey {
                 app_id: app_id.to_owned(),
@@ -263,6 +279,11 @@ impl Intake {
                 model_id: session.model.id.clone(),
             };
             let version = self.text(&session.model.version);
+            let known = self
+                .models
+                .get_key_value(&model)
+                .map(|(key, _)| key.clone());
+            let model = known.unwrap_or_else(|| Arc::new(model));
             let names = self.models.entry(model.clone()).or_default();
             let kind = names.kinds.number(context.kind(session, version.clone()));
             names.note_nodes(session, &version, context.received_ms);
@@ -273,18 +294,13 @@ impl Intake {
                 let place = &names.places.things[place as usize];
                 place.requests_npu && !place.is_directed && context.votes
             };
-            let part = match parts.iter_mut().position(|part| part.model == model) {
-                Some(at) => &mut parts[at],
-                None => {
-                    parts.push(Part {
-                        model: model.clone(),
-                        seen: Vec::new(),
-                        series: Vec::new(),
-                    });
-                    parts.last_mut().expect("one was just added")
-                }
-            };
-            part.seen.push(Seen {
+            let at = parts.iter().position(|(known, _, _)| *known == model);
+            let at = at.unwrap_or_else(|| {
+                parts.push((model.clone(), Vec::new(), Vec::new()));
+                parts.len() - 1
+            });
+            let (_, seen, of_model) = &mut parts[at];
+            seen.push(Seen {
                 bucket: context.bucket,
                 device: context.device,
                 place,
@@ -300,10 +316,15 @@ impl Intake {
             for series in own {
                 let texts = &mut self.texts;
                 let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
-                part.series.push(context.series(series, kind, shape, texts));
+                of_model.push(context.series(series, kind, shape, texts));
             }
         }
-        parts.into_boxed_slice()
+        let parts = parts.into_iter().map(|(model, seen, series)| Part {
+            model,
+            seen: seen.into_boxed_slice(),
+            series: series.into_boxed_slice(),
+        });
+        parts.collect()
     }
 
     fn app(&mut self, app: (Arc<str>, Arc<str>)) -> u32 {

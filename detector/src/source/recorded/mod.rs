@@ -17,8 +17,8 @@ use crate::cohort::ModelKey;
 use crate::window::Installation;
 
 use super::rows::{
-    ArrivalRow, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow, VersionRow,
-    VoteRow,
+    ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow,
+    VersionRow, VoteRow,
 };
 use super::{FoundModel, SourceError, Span};
 
@@ -72,7 +72,7 @@ struct Seen {
 struct Series {
     bucket: i64,
     /// Receive time, stream and session: the latest says what the device was used to.
-    order: (i64, u64, u64),
+    order: At,
     device: u32,
     kind: u32,
     shape: u32,
@@ -244,8 +244,7 @@ impl Recording {
             previous,
             earlier,
             absence,
-            // The only one of its vote.
-            at: (0, 0, 0),
+            at: sum.at(),
             hist_bucket: sum.histogram.indices().to_vec(),
             hist_count: sum.histogram.counts().to_vec(),
         }
