@@ -24,7 +24,7 @@ use stories::Named;
 const START_MS: i64 = 1_767_225_600_000;
 
 /// Families that are judged as one fleet.
-const FLEET: u64 = 26;
+const FLEET: usize = 26;
 
 /// Families of a story that are judged as one fleet.
 #[derive(Debug, Clone)]
@@ -47,12 +47,12 @@ pub fn units(families: u64, only: Option<&str>) -> Vec<Unit> {
             continue;
         }
         let n = story.n_families(families);
-        for from in (0..n).step_by(FLEET as usize) {
+        for from in (0..n).step_by(FLEET) {
             units.push(Unit {
                 story: story.clone(),
                 number,
                 from,
-                to: n.min(from + FLEET),
+                to: n.min(from + FLEET as u64),
                 place: from as f64 / n as f64,
             });
         }

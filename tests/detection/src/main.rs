@@ -15,7 +15,8 @@ epwatch-proof FIRST_SEED FAMILIES [OPTIONS]
 
   FIRST_SEED            first of half a million seeds; report from 500000, tune below
   FAMILIES              families of a fault; 500 are enough for the bounds of the report
-  --results FILE        append each fleet's figures here, and leave out those that are there
+  --results FILE        append each fleet's figures here, and leave out those that are there; of the
+                        same seed and FAMILIES only
   --write FILE          write the report here instead of to stdout
   --only NAME           only stories whose name contains this
   --threads N           judge so many fleets at once [default: 2]
@@ -77,7 +78,9 @@ fn main() -> anyhow::Result<()> {
         Some(path) => known(path)?,
         None => Vec::new(),
     };
-    let left: Vec<Unit> = units(args.families, args.only.as_deref())
+    let all = units(args.families, args.only.as_deref());
+    let asked = all.len();
+    let left: Vec<Unit> = all
         .into_iter()
         .filter(|unit| !outcomes.iter().any(|outcome| unit.is_of(outcome)))
         .collect();
@@ -102,7 +105,7 @@ fn main() -> anyhow::Result<()> {
         verbose: true,
     };
     outcomes.extend(judged(&left, course, keep)?);
-    let report = written(&outcomes, args.first_seed);
+    let report = written(&outcomes, args.first_seed, asked);
     match &args.write {
         Some(path) => {
             std::fs::write(path, report).with_context(|| format!("writing {}", path.display()))?;

@@ -64,13 +64,14 @@ pub(crate) fn line(outcome: &Outcome) -> String {
     )
 }
 
-/// The whole report, as Markdown.
+/// The whole report, as Markdown. `asked` is how many fleets it would be if all were judged.
 #[must_use]
-pub fn written(outcomes: &[Outcome], first_seed: u64) -> String {
+pub fn written(outcomes: &[Outcome], first_seed: u64, asked: usize) -> String {
     let mut text = format!(
         "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
-         {first_seed}; thresholds were tuned below 500000) through the code of `epwatch replay`: {} fleets, \
-         {} reports of devices. No field data exists yet.\n\n",
+         {first_seed}; thresholds were tuned below 500000) through the code of `epwatch replay`: {} of {asked} \
+         fleets that were asked for, {} reports of devices. `just detection` goes on where it ended. No field \
+         data exists yet.\n\n",
         outcomes.len(),
         outcomes.iter().map(|outcome| outcome.reports).sum::<u64>(),
     );

@@ -125,6 +125,7 @@ fn log_between(unit: f64, low: f64, high: f64) -> f64 {
     (low.ln() + unit * (high / low).ln()).exp()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "within the list")]
 fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
     of[((unit * of.len() as f64) as usize).min(of.len() - 1)]
 }
@@ -143,10 +144,12 @@ impl Named {
     }
 
     /// Families that it tells when `asked` are asked for, at most as many as it has seeds.
+    #[expect(clippy::cast_possible_truncation, reason = "thousands")]
     pub(crate) fn n_families(&self, asked: u64) -> u64 {
         ((self.weight * asked as f64).ceil() as u64).min(SEEDS)
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "within the list")]
     fn family(&self, seed: u64, number: u64) -> FamilySpec {
         let at = |purpose| unit(seed, purpose);
         let benign = |benign| FamilySpec::drawn(seed, Story::Benign(benign));
