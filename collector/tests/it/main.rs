@@ -15,6 +15,7 @@ mod http;
 mod identity;
 mod ledger;
 mod limits;
+mod model;
 mod protocols;
 mod refusals;
 mod support;
