@@ -117,8 +117,12 @@ impl Device {
                 sleep(RETRY_PAUSE).await;
             }
             tries += 1;
-            let Ok(results) = self.upload(&left).await else {
-                continue;
+            let results = match self.upload(&left).await {
+                Ok(results) => results,
+                Err(status) => {
+                    self.shared.failed(&status);
+                    continue;
+                }
             };
             let mut kept = Vec::new();
             for (index, made) in left.into_iter().enumerate() {

@@ -35,6 +35,8 @@ pub(crate) struct Account {
     pub(crate) refused: BTreeMap<String, u64>,
     /// Neither acknowledged nor refused when time was up.
     pub(crate) given_up: u64,
+    /// The latest call that failed, for who wonders.
+    pub(crate) last_failure: Option<String>,
     /// Installations whose deletion was acknowledged, and how many reports went with them.
     pub(crate) deleted: HashSet<[u8; 16]>,
     /// See [`Account::deleted`].
@@ -116,6 +118,10 @@ impl Shared {
 
     pub(crate) fn retried(&self, n: usize) {
         self.account().retried += n as u64;
+    }
+
+    pub(crate) fn failed(&self, status: &tonic::Status) {
+        self.account().last_failure = Some(format!("{:?}: {}", status.code(), status.message()));
     }
 
     pub(crate) fn refused(&self, outcome: &str) {

@@ -67,6 +67,8 @@ pub struct Document {
     pub refused: BTreeMap<String, u64>,
     /// Reports neither acknowledged nor refused at the end.
     pub given_up: u64,
+    /// What the latest call that failed was told.
+    pub last_failure: Option<String>,
     /// Installations deleted, and their reports.
     pub deleted_installations: u64,
     /// See [`Document::deleted_installations`].
@@ -268,6 +270,7 @@ impl Run<'_> {
         Document {
             ok: findings.is_clean()
                 && self.checks > 0
+                && !account.acked.is_empty()
                 && account.given_up == 0
                 && account.refused.is_empty(),
             seed: self.options.seed,
@@ -282,6 +285,7 @@ impl Run<'_> {
             retried: account.retried,
             refused: account.refused.clone(),
             given_up: account.given_up,
+            last_failure: account.last_failure.clone(),
             deleted_installations: account.deleted.len() as u64,
             deleted_reports: account.deleted_reports,
             collector_starts: states.iter().map(|state| state.starts).sum(),
