@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::load::{Shared, Told};
-use crate::report::{Ended, Made, Template};
+use crate::report::{self, Ended, Made, Template};
 use crate::servers::Where;
 
 /// A collector that was killed does not answer; one that lives answers after a sync.
@@ -132,7 +132,7 @@ impl Device {
                     None => self.shared.acked(made.key, false),
                     Some(Outcome::Duplicate) => self.shared.acked(made.key, true),
                     Some(_) if result.is_some_and(|result| result.retryable) => kept.push(made),
-                    Some(outcome) => self.shared.refused(outcome.as_str_name()),
+                    Some(_) => self.shared.refused(result),
                 }
             }
             left = kept;
@@ -153,7 +153,7 @@ impl Device {
         self.shared.retried(made.len());
         for result in results {
             if result.outcome() != Outcome::Duplicate && !result.retryable {
-                self.shared.refused(result.outcome().as_str_name());
+                self.shared.refused(Some(&result));
             }
         }
     }
@@ -182,6 +182,7 @@ impl Device {
         };
         let request = v1::UploadRequest {
             reports: made.iter().map(|made| made.bytes.clone()).collect(),
+            sdk: Some(report::sdk()),
             ..Default::default()
         };
         let response = client.upload(request).await?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use epwatch_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -124,12 +125,12 @@ impl Shared {
         self.account().last_failure = Some(format!("{:?}: {}", status.code(), status.message()));
     }
 
-    pub(crate) fn refused(&self, outcome: &str) {
-        *self
-            .account()
-            .refused
-            .entry(outcome.to_owned())
-            .or_default() += 1;
+    pub(crate) fn refused(&self, result: Option<&v1::ReportResult>) {
+        let Some(result) = result else { return };
+        let mut account = self.account();
+        let outcome = result.outcome().as_str_name().to_owned();
+        account.last_failure = Some(format!("{outcome}: {}", result.detail));
+        *account.refused.entry(outcome).or_default() += 1;
     }
 
     pub(crate) fn gave_up(&self, n: usize) {

@@ -46,7 +46,7 @@ impl Template {
         let chipset = ["SM8650", "SM8550", "SM8750"][usize::from(installation[0] % 3)];
         Self {
             installation,
-            firmware: format!("firmware-{}", installation[1] % 4),
+            firmware: format!("{:032x}", installation[1] % 4),
             chipset,
             histogram: histogram(),
         }
@@ -88,11 +88,7 @@ impl Template {
                 backend: v1::EpBackend::Htp.into(),
                 ..Default::default()
             }),
-            sdk: Some(v1::Sdk {
-                name: "epwatch-faults".into(),
-                version: "1".into(),
-                language: "rust".into(),
-            }),
+            sdk: Some(sdk()),
             sessions: vec![session(uid)],
             series: vec![self.series(uid)],
             health: Some(v1::SdkHealth {
@@ -131,6 +127,15 @@ impl Template {
             baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
             ..Default::default()
         }
+    }
+}
+
+/// Who reports.
+pub(crate) fn sdk() -> v1::Sdk {
+    v1::Sdk {
+        name: "epwatch-faults".into(),
+        version: "1".into(),
+        language: "rust".into(),
     }
 }
 
