@@ -79,6 +79,7 @@ impl Template {
                 chipset: self.chipset.into(),
                 model: "Phone".into(),
                 os: "android".into(),
+                ram_class: v1::RamClass::RamClass8To12Gib.into(),
                 vendor_fingerprint_hash: self.firmware.clone(),
                 ..Default::default()
             }),
@@ -86,6 +87,7 @@ impl Template {
                 ort_version: "1.31.1".into(),
                 ep_version: "2.7.0".into(),
                 backend: v1::EpBackend::Htp.into(),
+                ep_linkage: v1::EpLinkage::Plugin.into(),
                 ..Default::default()
             }),
             sdk: Some(sdk()),
