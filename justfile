@@ -30,6 +30,16 @@ cost *ARGS:
 detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":
     cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}
 
+# Kills collectors and their store 1,000 times under load, and counts what is lost or counted twice;
+# `just faults --kills 100 --servers serve --json` for less, another set-up, or programs.
+faults *ARGS:
+    cargo build --release -p epwatch -p epwatch-faults
+    target/release/epwatch-faults {{ARGS}}
+
+# Fuzzes what strangers send, each target for a minute; `just fuzz 600 connection` for one, longer.
+fuzz *ARGS:
+    tests/fuzz/run {{ARGS}}
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

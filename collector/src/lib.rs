@@ -19,6 +19,9 @@ mod deletions;
 pub mod directives;
 mod dump;
 mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod http;
 mod ingest;
 mod limits;

@@ -181,9 +181,12 @@ impl Writer {
             if self.checkpoint.offset >= mark {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
-            let is_empty = self.checkpoint.offset >= *self.wal.durable().borrow();
-            self.tell_store(stop.is_cancelled() && is_empty).await;
-            if stop.is_cancelled() && is_empty {
+            // Asked once, before the store is told: what is acknowledged meanwhile, and then the stop,
+            // must not end a log that has something to drain. After the stop nothing comes any more.
+            let is_leaving =
+                stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
+            self.tell_store(is_leaving).await;
+            if is_leaving {
                 self.save(self.checkpoint).await;
                 return Ok(());
             }

@@ -6,6 +6,7 @@ mod alertmanager;
 mod dashboards;
 mod demo;
 mod directives;
+mod faults;
 mod fleet;
 mod inspect;
 mod layering;
