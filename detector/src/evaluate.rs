@@ -9,10 +9,12 @@ use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::placement::Placement;
 use crate::rates::Rates;
+use crate::rules;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
-use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
+use crate::source::{Arrivals, Known, ModelWindows, Source, SourceError, Span};
+use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
 /// With so many installations from earlier windows a page must hold on them alone.
@@ -55,8 +57,10 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
-        let models = self.source.models(&span).await?;
+        let mut models = self.source.models(&span).await?;
         let arrivals = self.source.arrivals(&span).await?;
+        let known = self.source.known(&span, &arrivals).await?;
+        known.add_failing(&mut models);
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
         let rates = self.source.rates(&span);
@@ -69,7 +73,8 @@ impl Evaluator {
         }
         let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &arrivals, (&limits, &rates), &mut evaluation)
+            let seen = (&arrivals, &known);
+            self.evaluate_app(models, &span, seen, (&limits, &rates), &mut evaluation)
                 .await;
         }
         Ok(evaluation)
@@ -80,7 +85,7 @@ impl Evaluator {
         &self,
         models: Vec<ModelKey>,
         span: &Span,
-        arrivals: &Arrivals,
+        (arrivals, known): (&Arrivals, &Known),
         (limits, rates): (&Limits, &Rates),
         evaluation: &mut Evaluation,
     ) {
@@ -88,7 +93,8 @@ impl Evaluator {
         let mut peers = PeerRatios::default();
         for model in models {
             match self.source.model_windows(&model, span, arrivals).await {
-                Ok(read) => {
+                Ok(mut read) => {
+                    known.attach(&mut read, span);
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
                     }
@@ -125,7 +131,19 @@ impl Evaluator {
                 })
             });
             let first = self.judge_cohort(window, previous, peers, &mut baseline, span, limits);
-            verdicts.push(first.await?);
+            let mut whole = first.await?;
+            let usual = read.usual.devices.get(&window.key.chipset);
+            let seen = read.cohorts.iter();
+            let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
+            let now = on_chipset.map(CohortWindow::n_devices).sum();
+            completeness::doubt(&mut whole, now, usual.copied());
+            rules::apply(
+                &self.config.plain_rules,
+                &mut whole,
+                baseline.previous_version.as_deref(),
+                &read.usual.cv,
+            );
+            verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
                 continue;
@@ -231,8 +249,14 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
         }
     }
     let previous = previous_version(version, &named, &read.versions);
+    let certified = read.certified.iter();
+    let certified: Vec<&Placement> = certified
+        .filter(|one| one.model_version == *version && one.chipset == *chipset)
+        .map(|one| &one.placement)
+        .collect();
+    let previous_name = previous.as_deref();
     Baseline {
-        placements: placement_references(&read.census, version, chipset, previous.as_deref(), None),
+        placements: placement_references(&read.census, version, chipset, previous_name, &certified),
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,

@@ -188,8 +188,29 @@ impl Fleet {
             votes,
             histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
             voteless: Voteless::default(),
+            reported: crate::reported::Reported::default(),
         }
     }
+}
+
+/// A fleet some of whose devices run half their runs at four times the usual latency: their
+/// coefficient of variation is about ten times that of before.
+pub(crate) fn noisy(share: f64) -> CohortWindow {
+    let fleet = Fleet::default();
+    let mut window = fleet.window();
+    let n_noisy = f64::from(fleet.devices) * share;
+    for (at, vote) in window.votes.iter_mut().enumerate() {
+        let Some(latency) = vote.latency.as_mut().filter(|_| (at as f64) < n_noisy) else {
+            continue;
+        };
+        let values = (0..fleet.runs).map(|run| fleet.base_us * f64::from(1 + 3 * (run % 2)));
+        let moments: Moments = values.clone().collect();
+        #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
+        let counts = values.map(|us| (bucket_of_us(us as u64), 1));
+        let histogram = histogram_of(counts).unwrap();
+        *latency = VoteLatency::from_sums(&histogram, moments, latency.earlier_self.clone());
+    }
+    window
 }
 
 /// The reference of the tests: version 1.0.0, wholly on the NPU.

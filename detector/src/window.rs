@@ -13,6 +13,7 @@ use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
 use crate::placement::Placement;
+use crate::reported::Reported;
 
 /// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
 pub type Installation = [u8; 16];
@@ -252,6 +253,8 @@ pub struct CohortWindow {
     pub histograms: BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>,
     /// Devices that took part and have no vote.
     pub voteless: Voteless,
+    /// Self-tests and failed starts.
+    pub reported: Reported,
 }
 
 /// Devices without a vote, by reason.
@@ -277,6 +280,7 @@ impl CohortWindow {
     pub fn proven(&self) -> CohortWindow {
         CohortWindow {
             votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
+            reported: self.reported.proven(),
             ..self.clone()
         }
     }
@@ -327,6 +331,7 @@ impl CohortWindow {
                 .collect(),
             // Known for the chipset only.
             voteless: Voteless::default(),
+            reported: self.reported.of_firmware(firmware),
         }
     }
 

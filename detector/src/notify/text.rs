@@ -127,6 +127,9 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// Ashman's D from which two groups are apart.
+const APART: f64 = 2.0;
+
 fn spread(verdict: &CohortVerdict) -> Option<String> {
     let told = &verdict.explanation;
     let mut parts = Vec::new();
@@ -145,6 +148,14 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
     if let Some(humps) = told.humps {
         let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));
         parts.push(format!("humps at {fast} and {slow}"));
+    }
+    if let Some(groups) = told.groups.filter(|groups| groups.separation >= APART) {
+        parts.push(format!(
+            "two groups of runs, {} of them around {} and the others around {}",
+            percent(groups.slow_share),
+            latency(groups.slow_us),
+            latency(groups.fast_us)
+        ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -6,11 +6,15 @@
 
 pub mod arrivals;
 mod assemble;
+mod certified;
+mod known;
 mod past;
 mod queries;
 pub mod recorded;
+mod reported;
 mod rows;
 mod selves;
+mod usual;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +34,8 @@ use crate::window::{CohortWindow, histogram_of};
 
 pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
+pub use certified::CertifiedPlacement;
+pub use known::Known;
 pub use past::PastWindows;
 use queries::{
     ARRIVALS, CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, SELVES_BEFORE, VERSIONS,
@@ -41,6 +47,7 @@ use rows::{
     SelfRow, VersionRow, VoteRow,
 };
 pub use selves::SelvesBefore;
+pub use usual::{UsualDevices, UsualOfModel};
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +155,10 @@ pub struct ModelWindows {
     pub versions: Vec<VersionSeen>,
     /// Counts of earlier healthy windows, by (version, chipset).
     pub histories: Vec<VersionHistory>,
+    /// What labs certified, the latest first.
+    pub certified: Vec<CertifiedPlacement>,
+    /// What earlier windows had.
+    pub usual: UsualOfModel,
 }
 
 /// One version's counts on one chipset over its earlier healthy windows.
@@ -332,6 +343,8 @@ impl Source {
             census: self.census(model, span).await?,
             versions: self.versions(model, span).await?,
             histories: self.histories(model, span).await?,
+            certified: Vec::new(),
+            usual: UsualOfModel::default(),
         })
     }
 

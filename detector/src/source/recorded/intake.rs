@@ -18,6 +18,7 @@ use epwatch_proto::{
 use crate::cohort::ModelKey;
 
 use super::super::rows::NodesRow;
+use super::reported::{Teller, Told, asked_for_npu};
 use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
 
 /// What was read.
@@ -79,6 +80,7 @@ struct Part {
     model: ModelKey,
     seen: Vec<Seen>,
     series: Vec<Series>,
+    told: Told,
 }
 
 impl<T> Default for Numbered<T> {
@@ -154,6 +156,7 @@ impl Intake {
             device,
             votes: !is_late,
             stream: report.key.stream.0,
+            sequence: report.key.sequence.get(),
             chipset: Arc::from(""),
             firmware: self.text(&report.device.vendor_fingerprint_hash),
             device_model: 0,
@@ -238,9 +241,12 @@ impl Intake {
                 }
                 record.seen.extend(part.seen);
                 record.series.extend(part.series);
+                record.told.append(part.told);
             }
         }
-        recording.models.retain(|_, record| !record.seen.is_empty());
+        recording
+            .models
+            .retain(|_, record| !record.seen.is_empty() || !record.told.starts.is_empty());
         (recording, self.summary)
     }
 
@@ -273,17 +279,7 @@ impl Intake {
                 let place = &names.places.things[place as usize];
                 place.requests_npu && !place.is_directed && context.votes
             };
-            let part = match parts.iter_mut().position(|part| part.model == model) {
-                Some(at) => &mut parts[at],
-                None => {
-                    parts.push(Part {
-                        model: model.clone(),
-                        seen: Vec::new(),
-                        series: Vec::new(),
-                    });
-                    parts.last_mut().expect("one was just added")
-                }
-            };
+            let part = part_of(&mut parts, &model);
             part.seen.push(Seen {
                 bucket: context.bucket,
                 device: context.device,
@@ -292,6 +288,10 @@ impl Intake {
             });
             if !votes_at_all {
                 continue;
+            }
+            let tests = report.self_tests.iter();
+            for test in tests.filter(|test| test.session_uid == session.uid) {
+                part.told.add_test(context.teller(version.clone()), test);
             }
             let own = report
                 .series
@@ -302,6 +302,19 @@ impl Intake {
                 let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
                 part.series.push(context.series(series, kind, shape, texts));
             }
+        }
+        for failure in &report.start_failures {
+            if !context.votes || !asked_for_npu(failure) {
+                continue;
+            }
+            let model = ModelKey {
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
+                model_id: failure.model.id.clone(),
+            };
+            self.models.entry(model.clone()).or_default();
+            let teller = context.teller(self.text(&failure.model.version));
+            part_of(&mut parts, &model).told.add_start(teller, failure);
         }
         parts.into_boxed_slice()
     }
@@ -320,6 +333,20 @@ impl Intake {
     }
 }
 
+fn part_of<'a>(parts: &'a mut Vec<Part>, model: &ModelKey) -> &'a mut Part {
+    let at = parts.iter().position(|part| part.model == *model);
+    let at = at.unwrap_or_else(|| {
+        parts.push(Part {
+            model: model.clone(),
+            seen: Vec::new(),
+            series: Vec::new(),
+            told: Told::default(),
+        });
+        parts.len() - 1
+    });
+    &mut parts[at]
+}
+
 fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
     if let Some(known) = texts.get(wanted) {
         return known.clone();
@@ -336,12 +363,24 @@ struct Context {
     device: u32,
     votes: bool,
     stream: u64,
+    sequence: u64,
     chipset: Arc<str>,
     firmware: Arc<str>,
     device_model: u32,
 }
 
 impl Context {
+    fn teller(&self, model_version: Arc<str>) -> Teller {
+        Teller {
+            bucket: self.bucket,
+            order: (self.received_ms, self.stream, self.sequence),
+            device: self.device,
+            model_version,
+            chipset: self.chipset.clone(),
+            firmware: self.firmware.clone(),
+        }
+    }
+
     fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
         let placement = &session.placement;
         Kind {
