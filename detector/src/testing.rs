@@ -14,11 +14,12 @@ use crate::cohort::{CohortKey, ModelKey};
 use crate::explain::explain;
 use crate::placement::Placement;
 use crate::placement::tests::placed;
+use crate::reported::{GoldenTest, Reported};
 use crate::signals::{Evidence, Limits, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
 use crate::window::{
-    BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
-    Voteless, histogram_of,
+    BaselineAbsence, CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind,
+    VoteLatency, Voteless, histogram_of,
 };
 
 /// splitmix64: small, seeded, good enough.
@@ -188,9 +189,38 @@ impl Fleet {
             votes,
             histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
             voteless: Voteless::default(),
-            reported: crate::reported::Reported::default(),
+            reported: Reported::default(),
         }
     }
+}
+
+/// The installation of a fleet's device.
+pub(crate) fn device(at: u32) -> Installation {
+    let mut installation = [0; 16];
+    installation[..4].copy_from_slice(&at.to_be_bytes());
+    installation
+}
+
+/// One test of each of some devices: the NPU's output and how far it is off; 0.05 is accepted.
+pub(crate) fn golden_tests(
+    devices: std::ops::Range<u32>,
+    hash: &str,
+    firmware: &str,
+    max_abs: f64,
+) -> Vec<GoldenTest> {
+    let test = |at| GoldenTest {
+        installation: device(at),
+        firmware: firmware.into(),
+        input_id: "golden".into(),
+        npu_hash: hash.into(),
+        tolerance: Some(0.05),
+        max_abs: Some(max_abs),
+        cosine: Some(0.9),
+        top1_equal: Some(at % 2 == 0),
+        has_run: true,
+        is_proven: true,
+    };
+    devices.map(test).collect()
 }
 
 /// A fleet some of whose devices run half their runs at four times the usual latency: their

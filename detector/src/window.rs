@@ -2,6 +2,12 @@
 //!
 //! A vote is one device with one firmware, input shape and placement. Its clean runs are added up,
 //! so how often a device reports changes nothing; statistics are taken from the sum.
+//!
+//! Clean is decided once, at the contract ([`epwatch_proto::Stratum::is_clean`]): warm, not hot, no power
+//! save. Thermal "unknown" is clean even on a device that can report heat: about a fifth of devices
+//! never do, and one that does is unknown before its first reading. Were such a run hot after all, it
+//! would move upper quantiles, not the p10 that is compared; leaving it out would cost short sessions
+//! their vote.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -249,34 +249,7 @@ fn signal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Fleet;
-
-    /// Tests of `n` devices: which hash, and by how much they differ from their CPU.
-    pub(crate) fn tested(
-        devices: std::ops::Range<u32>,
-        hash: &str,
-        firmware: &str,
-        max_abs: f64,
-    ) -> Vec<GoldenTest> {
-        devices
-            .map(|device| {
-                let mut installation = [0; 16];
-                installation[..4].copy_from_slice(&device.to_be_bytes());
-                GoldenTest {
-                    installation,
-                    firmware: firmware.into(),
-                    input_id: "golden".into(),
-                    npu_hash: hash.into(),
-                    tolerance: Some(0.05),
-                    max_abs: Some(max_abs),
-                    cosine: Some(0.9),
-                    top1_equal: Some(device % 2 == 0),
-                    has_run: true,
-                    is_proven: true,
-                }
-            })
-            .collect()
-    }
+    use crate::testing::{Fleet, golden_tests as tested};
 
     #[track_caller]
     fn found(tests: Vec<GoldenTest>) -> Outputs {

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::placement::tests::placed;
     use crate::reported::FailedStart;
-    use crate::testing::Fleet;
+    use crate::testing::{Fleet, device};
 
     fn limits() -> Limits {
         Limits::for_windows_a_day(1_000.0)
@@ -144,16 +144,12 @@ mod tests {
 
     fn failing(devices: std::ops::Range<u32>) -> Vec<FailedStart> {
         devices
-            .map(|device| {
-                let mut installation = [0; 16];
-                installation[..4].copy_from_slice(&device.to_be_bytes());
-                FailedStart {
-                    installation,
-                    firmware: "f1".into(),
-                    reason: "backend_setup_failed".into(),
-                    count: 3,
-                    is_proven: true,
-                }
+            .map(|at| FailedStart {
+                installation: device(at),
+                firmware: "f1".into(),
+                reason: "backend_setup_failed".into(),
+                count: 3,
+                is_proven: true,
             })
             .collect()
     }

@@ -45,9 +45,10 @@ impl PastWindows {
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.note(verdicts);
         for verdict in verdicts {
+            // A spike of CV alone is what healthy fleets do at times: left out, it would never be learnt.
             let quiet = matches!(
                 verdict.class,
-                VerdictClass::Healthy | VerdictClass::NotEnoughData
+                VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
             );
             if !quiet || verdict.key.firmware.is_some() {
                 continue;

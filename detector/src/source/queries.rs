@@ -107,14 +107,14 @@ pub(super) const VERSIONS: &str = "
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
     GROUP BY model_version";
 
-/// Counts of earlier windows without a finding. A version's windows repeat the same devices, so it
+/// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows repeat the same devices, so it
 /// counts with its mean hits and its largest window. Binds: model, look-back, window length.
 pub(super) const HISTORY: &str = "
     SELECT model_version, chipset, id AS signal,
         avg(hits) AS mean_hits, avg(devices) AS mean_devices, max(devices) AS max_devices
     FROM cohort_windows_v1
     ARRAY JOIN signal_id AS id, signal_hits AS hits, signal_devices AS devices
-    WHERE verdict IN ('healthy', 'not_enough_data') AND firmware = '' AND devices > 0
+    WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND firmware = '' AND devices > 0
         AND app_id = ? AND environment = ? AND model_id = ?
         AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
     GROUP BY model_version, chipset, signal";

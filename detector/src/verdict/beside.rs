@@ -99,3 +99,135 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
         found.reasons.push(Reason::wrong_outputs(beyond));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::Baseline;
+    use crate::placement::tests::placed;
+    use crate::reported::{FailedStart, Reported};
+    use crate::testing::{Fleet, device, golden_tests, judged, noisy, reference};
+    use crate::verdict::CohortVerdict;
+    use crate::window::CohortWindow;
+
+    #[track_caller]
+    fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
+        let found = (verdict.class, verdict.severity);
+        assert_eq!(found, (class, severity), "{:#?}", verdict.reasons);
+    }
+
+    fn failing(n: u32) -> CohortWindow {
+        let starts = (0..n).map(|at| FailedStart {
+            installation: device(at),
+            firmware: "f1".into(),
+            reason: "backend_setup_failed".into(),
+            count: 1,
+            is_proven: true,
+        });
+        CohortWindow {
+            reported: Reported {
+                failed_starts: starts.collect(),
+                ..Reported::default()
+            },
+            ..Fleet::default().window()
+        }
+    }
+
+    #[test]
+    fn a_version_that_starts_nowhere_pages_without_a_single_session() {
+        let mut window = failing(20);
+        window.votes.clear();
+        window.histograms.clear();
+        let verdict = judged(&window, None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        let numbers = &verdict.numbers;
+        assert_eq!((numbers.devices_hit, numbers.devices_seen), (20, 20));
+        let why = verdict.reasons[0].to_string();
+        assert!(why.contains("backend_setup_failed on 20"), "{why}");
+    }
+
+    #[test]
+    fn a_few_failed_starts_among_many_devices_are_no_page() {
+        let verdict = judged(&failing(2), None, &reference());
+        check(&verdict, VerdictClass::Healthy, Severity::None);
+    }
+
+    /// The fallback is what the app made of it.
+    #[test]
+    fn a_fallback_of_devices_that_failed_to_start_is_a_start_failure() {
+        let fallen = Fleet::with_fallback(1.0).window();
+        let window = CohortWindow {
+            reported: failing(40).reported,
+            ..fallen
+        };
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        assert!(verdict.numbers.latency_ratio.unwrap() > 2.0);
+    }
+
+    #[test]
+    fn outputs_beyond_the_tolerance_page_with_their_numbers() {
+        let mut window = Fleet::default().window();
+        window.reported.tests = golden_tests(0..25, "bb", "f1", 0.4);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::WrongOutputs, Severity::Page);
+        assert_eq!(verdict.numbers.devices_hit, 25);
+        assert!(verdict.next_step.contains("directive"));
+    }
+
+    #[test]
+    fn outputs_that_only_differ_between_phones_are_a_ticket() {
+        let mut window = Fleet::default().window();
+        window.reported.tests = golden_tests(0..25, "bb", "f2", 0.01);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::WrongOutputs, Severity::Ticket);
+        assert!(verdict.reasons[0].to_string().contains("firmware f2"));
+    }
+
+    /// A phone on the CPU gives the CPU's output: the finding is the fallback.
+    #[test]
+    fn a_fallback_leads_over_outputs_that_differ_for_it() {
+        let mut window = Fleet::with_fallback(0.5).window();
+        window.reported.tests = golden_tests(0..30, "cpu", "f1", 0.0);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(30..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
+    }
+
+    #[test]
+    fn devices_that_vary_more_are_a_ticket_and_with_a_control_nothing_to_do() {
+        // Placement and fast runs stay; half of the runs four times as slow is C as well, so C is
+        // left without a shape it could trust.
+        let noisy = noisy(0.5);
+        let verdict = judged(&noisy, None, &reference());
+        assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
+        let spread = verdict.signals.iter().find(|s| s.id.to_string() == "CV");
+        assert!(spread.is_some_and(|signal| signal.fires));
+    }
+
+    /// Nothing on the NPU and nothing to compare it with, but a code that says why.
+    #[test]
+    fn a_back_end_code_needs_no_reference() {
+        let mut dead = placed(5, 0, 25, None);
+        dead.reasons = vec!["soc_model_unknown".into()];
+        let fleet = Fleet {
+            placement: dead,
+            before: None,
+            ..Fleet::default()
+        };
+        let verdict = judged(&fleet.window(), None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        assert!(verdict.next_step.contains("soc_model"));
+    }
+}
