@@ -9,10 +9,6 @@ check:
 test:
     cargo test --workspace
 
-# What watching a session costs: times, allocations, memory, wire bytes.
-bench *ARGS:
-    cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
-
 # The whole product on this machine, with a simulated fleet and real sessions.
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
@@ -21,7 +17,7 @@ demo *ARGS:
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
 
-# What the SDK costs its host; `just cost --json` for programs.
+# What the SDK costs its host: times, allocations, memory, wire bytes; `just cost --json` for programs.
 cost *ARGS:
     cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
 

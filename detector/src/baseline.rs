@@ -26,6 +26,9 @@ pub struct Baseline {
     pub history: History,
     /// How often healthy devices of the whole fleet are hit.
     pub rates: Rates,
+    /// Coefficient of variation within a device that the cohort had in earlier windows; `None`
+    /// without any.
+    pub cv_within: Option<f64>,
 }
 
 /// Where a reference placement comes from, best first.

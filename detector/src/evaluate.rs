@@ -137,12 +137,13 @@ impl Evaluator {
             let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
             let now = on_chipset.map(CohortWindow::n_devices).sum();
             completeness::doubt(&mut whole, now, usual.copied());
-            rules::apply(
-                &self.config.plain_rules,
-                &mut whole,
-                baseline.previous_version.as_deref(),
-                &read.usual.cv,
-            );
+            let previous_name = baseline.previous_version.as_deref();
+            let key = &window.key;
+            let cv = read
+                .usual
+                .cv_of(&key.model_version, previous_name, &key.chipset);
+            let before = cv.map(|usual| usual.all);
+            rules::apply(&self.config.plain_rules, &mut whole, before);
             verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
@@ -257,6 +258,10 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
     let previous_name = previous.as_deref();
     Baseline {
         placements: placement_references(&read.census, version, chipset, previous_name, &certified),
+        cv_within: read
+            .usual
+            .cv_of(version, previous_name, chipset)
+            .map(|usual| usual.within),
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,

@@ -51,6 +51,14 @@ pub struct Groups {
     pub separation: f64,
 }
 
+impl Groups {
+    /// Whether people would call them two: apart, and neither a few stray runs.
+    #[must_use]
+    pub fn are_two(&self) -> bool {
+        self.separation >= 2.0 && (0.05..=0.95).contains(&self.slow_share)
+    }
+}
+
 /// Two places where latencies gather.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Humps {

@@ -546,8 +546,8 @@ impl fmt::Display for Reason {
                 windows,
             } => write!(
                 f,
-                "only {devices} devices reported on this chipset; in {windows} earlier windows it \
-                 were {usual} at the median"
+                "only {devices} devices reported on this chipset; the median of {windows} earlier \
+                 windows is {usual}"
             ),
             Reason::Flood { devices } => write!(
                 f,

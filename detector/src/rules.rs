@@ -1,8 +1,6 @@
 //! Plain rules on the coefficient of variation of all runs, as people ask for them first. Off by
 //! default: on healthy fleets they fire in most windows, and a replay says how often.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigProblem;
@@ -72,22 +70,11 @@ impl PlainRule {
     }
 }
 
-/// Applies rules to a whole cohort's verdict. `usual` has the CV of earlier windows by version and
-/// chipset.
-pub(crate) fn apply(
-    rules: &[PlainRule],
-    verdict: &mut CohortVerdict,
-    previous_version: Option<&str>,
-    usual: &BTreeMap<(String, String), f64>,
-) {
+/// Applies rules to a whole cohort's verdict. `baseline` is the CV of earlier windows.
+pub(crate) fn apply(rules: &[PlainRule], verdict: &mut CohortVerdict, baseline: Option<f64>) {
     let Some(cv) = verdict.explanation.cv else {
         return;
     };
-    let chipset = &verdict.key.chipset;
-    let of = |version: &str| usual.get(&(version.to_owned(), chipset.clone())).copied();
-    let baseline = previous_version
-        .and_then(of)
-        .or_else(|| of(&verdict.key.model_version));
     for rule in rules {
         if !rule.is_for(verdict) || !rule.fires(cv, baseline) {
             continue;
@@ -157,8 +144,7 @@ mod tests {
 
     fn applied(rule: PlainRule, usual: f64) -> CohortVerdict {
         let mut verdict = judged(&Fleet::default().window(), None, &reference());
-        let usual = BTreeMap::from([(("1.0.0".to_owned(), "SM8635".to_owned()), usual)]);
-        apply(&[rule], &mut verdict, Some("1.0.0"), &usual);
+        apply(&[rule], &mut verdict, Some(usual));
         verdict
     }
 

@@ -154,18 +154,25 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
         let histogram = SparseHistogram::decode_v2(&s.histogram).inside("histogram")?;
         at_most("first_runs_us", s.first_runs_us.len(), MAX_FIRST_RUNS)?;
         let stratum = required("stratum", s.stratum)?;
+        let n = positive("n", s.n)?;
+        let us = Extent {
+            sum_us: finite("sum_us", s.sum_us)?,
+            min_us: finite("min_us", s.min_us)?,
+            max_us: finite("max_us", s.max_us)?,
+        };
+        let extent = us.or_whole_ns(s.whole_ns)?;
         let series = Self {
             session_uid: SessionUid::parse("session_uid", s.session_uid)?,
             stratum: Stratum::try_from(stratum).inside("stratum")?,
             hist_scheme,
             histogram,
-            n: positive("n", s.n)?,
-            sum_us: finite("sum_us", s.sum_us)?,
+            n,
+            sum_us: extent.sum_us,
             m2_us2: finite("m2_us2", s.m2_us2)?,
-            min_us: finite("min_us", s.min_us)?,
-            max_us: finite("max_us", s.max_us)?,
-            runs_seen: s.runs_seen,
-            sampled_one_in: positive("sampled_one_in", s.sampled_one_in)?,
+            min_us: extent.min_us,
+            max_us: extent.max_us,
+            runs_seen: runs_seen(s.runs_seen, n, s.dropped_runs),
+            sampled_one_in: s.sampled_one_in.max(1),
             dropped_runs: s.dropped_runs,
             first_runs_us: s.first_runs_us,
             slow_fast_switches: s.slow_fast_switches,
@@ -204,6 +211,61 @@ impl LatencySeries {
         };
         counts.check()
     }
+}
+
+/// The wire leaves `runs_seen` out where it says nothing new.
+pub(crate) fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
+    match sent {
+        0 => n.saturating_add(dropped_runs),
+        sent => sent,
+    }
+}
+
+/// Sum and extremes, which come as microseconds or, where they are whole, as nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Extent {
+    pub(crate) sum_us: f64,
+    pub(crate) min_us: f64,
+    pub(crate) max_us: f64,
+}
+
+impl Extent {
+    pub(crate) fn or_whole_ns(self, ns: Option<v1::WholeNanoseconds>) -> Result<Self, ParseError> {
+        let Some(ns) = ns else { return Ok(self) };
+        if self != Self::default() {
+            let expected = "nothing beside sum_us, min_us and max_us";
+            return Err(ParseError::malformed("whole_ns", expected, "both"));
+        }
+        Ok(Self {
+            sum_us: us(ns.sum),
+            min_us: us(ns.min),
+            max_us: us(ns.max),
+        })
+    }
+
+    /// None where a value would not come back as the same number.
+    fn whole_ns(self) -> Option<v1::WholeNanoseconds> {
+        Some(v1::WholeNanoseconds {
+            sum: ns(self.sum_us)?,
+            min: ns(self.min_us)?,
+            max: ns(self.max_us)?,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "104 days of runs are exact")]
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a value that does not come back is refused"
+)]
+fn ns(us: f64) -> Option<u64> {
+    let ns = (us * 1e3).round() as u64;
+    (self::us(ns).to_bits() == us.to_bits()).then_some(ns)
 }
 
 /// Count, sum, deviations and extremes of a series, which must be possible together.
@@ -366,18 +428,32 @@ impl TryFrom<v1::SelfBaseline> for SelfBaseline {
 impl From<&LatencySeries> for v1::LatencySeries {
     fn from(s: &LatencySeries) -> Self {
         let absence = s.baselines.absence();
+        let extent = Extent {
+            sum_us: s.sum_us,
+            min_us: s.min_us,
+            max_us: s.max_us,
+        };
+        let whole_ns = extent.whole_ns();
+        let us = match whole_ns {
+            Some(_) => Extent::default(),
+            None => extent,
+        };
+        let is_plain = s.runs_seen == runs_seen(0, s.n, s.dropped_runs);
         Self {
             session_uid: s.session_uid.get(),
             stratum: Some((&s.stratum).into()),
             hist_scheme: s.hist_scheme.to_wire(),
             histogram: s.histogram.encode_v2().into(),
             n: s.n,
-            sum_us: s.sum_us,
+            sum_us: us.sum_us,
             m2_us2: s.m2_us2,
-            min_us: s.min_us,
-            max_us: s.max_us,
-            runs_seen: s.runs_seen,
-            sampled_one_in: s.sampled_one_in,
+            min_us: us.min_us,
+            max_us: us.max_us,
+            runs_seen: if is_plain { 0 } else { s.runs_seen },
+            sampled_one_in: match s.sampled_one_in {
+                1 => 0,
+                one_in => one_in,
+            },
             dropped_runs: s.dropped_runs,
             first_runs_us: s.first_runs_us.clone(),
             slow_fast_switches: s.slow_fast_switches,
@@ -389,6 +465,7 @@ impl From<&LatencySeries> for v1::LatencySeries {
             }),
             baselines: s.baselines.known().iter().map(Into::into).collect(),
             baseline_absence: absence.map_or(0, BaselineAbsence::to_wire),
+            whole_ns,
         }
     }
 }

@@ -14,6 +14,7 @@ mod hostile;
 mod http;
 mod identity;
 mod limits;
+mod model;
 mod protocols;
 mod refusals;
 mod support;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
+use crate::explain::Groups;
 use crate::incident::{Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};
@@ -127,9 +128,6 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Ashman's D from which two groups are apart.
-const APART: f64 = 2.0;
-
 fn spread(verdict: &CohortVerdict) -> Option<String> {
     let told = &verdict.explanation;
     let mut parts = Vec::new();
@@ -149,7 +147,7 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
         let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));
         parts.push(format!("humps at {fast} and {slow}"));
     }
-    if let Some(groups) = told.groups.filter(|groups| groups.separation >= APART) {
+    if let Some(groups) = told.groups.filter(Groups::are_two) {
         parts.push(format!(
             "two groups of runs, {} of them around {} and the others around {}",
             percent(groups.slow_share),

@@ -60,8 +60,10 @@ pub(super) fn npu_start(
     codes: &[(String, u64)],
 ) -> fmt::Result {
     write!(f, "the NPU does not start on {hits} of {devices} devices")?;
-    if failed > 0 {
-        write!(f, ", and on {failed} of them no session could be made")?;
+    if failed >= hits {
+        f.write_str(", where no session could be made")?;
+    } else if failed > 0 {
+        write!(f, ", on {failed} of them no session could be made")?;
     }
     for (at, (code, devices)) in codes.iter().take(MAX_CODES).enumerate() {
         let before = if at == 0 { ": " } else { ", " };
@@ -84,8 +86,9 @@ pub(super) fn wrong_outputs(
     write!(
         f,
         "on {hits} of {devices} tested devices the NPU's output is off by more than accepted: at the \
-         median the largest difference from the same device's CPU is {max_abs:.3e}, accepted is \
-         {tolerance:.3e}"
+         median the largest difference from the same device's CPU is {}, accepted is {}",
+        difference(max_abs),
+        difference(tolerance)
     )?;
     if let Some(cosine) = cosine {
         write!(f, "; cosine of the two outputs {cosine:.4}")?;
@@ -95,6 +98,15 @@ pub(super) fn wrong_outputs(
         write!(f, "; the largest element is the same on {share} of them")?;
     }
     Ok(())
+}
+
+/// A difference of outputs, in the model's own unit: three digits.
+fn difference(value: f64) -> String {
+    if value == 0.0 || (0.001..1_000.0).contains(&value.abs()) {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.2e}")
+    }
 }
 
 pub(super) fn different_outputs(

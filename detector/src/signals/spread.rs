@@ -1,8 +1,9 @@
 //! CV: devices whose runs vary more than they did.
 //!
 //! A device is hit where the coefficient of variation of its clean runs is at least twice its own
-//! earlier one, 1.5 times the earlier one of its cohort's median device, and 0.15 at the least: single
-//! spikes move a steady device's CV by more than any fault. Counted over devices, against the past.
+//! earlier one, 1.5 times what the cohort had in earlier windows, and 0.15 at the least: single spikes
+//! move a steady device's CV by more than any fault. Both are asked because they are measured by
+//! different programs. Counted over devices, against the past.
 
 use std::collections::HashMap;
 
@@ -87,10 +88,8 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
 }
 
 /// The devices hit, and how many could have been.
-fn counted(window: &CohortWindow) -> (Vec<Pair>, Tally) {
+fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<Pair>, Tally) {
     let pairs = pairs(&window.votes);
-    let earlier: Vec<f64> = pairs.values().map(|pair| pair.before).collect();
-    let of_cohort = median(&earlier).unwrap_or(0.0);
     let hit: Vec<Pair> = pairs
         .values()
         .copied()
@@ -103,7 +102,8 @@ fn counted(window: &CohortWindow) -> (Vec<Pair>, Tally) {
     (hit, tally)
 }
 
-/// Counts devices that vary more; `None` where no device knows its earlier self.
+/// Counts devices that vary more; `None` where no device knows its earlier self, or nothing is known
+/// of the cohort's.
 #[must_use]
 pub fn varies(
     window: &CohortWindow,
@@ -111,7 +111,8 @@ pub fn varies(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Spread> {
-    let (hit, tally) = counted(window);
+    let of_cohort = baseline.cv_within?;
+    let (hit, tally) = counted(window, of_cohort);
     if tally.devices == 0 {
         return None;
     }
@@ -135,13 +136,13 @@ pub fn varies(
         },
         cv: of(|pair| pair.now),
         earlier_cv: of(|pair| pair.before),
-        control: previous.map_or(Control::Absent, |window| control(window, share)),
+        control: previous.map_or(Control::Absent, |window| control(window, of_cohort, share)),
     })
 }
 
 /// The previous version varies too if at least half as large a share of its devices does.
-fn control(previous: &CohortWindow, share: f64) -> Control {
-    let (_, tally) = counted(previous);
+fn control(previous: &CohortWindow, of_cohort: f64, share: f64) -> Control {
+    let (_, tally) = counted(previous, of_cohort);
     if tally.devices < MIN_ELIGIBLE {
         return Control::Absent;
     }
@@ -158,9 +159,14 @@ mod tests {
     use super::*;
     use crate::testing::{Fleet, noisy};
 
+    #[track_caller]
     fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> Spread {
         let limits = Limits::for_windows_a_day(1_000.0);
-        varies(window, previous, &Baseline::default(), &limits).unwrap()
+        let baseline = Baseline {
+            cv_within: Some(0.17),
+            ..Baseline::default()
+        };
+        varies(window, previous, &baseline, &limits).unwrap()
     }
 
     #[test]
@@ -168,7 +174,7 @@ mod tests {
         let spread = found(&noisy(0.5), None);
         assert!(spread.signal.fires, "{spread:?}");
         assert!((25..=35).contains(&spread.signal.hits), "{spread:?}");
-        assert!(spread.cv.unwrap() > 3.0 * spread.earlier_cv.unwrap());
+        assert!(spread.cv.unwrap() > 2.0 * spread.earlier_cv.unwrap());
     }
 
     #[test]

@@ -47,7 +47,7 @@ use rows::{
     SelfRow, VersionRow, VoteRow,
 };
 pub use selves::SelvesBefore;
-pub use usual::{UsualDevices, UsualOfModel};
+pub use usual::{UsualCv, UsualDevices, UsualOfModel};
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]

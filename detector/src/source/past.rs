@@ -10,7 +10,7 @@ use crate::rates::{MIN_WINDOWS, Rates};
 use crate::signals::{SignalId, built_in_rate};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
-use super::usual::{Usual, UsualDevices};
+use super::usual::{Usual, UsualCv, UsualDevices};
 use super::{Span, VersionHistory};
 
 /// One signal of one healthy window.
@@ -36,7 +36,8 @@ struct Judged {
     chipset: String,
     end_s: i64,
     devices: u64,
-    cv: Option<f64>,
+    /// Within and between devices.
+    cv: Option<(f64, f64)>,
 }
 
 impl PastWindows {
@@ -96,15 +97,17 @@ impl PastWindows {
         let mut judged = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         judged.retain(|one| one.end_s >= span.earliest_s());
         let mut devices: BTreeMap<(&ModelKey, &str, i64), u64> = BTreeMap::new();
-        let mut cvs: BTreeMap<(&ModelKey, &str, &str), (f64, f64)> = BTreeMap::new();
+        let mut cvs: BTreeMap<(&ModelKey, &str, &str), (UsualCv, f64)> = BTreeMap::new();
         for one in judged.iter().filter(|one| one.end_s < span.end_s()) {
             *devices
                 .entry((&one.model, &one.chipset, one.end_s))
                 .or_default() += one.devices;
-            if let Some(cv) = one.cv {
+            if let Some((within, between)) = one.cv {
                 let slot = cvs.entry((&one.model, &one.model_version, &one.chipset));
                 let slot = slot.or_default();
-                *slot = (slot.0 + cv, slot.1 + 1.0);
+                slot.0.all += within.hypot(between);
+                slot.0.within += within;
+                slot.1 += 1.0;
             }
         }
         let mut windows: BTreeMap<(&ModelKey, &str), Vec<u64>> = BTreeMap::new();
@@ -125,7 +128,11 @@ impl PastWindows {
         for ((model, version, chipset), (sum, n)) in cvs {
             let cohort = (version.to_owned(), chipset.to_owned());
             let of_model = usual.0.entry(model.clone()).or_default();
-            of_model.cv.insert(cohort, sum / n);
+            let mean = UsualCv {
+                all: sum.all / n,
+                within: sum.within / n,
+            };
+            of_model.cv.insert(cohort, mean);
         }
         usual
     }

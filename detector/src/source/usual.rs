@@ -25,8 +25,9 @@ const DEVICES: &str = "
 /// Mean CV of earlier windows. Binds: look-back, window length.
 const CV: &str = "
     SELECT app_id, environment, model_id, model_version, chipset,
-        avg(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2))) AS cv
-    FROM cohort_windows_v1
+        avg(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2))) AS cv,
+        avg(assumeNotNull(w.cv_within)) AS within
+    FROM cohort_windows_v1 AS w
     WHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
         AND window_seconds = ? AND isNotNull(cv_within) AND isNotNull(cv_between)
     GROUP BY app_id, environment, model_id, model_version, chipset";
@@ -49,6 +50,7 @@ struct CvRow {
     model_version: String,
     chipset: String,
     cv: f64,
+    within: f64,
 }
 
 /// Devices that a chipset usually has in a window.
@@ -60,13 +62,31 @@ pub struct UsualDevices {
     pub windows: u64,
 }
 
+/// Coefficients of variation that a cohort usually has: means over earlier windows.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct UsualCv {
+    /// Of all runs, every device counted the same.
+    pub all: f64,
+    /// Within a device.
+    pub within: f64,
+}
+
+impl UsualOfModel {
+    /// Returns the CV of the previous version on a chipset, else that of this one.
+    #[must_use]
+    pub fn cv_of(&self, version: &str, previous: Option<&str>, chipset: &str) -> Option<UsualCv> {
+        let of = |version: &str| self.cv.get(&(version.to_owned(), chipset.to_owned()));
+        previous.and_then(of).or_else(|| of(version)).copied()
+    }
+}
+
 /// What one model usually has.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UsualOfModel {
     /// By chipset, over all versions.
     pub devices: BTreeMap<String, UsualDevices>,
-    /// Mean CV of all runs, by (version, chipset).
-    pub cv: BTreeMap<(String, String), f64>,
+    /// Mean CV, by (version, chipset).
+    pub cv: BTreeMap<(String, String), UsualCv>,
 }
 
 /// What all models usually have.
@@ -101,7 +121,11 @@ pub(super) async fn read(client: &Client, span: &Span) -> Result<Usual, SourceEr
             model_id: row.model_id,
         });
         let cohort = (row.model_version, row.chipset);
-        of_model.or_default().cv.insert(cohort, row.cv);
+        let cv = UsualCv {
+            all: row.cv,
+            within: row.within,
+        };
+        of_model.or_default().cv.insert(cohort, cv);
     }
     Ok(usual)
 }

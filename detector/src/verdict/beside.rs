@@ -207,13 +207,24 @@ mod tests {
 
     #[test]
     fn devices_that_vary_more_are_a_ticket_and_with_a_control_nothing_to_do() {
-        // Placement and fast runs stay; half of the runs four times as slow is C as well, so C is
-        // left without a shape it could trust.
         let noisy = noisy(0.5);
-        let verdict = judged(&noisy, None, &reference());
+        let baseline = Baseline {
+            cv_within: Some(0.17),
+            ..reference()
+        };
+        // Half of the runs four times as slow is C as well, which leads where the shape is known.
+        let verdict = judged(&noisy, None, &baseline);
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
-        let spread = verdict.signals.iter().find(|s| s.id.to_string() == "CV");
-        assert!(spread.is_some_and(|signal| signal.fires));
+        let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
+        let peers = crate::signals::PeerRatios::default();
+        let gather = |previous| Evidence::gather(&noisy, previous, &peers, &baseline, &limits);
+        let alone = cv_spike(&gather(None)).unwrap();
+        assert_eq!(
+            (alone.class, alone.severity),
+            (VerdictClass::CvSpike, Severity::Ticket)
+        );
+        let with_control = cv_spike(&gather(Some(&noisy))).unwrap();
+        assert_eq!(with_control.class, VerdictClass::ThermalOrLoad);
     }
 
     /// Nothing on the NPU and nothing to compare it with, but a code that says why.

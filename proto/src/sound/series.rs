@@ -3,11 +3,13 @@
 use super::fields::{Once, each_field, known};
 use crate::histogram::{HistScheme, SparseHistogram};
 use crate::latency::{
-    BaselineAbsence, BaselineKind, ExceedCounts, MAX_FIRST_RUNS, Moments, RunCounts,
+    BaselineAbsence, BaselineKind, ExceedCounts, Extent, MAX_FIRST_RUNS, Moments, RunCounts,
+    runs_seen,
 };
 use crate::stratum::{
     MAX_PERFORMANCE_MODE_BYTES, MAX_SHAPE_KEY_BYTES, Phase, PowerSave, SessionAge, Thermal,
 };
+use crate::v1;
 
 /// What no two series of a report share.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -33,7 +35,8 @@ pub(super) fn series(bytes: &[u8]) -> Option<Series<'_>> {
     let mut histogram: &[u8] = &[];
     let mut moments = Moments::default();
     let mut counts = RunCounts::default();
-    let (mut sampled_one_in, mut n_first_runs) = (0, 0);
+    let (mut us, mut whole_ns) = (Extent::default(), Once::NEVER);
+    let mut n_first_runs = 0;
     let (mut n_baselines, mut kinds) = (0, [0; 2]);
     each_field(bytes, |number, value| {
         match number {
@@ -42,12 +45,12 @@ pub(super) fn series(bytes: &[u8]) -> Option<Series<'_>> {
             3 => hist_scheme = value.i32()?,
             4 => histogram = value.bytes()?,
             5 => moments.n = value.u64()?,
-            6 => moments.sum_us = value.finite()?,
+            6 => us.sum_us = value.finite()?,
             7 => moments.m2_us2 = value.finite()?,
-            8 => moments.min_us = value.finite()?,
-            9 => moments.max_us = value.finite()?,
+            8 => us.min_us = value.finite()?,
+            9 => us.max_us = value.finite()?,
             10 => counts.runs_seen = value.u64()?,
-            11 => sampled_one_in = value.u32()?,
+            11 => drop(value.u32()?),
             12 => counts.dropped_runs = value.u64()?,
             13 => value.each_number(|_| super::count(&mut n_first_runs, MAX_FIRST_RUNS))?,
             14 => counts.slow_fast_switches = Some(value.u64()?),
@@ -58,15 +61,21 @@ pub(super) fn series(bytes: &[u8]) -> Option<Series<'_>> {
                 n_baselines += 1;
             }
             18 => absence = value.i32()?,
+            19 => whole_ns.set(self::whole_ns(value.bytes()?))?,
             _ => {}
         }
         Some(())
     })?;
     known!(HistScheme, hist_scheme)?;
     moments.total = SparseHistogram::total_of_v2(histogram).ok()?;
+    let extent = us.or_whole_ns(whole_ns.get()).ok()?;
+    moments.sum_us = extent.sum_us;
+    moments.min_us = extent.min_us;
+    moments.max_us = extent.max_us;
     moments.check().ok()?;
     let has_baseline = n_baselines > 0;
     counts.n = moments.n;
+    counts.runs_seen = runs_seen(counts.runs_seen, counts.n, counts.dropped_runs);
     counts.exceed = exceed.get();
     counts.has_baseline = has_baseline;
     counts.check().ok()?;
@@ -75,7 +84,7 @@ pub(super) fn series(bytes: &[u8]) -> Option<Series<'_>> {
     } else {
         known!(BaselineAbsence, absence)?;
     }
-    (session_uid != 0 && moments.n > 0 && sampled_one_in > 0).then_some(())?;
+    (session_uid != 0 && moments.n > 0).then_some(())?;
     Some(Series {
         session_uid,
         stratum: stratum.get()?,
@@ -101,6 +110,20 @@ fn stratum(bytes: &[u8]) -> Option<Stratum<'_>> {
     known!(PowerSave, stratum.power_save)?;
     known!(SessionAge, stratum.session_age)?;
     Some(stratum)
+}
+
+fn whole_ns(bytes: &[u8]) -> Option<v1::WholeNanoseconds> {
+    let mut ns = v1::WholeNanoseconds::default();
+    each_field(bytes, |number, value| {
+        match number {
+            1 => ns.sum = value.u64()?,
+            2 => ns.min = value.u64()?,
+            3 => ns.max = value.u64()?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(ns)
 }
 
 fn exceed(bytes: &[u8]) -> Option<ExceedCounts> {

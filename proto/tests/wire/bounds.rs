@@ -439,6 +439,15 @@ fn placement() {
 fn stratum(s: &mut v1::LatencySeries) -> &mut v1::Stratum {
     s.stratum.as_mut().unwrap()
 }
+fn whole_ns(s: &mut v1::LatencySeries) -> &mut v1::WholeNanoseconds {
+    s.whole_ns.as_mut().unwrap()
+}
+/// As a sender without whole nanoseconds has it.
+fn in_us(s: &mut v1::LatencySeries) -> &mut v1::LatencySeries {
+    s.whole_ns = None;
+    (s.sum_us, s.min_us, s.max_us) = (10_000.0, 1_000.0, 4_000.0);
+    s
+}
 fn exceed(s: &mut v1::LatencySeries) -> &mut v1::ExceedCounts {
     s.exceed.as_mut().unwrap()
 }
@@ -475,17 +484,19 @@ fn latency_series() {
             }),
             ("n", MALFORMED, |s| s.n = 0),
             ("n", MALFORMED, |s| s.n = 5),
-            ("sum_us", MALFORMED, |s| s.sum_us = f64::NAN),
-            ("sum_us", MALFORMED, |s| s.sum_us = 3_999.0),
-            ("sum_us", MALFORMED, |s| s.sum_us = 16_001.0),
+            ("sum_us", MALFORMED, |s| in_us(s).sum_us = f64::NAN),
+            ("sum_us", MALFORMED, |s| in_us(s).sum_us = 3_999.0),
+            ("sum_us", MALFORMED, |s| in_us(s).sum_us = 16_001.0),
             ("m2_us2", MALFORMED, |s| s.m2_us2 = -1.0),
             ("m2_us2", MALFORMED, |s| s.m2_us2 = f64::INFINITY),
             ("m2_us2", MALFORMED, |s| s.m2_us2 = 9_000_100.0),
-            ("min_us", MALFORMED, |s| s.min_us = 4_001.0),
-            ("max_us", MALFORMED, |s| s.max_us = f64::INFINITY),
+            ("min_us", MALFORMED, |s| in_us(s).min_us = 4_001.0),
+            ("max_us", MALFORMED, |s| in_us(s).max_us = f64::INFINITY),
             ("runs_seen", MALFORMED, |s| s.runs_seen = 4),
             ("runs_seen", MALFORMED, |s| s.dropped_runs = u64::MAX),
-            ("sampled_one_in", MALFORMED, |s| s.sampled_one_in = 0),
+            ("whole_ns", MALFORMED, |s| s.max_us = 4_000.0),
+            ("sum_us", MALFORMED, |s| whole_ns(s).sum = 3_999_000),
+            ("min_us", MALFORMED, |s| whole_ns(s).min = 4_001_000),
             ("first_runs_us", MALFORMED, |s| s.first_runs_us = vec![1; 4]),
             ("slow_fast_switches", MALFORMED, |s| {
                 s.slow_fast_switches = Some(11)

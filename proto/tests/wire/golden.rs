@@ -53,6 +53,13 @@ fn golden_reports_parse() {
     assert_eq!(ReportKey::peek(&bytes), Some(samples::key()));
 }
 
+/// Sum and extremes as doubles, every count written out.
+#[test]
+fn a_report_of_the_first_senders_parses() {
+    let bytes = fs::read(folder().join("report_full_in_us.bin")).unwrap();
+    assert_eq!(Report::parse(&bytes), Ok(samples::full_report()));
+}
+
 #[test]
 fn golden_upload_parses_both_ways() {
     check::<v1::UploadRequest, _>("upload_request.bin", samples::upload_request());
