@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
 use crate::period::Period;
+use crate::rules::{self, PlainRule};
 
 /// What the detector looks at, how often, and whom it tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,8 @@ pub struct DetectorConfig {
     pub slack: Vec<SlackConfig>,
     /// Webhooks of one's own to tell.
     pub webhook: Vec<WebhookConfig>,
+    /// Rules on the CV of all runs, as `[[detector.plain_rules]]`; none by default.
+    pub plain_rules: Vec<PlainRule>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
 }
@@ -65,6 +68,7 @@ impl Default for DetectorConfig {
             pagerduty: Vec::new(),
             slack: Vec::new(),
             webhook: Vec::new(),
+            plain_rules: Vec::new(),
             stdout: true,
         }
     }
@@ -169,6 +173,7 @@ impl DetectorConfig {
                 wrong(&key, "must be above 0".to_owned());
             }
         }
+        problems.extend(rules::validate(&self.plain_rules));
         problems
     }
 

@@ -11,13 +11,15 @@ use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::placement::Placement;
 use crate::rates::Rates;
+use crate::rules;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
-    Arrivals, Fetched, FoundModel, ModelWindows, Source, SourceError, Span, VersionOnChipset,
-    batches,
+    Arrivals, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
+    VersionOnChipset, batches,
 };
-use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
+use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
 /// With so many installations from earlier windows a page must hold on them alone.
@@ -42,6 +44,7 @@ pub struct Evaluation {
 struct Context {
     span: Span,
     arrivals: Arrivals,
+    known: Known,
     limits: Limits,
     rates: Rates,
 }
@@ -71,8 +74,10 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
-        let models = self.source.models(&span).await?;
+        let mut models = self.source.models(&span).await?;
         let arrivals = self.source.arrivals(&span).await?;
+        let known = self.source.known(&span, &arrivals).await?;
+        known.add_failing(&mut models);
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
         let rates = self.source.rates(&span);
@@ -81,6 +86,7 @@ impl Evaluator {
         let context = Arc::new(Context {
             span,
             arrivals,
+            known,
             limits,
             rates,
         });
@@ -105,6 +111,7 @@ impl Evaluator {
         let Context {
             span,
             arrivals,
+            known,
             limits,
             rates,
         } = context;
@@ -123,8 +130,8 @@ impl Evaluator {
             by_app.entry(app).or_default().push(found.model);
         }
         for models in by_app.into_values() {
-            let known = (limits, rates);
-            self.evaluate_app(models, &mut fetched, span, arrivals, known, &mut evaluation)
+            let (seen, rules) = ((arrivals, known), (limits, rates));
+            self.evaluate_app(models, &mut fetched, span, seen, rules, &mut evaluation)
                 .await;
         }
         evaluation
@@ -136,7 +143,7 @@ impl Evaluator {
         models: Vec<ModelKey>,
         fetched: &mut Fetched,
         span: &Span,
-        arrivals: &Arrivals,
+        (arrivals, known): (&Arrivals, &Known),
         (limits, rates): (&Limits, &Rates),
         evaluation: &mut Evaluation,
     ) {
@@ -144,7 +151,8 @@ impl Evaluator {
         let mut peers = PeerRatios::default();
         for model in models {
             match self.source.model_windows(&model, span, arrivals, fetched) {
-                Ok(read) => {
+                Ok(mut read) => {
+                    known.attach(&mut read, span);
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
                     }
@@ -183,7 +191,20 @@ impl Evaluator {
                 })
             });
             let first = self.judge_cohort(window, previous, peers, &mut baseline, span, limits);
-            verdicts.push(first.await?);
+            let mut whole = first.await?;
+            let usual = read.usual.devices.get(&window.key.chipset);
+            let seen = read.cohorts.iter();
+            let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
+            let now = on_chipset.map(CohortWindow::n_devices).sum();
+            completeness::doubt(&mut whole, now, usual.copied());
+            let previous_name = baseline.previous_version.as_deref();
+            let key = &window.key;
+            let cv = read
+                .usual
+                .cv_of(&key.model_version, previous_name, &key.chipset);
+            let before = cv.map(|usual| usual.all);
+            rules::apply(&self.config.plain_rules, &mut whole, before);
+            verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
                 continue;
@@ -293,8 +314,18 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
         }
     }
     let previous = previous_version(version, &named, &read.versions);
+    let certified = read.certified.iter();
+    let certified: Vec<&Placement> = certified
+        .filter(|one| one.model_version == *version && one.chipset == *chipset)
+        .map(|one| &one.placement)
+        .collect();
+    let previous_name = previous.as_deref();
     Baseline {
-        placements: placement_references(&read.census, version, chipset, previous.as_deref(), None),
+        placements: placement_references(&read.census, version, chipset, previous_name, &certified),
+        cv_within: read
+            .usual
+            .cv_of(version, previous_name, chipset)
+            .map(|usual| usual.within),
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,

@@ -24,6 +24,8 @@ pub mod placement;
 pub mod rates;
 pub mod reason;
 pub mod replay;
+pub mod reported;
+pub mod rules;
 pub mod signals;
 pub mod source;
 pub mod store;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::cohort::{CohortKey, ModelKey};
 use crate::placement::{Placement, PlacementMethod};
+use crate::reported::Reported;
 use crate::window::{
     BaselineAbsence, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH, SelfBaseline,
     SelfBaselineKind, VoteLatency, Voteless, histogram_of,
@@ -360,6 +361,7 @@ impl WindowBuilder {
                     directed: directed.len() as u64,
                     flood: flood.len() as u64,
                 },
+                reported: Reported::default(),
                 key: CohortKey {
                     model: self.model.clone(),
                     model_version: cohort.0.to_string(),

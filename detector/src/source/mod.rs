@@ -6,12 +6,16 @@
 
 pub mod arrivals;
 mod assemble;
+mod certified;
+mod known;
 mod past;
 mod queries;
 pub mod recorded;
+mod reported;
 mod rows;
 mod selves;
 mod stored;
+mod usual;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,6 +35,8 @@ use crate::window::{CohortWindow, histogram_of};
 
 pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
+pub use certified::CertifiedPlacement;
+pub use known::Known;
 pub use past::PastWindows;
 use queries::{ARRIVALS, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
@@ -38,6 +44,7 @@ use rows::{ArrivalRow, HistogramRow, ModelRow, NodesRow};
 pub use selves::SelvesBefore;
 use stored::Reader;
 pub use stored::{Fetched, VersionOnChipset, batches};
+pub use usual::{UsualCv, UsualDevices, UsualOfModel};
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +178,10 @@ pub struct ModelWindows {
     pub versions: Vec<VersionSeen>,
     /// Counts of earlier healthy windows, by (version, chipset).
     pub histories: Vec<VersionHistory>,
+    /// What labs certified, the latest first.
+    pub certified: Vec<CertifiedPlacement>,
+    /// What earlier windows had.
+    pub usual: UsualOfModel,
 }
 
 /// One version's counts on one chipset over its earlier healthy windows.
@@ -374,6 +385,8 @@ impl Source {
                     cohorts: found.cohorts.unwrap_or_else(|| Ok(Vec::new()))?,
                     census: found.census,
                     histories: past.unwrap_or(found.histories),
+                    certified: Vec::new(),
+                    usual: UsualOfModel::default(),
                 });
             }
             Reads::Recorded(recording) => recording,
@@ -387,6 +400,8 @@ impl Source {
             census: census.map(PlacementCount::from).collect(),
             versions: versions.map(VersionSeen::from).collect(),
             histories: past.unwrap_or_default(),
+            certified: Vec::new(),
+            usual: UsualOfModel::default(),
         })
     }
 

@@ -160,16 +160,17 @@ pub(super) const MODELS: &str = "
     WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
     GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
-/// Counts of earlier windows without a finding. A version's windows repeat the same devices, so it
-/// counts with its mean hits and its largest window; of windows that overlap, those near a whole
-/// number of lengths before this one speak. Read from the detector's own table, where a window that
-/// was judged again has one row. Binds: apps, look-back, window length, end, length, phase.
+/// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
+/// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
+/// overlap, those near a whole number of lengths before this one speak. Read from the detector's own
+/// table, where a window that was judged again has one row. Binds: apps, look-back, window length,
+/// end, length, phase.
 pub(super) const HISTORY: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, id AS signal,
         avg(hits) AS mean_hits, avg(devices) AS mean_devices, max(devices) AS max_devices
     FROM cohort_windows FINAL
     ARRAY JOIN signal_id AS id, signal_hits AS hits, signal_devices AS devices
-    WHERE verdict IN ('healthy', 'not_enough_data') AND firmware = '' AND devices > 0
+    WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND firmware = '' AND devices > 0
         AND (app_id, environment) IN ?
         AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
         AND (? - toUnixTimestamp(window_end)) % ? <= ?

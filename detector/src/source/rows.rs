@@ -188,7 +188,7 @@ impl From<CensusRow> for PlacementCount {
 pub(super) type PlacementNumbers = (String, u32, u32, u32, u32, Option<f32>, Option<f32>);
 
 /// The numbers of a placement, without what it is known by.
-fn placement_of(numbers: &PlacementNumbers) -> Placement {
+pub(super) fn placement_of(numbers: &PlacementNumbers) -> Placement {
     let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
     Placement {
         method: PlacementMethod {

@@ -351,3 +351,42 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     assert_eq!(read.history("1.0.0", "SM8635").0.len(), 0);
     store.stop().await;
 }
+
+/// A first version has nothing before it: the lab's placement tells that all of it fell back.
+#[tokio::test]
+async fn a_certified_placement_is_the_reference_of_a_first_version() {
+    let store = TestStore::start().await;
+    let base = base();
+    let fallen = Reports {
+        place: crate::support::Place {
+            fingerprint: 30,
+            npu_nodes: 0,
+            cpu_nodes: 42,
+            npu_macs_share: Some(0.0),
+            cpu_ops: &["Conv"],
+        },
+        ..Reports::default()
+    };
+    fallen.store(&store, after(base, 10)).await;
+    let before = evaluate(&store, after(base, 60)).await;
+    let verdict = of(&before, "1.0.0", "SM8635");
+    assert_eq!(verdict.class, VerdictClass::NotEnoughData);
+    store
+        .client()
+        .query(
+            "INSERT INTO certified_placements (app_id, environment, model_id, model_version, \
+             chipset, stored_at, ort_version, ep_version, graph_kind, placement_source, \
+             fingerprint_algorithm, fingerprint_normalised, n_nodes, npu_nodes, npu_macs_share, \
+             macs_attributed) VALUES ('camera', '*', 'segmenter', '1.0.0', 'SM8635', now64(3), \
+             '1.31.1', '2.7.0', 'jit', 'assignment_api', 1, 31, 42, 42, 1.0, 1.0)",
+        )
+        .execute()
+        .await
+        .unwrap();
+    let judged = evaluate(&store, after(base, 60)).await;
+    let verdict = of(&judged, "1.0.0", "SM8635");
+    let found = (verdict.class, verdict.severity);
+    assert_eq!(found, (VerdictClass::TotalFallback, Severity::Page));
+    assert_eq!(verdict.numbers.reference_npu_share, Some(1.0));
+    store.stop().await;
+}

@@ -18,6 +18,7 @@ use epwatch_proto::{
 use crate::cohort::ModelKey;
 
 use super::super::rows::NodesRow;
+use super::reported::{Teller, Told, asked_for_npu};
 use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
 
 /// What was read.
@@ -78,12 +79,10 @@ struct Kept {
 struct Part {
     /// Shared: every report has it.
     model: Arc<ModelKey>,
-    seen: Box<[Seen]>,
-    series: Box<[Series]>,
+    seen: Vec<Seen>,
+    series: Vec<Series>,
+    told: Told,
 }
-
-/// A part whose sessions are still coming.
-type Gathering = (Arc<ModelKey>, Vec<Seen>, Vec<Series>);
 
 impl<T> Default for Numbered<T> {
     fn default() -> Self {
@@ -158,6 +157,7 @@ impl Intake {
             device,
             votes: !is_late,
             stream: report.key.stream.0,
+            sequence: report.key.sequence.get(),
             chipset: Arc::from(""),
             firmware: self.text(&report.device.vendor_fingerprint_hash),
             device_model: 0,
@@ -254,9 +254,12 @@ impl Intake {
                 }
                 record.seen.extend(part.seen);
                 record.series.extend(part.series);
+                record.told.append(part.told);
             }
         }
-        recording.models.retain(|_, record| !record.seen.is_empty());
+        recording
+            .models
+            .retain(|_, record| !record.seen.is_empty() || !record.told.starts.is_empty());
         (recording, self.summary)
     }
 
@@ -271,7 +274,7 @@ impl Intake {
             report.runtime.ort_version, report.runtime.ep_version
         );
         let runtime = self.text(&runtime);
-        let mut parts: Vec<Gathering> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for session in &report.sessions {
             let model = ModelKey {
                 app_id: app_id.to_owned(),
@@ -294,13 +297,8 @@ impl Intake {
                 let place = &names.places.things[place as usize];
                 place.requests_npu && !place.is_directed && context.votes
             };
-            let at = parts.iter().position(|(known, _, _)| *known == model);
-            let at = at.unwrap_or_else(|| {
-                parts.push((model.clone(), Vec::new(), Vec::new()));
-                parts.len() - 1
-            });
-            let (_, seen, of_model) = &mut parts[at];
-            seen.push(Seen {
+            let part = part_of(&mut parts, &model);
+            part.seen.push(Seen {
                 bucket: context.bucket,
                 device: context.device,
                 place,
@@ -309,6 +307,10 @@ impl Intake {
             if !votes_at_all {
                 continue;
             }
+            let tests = report.self_tests.iter();
+            for test in tests.filter(|test| test.session_uid == session.uid) {
+                part.told.add_test(context.teller(version.clone()), test);
+            }
             let own = report
                 .series
                 .iter()
@@ -316,15 +318,30 @@ impl Intake {
             for series in own {
                 let texts = &mut self.texts;
                 let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
-                of_model.push(context.series(series, kind, shape, texts));
+                part.series.push(context.series(series, kind, shape, texts));
             }
         }
-        let parts = parts.into_iter().map(|(model, seen, series)| Part {
-            model,
-            seen: seen.into_boxed_slice(),
-            series: series.into_boxed_slice(),
-        });
-        parts.collect()
+        for failure in &report.start_failures {
+            if !context.votes || !asked_for_npu(failure) {
+                continue;
+            }
+            let model = ModelKey {
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
+                model_id: failure.model.id.clone(),
+            };
+            let known = self.models.get_key_value(&model);
+            let known = known.map(|(key, _)| key.clone());
+            let model = known.unwrap_or_else(|| Arc::new(model));
+            self.models.entry(model.clone()).or_default();
+            let teller = context.teller(self.text(&failure.model.version));
+            part_of(&mut parts, &model).told.add_start(teller, failure);
+        }
+        for part in &mut parts {
+            part.seen.shrink_to_fit();
+            part.series.shrink_to_fit();
+        }
+        parts.into_boxed_slice()
     }
 
     fn app(&mut self, app: (Arc<str>, Arc<str>)) -> u32 {
@@ -339,6 +356,22 @@ impl Intake {
     fn text(&mut self, wanted: &str) -> Arc<str> {
         text(&mut self.texts, wanted)
     }
+}
+
+fn part_of<'a>(parts: &'a mut Vec<Part>, model: &Arc<ModelKey>) -> &'a mut Part {
+    let at = parts
+        .iter()
+        .position(|part| Arc::ptr_eq(&part.model, model) || part.model == *model);
+    let at = at.unwrap_or_else(|| {
+        parts.push(Part {
+            model: model.clone(),
+            seen: Vec::new(),
+            series: Vec::new(),
+            told: Told::default(),
+        });
+        parts.len() - 1
+    });
+    &mut parts[at]
 }
 
 fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
@@ -357,12 +390,24 @@ struct Context {
     device: u32,
     votes: bool,
     stream: u64,
+    sequence: u64,
     chipset: Arc<str>,
     firmware: Arc<str>,
     device_model: u32,
 }
 
 impl Context {
+    fn teller(&self, model_version: Arc<str>) -> Teller {
+        Teller {
+            bucket: self.bucket,
+            order: (self.received_ms, self.stream, self.sequence),
+            device: self.device,
+            model_version,
+            chipset: self.chipset.clone(),
+            firmware: self.firmware.clone(),
+        }
+    }
+
     fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
         let placement = &session.placement;
         Kind {

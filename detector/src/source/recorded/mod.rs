@@ -6,6 +6,7 @@
 
 mod intake;
 mod packed;
+mod reported;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -115,6 +116,7 @@ struct ModelRecord {
     nodes: Vec<Nodes>,
     /// Version and when it was received, for each session of a new version and bucket.
     versions: Vec<(i64, Arc<str>, i64)>,
+    told: reported::Told,
 }
 
 /// An app in an environment.
