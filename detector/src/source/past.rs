@@ -86,8 +86,7 @@ impl PastWindows {
                 cv: verdict
                     .explanation
                     .cv_within
-                    .zip(verdict.explanation.cv_between)
-                    .map(|(within, between)| within.hypot(between)),
+                    .zip(verdict.explanation.cv_between),
             }
         }));
     }
