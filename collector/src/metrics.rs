@@ -42,6 +42,7 @@ pub struct Metrics {
     pub(crate) wal_skipped_bytes: Counter,
     pub(crate) wal_unreadable_reports: Counter,
     pub(crate) buckets_closed: Counter,
+    pub(crate) buckets_left: Counter,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -152,6 +153,12 @@ impl Metrics {
             "Summaries of buckets built",
             buckets_closed.clone(),
         );
+        let buckets_left = Counter::default();
+        registry.register(
+            "buckets_left",
+            "Closed buckets that a backlog came too late for: their summary stays as it was",
+            buckets_left.clone(),
+        );
         Self {
             registry,
             outcomes,
@@ -172,6 +179,7 @@ impl Metrics {
             wal_skipped_bytes,
             wal_unreadable_reports,
             buckets_closed,
+            buckets_left,
             progress: Arc::default(),
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct RollUp {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) bucket: Duration,
     pub(crate) collector_timeout: Duration,
+    /// How long the store keeps reports.
+    pub(crate) raw_retention: Duration,
     /// Makes revisions of builders that start in the same millisecond differ.
     pub(crate) collector_id: u64,
 }
@@ -95,6 +97,16 @@ struct SliceOfBucket {
 }
 
 impl RollUp {
+    /// Buckets that start before this may have lost reports, and keep the summary that they have;
+    /// seconds since 1970. A day less than reports are kept: whole days expire at once, and the
+    /// sooner ones are gone first.
+    fn raw_since(&self) -> u64 {
+        let whole = self
+            .raw_retention
+            .saturating_sub(Duration::from_secs(86_400));
+        (self.clock.now_us() / 1_000_000).saturating_sub(whole.as_secs())
+    }
+
     /// Closes what can be closed. Returns whether there may be more at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
         let state = self.state().await?;
@@ -147,8 +159,19 @@ impl RollUp {
 
     /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
     /// (start times in seconds): those buckets, and the ones that counted a later copy until now.
+    /// Those whose reports may be gone stay as they are.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
         let closed_until = self.closed_until().await?;
+        let raw_since = self.raw_since();
+        let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
+        let too_old = buckets.iter().filter(is_too_old).count();
+        if too_old > 0 {
+            self.metrics.buckets_left.inc_by(too_old as u64);
+            tracing::error!(
+                buckets = too_old,
+                "a backlog came too late for the summaries of its buckets: some of their reports have expired"
+            );
+        }
         let closed: Vec<String> = buckets
             .iter()
             .filter(|bucket| u64::from(**bucket) < closed_until)
@@ -162,6 +185,7 @@ impl RollUp {
         let sql = format!(
             "SELECT DISTINCT toUInt32(bucket) AS seconds FROM report_copies \
              WHERE bucket < toDateTime({closed_until}, 'UTC') \
+             AND bucket >= toDateTime({raw_since}, 'UTC') \
              AND (installation, stream_id, sequence) IN \
              (SELECT installation, stream_id, sequence FROM report_copies WHERE {within}) \
              ORDER BY seconds"
@@ -182,16 +206,13 @@ impl RollUp {
         Ok(())
     }
 
-    /// Builds again every slice of a bucket that counted one of `installations` (SQL), as far back
-    /// as `raw_since` (seconds since 1970): older buckets may have lost raw rows. Returns how many.
+    /// Builds again every slice of a bucket that counted one of `installations` (SQL), unless some
+    /// of its reports may be gone. Returns how many.
     ///
     /// Open buckets too: one that is being closed right now may have been read before the
     /// tombstones were there, under an older revision than this one.
-    pub(crate) async fn rebuild_without(
-        &self,
-        installations: &str,
-        raw_since: u64,
-    ) -> Result<u64, SinkError> {
+    pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<u64, SinkError> {
+        let raw_since = self.raw_since();
         let sql = format!(
             "SELECT DISTINCT toUInt32(bucket) AS seconds, epwatch_slice(installation) AS slice \
              FROM report_copies WHERE installation IN ({installations}) \

@@ -414,7 +414,6 @@ impl Aside {
             config: config.deletion.clone(),
             erases: config.rollup.enabled,
             collector_id: wal.collector_id().short(),
-            raw_retention: config.raw_retention.0,
         };
         let worker = tokio::spawn(worker.run(stop.clone()));
         let directives = Arc::<DirectiveBook>::default();
@@ -442,6 +441,7 @@ fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
         metrics: parts.metrics.clone(),
         bucket: parts.config.rollup.bucket.0,
         collector_timeout: parts.config.rollup.collector_timeout.0,
+        raw_retention: parts.config.raw_retention.0,
         collector_id: wal.collector_id().short(),
     }
 }

@@ -38,8 +38,6 @@ pub(crate) struct Worker {
     /// Whether this collector also erases; one of several is enough.
     pub(crate) erases: bool,
     pub(crate) collector_id: u64,
-    /// Rows older than this may have expired.
-    pub(crate) raw_retention: Duration,
 }
 
 #[derive(Debug, Row, Serialize, Deserialize)]
@@ -174,17 +172,11 @@ impl Worker {
         self.sink
             .insert::<TombstoneRow>("tombstones", &rows, None)
             .await?;
-        let raw_since = self.clock.now_us() / 1_000_000;
-        // A day less: whole days expire at once, and the sooner ones are gone first.
-        let whole = self
-            .raw_retention
-            .saturating_sub(Duration::from_secs(86_400));
-        let raw_since = raw_since.saturating_sub(whole.as_secs());
         let list = id_list(
             some.iter()
                 .map(|tombstone| tombstone.installation.as_bytes()),
         );
-        let n_buckets = self.rollup.rebuild_without(&list, raw_since).await?;
+        let n_buckets = self.rollup.rebuild_without(&list).await?;
         let hidden_at = self.now_ms();
         let steps = some.iter().flat_map(|tombstone| {
             let row = |step, at, buckets| LogRow {

@@ -16,6 +16,7 @@ mod http;
 mod identity;
 mod interleaved;
 mod limits;
+mod model;
 mod protocols;
 mod refusals;
 mod support;
