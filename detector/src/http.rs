@@ -97,6 +97,8 @@ mod tests {
     use super::*;
 
     async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+        // Another test may have done so.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let answer = reqwest::get(format!("http://{address}{path}"))
             .await
             .unwrap();

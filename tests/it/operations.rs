@@ -53,6 +53,7 @@ async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let mut stdout = BufReader::new(running.0.stdout.take().unwrap());
     stdout.read_line(&mut said).unwrap();
     let addresses: Value = serde_json::from_str(&said).unwrap();
+    let _installed = rustls::crypto::ring::default_provider().install_default();
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
     let text = reqwest::get(page).await.unwrap().text().await.unwrap();
     let named = metrics_named(&docs("operations.md"));

@@ -220,7 +220,10 @@ fn engine_child_of(parent: u32) -> Option<u32> {
 }
 
 async fn start_store(options: &FaultOptions) -> anyhow::Result<EmbeddedStore> {
-    let fetch = || epwatch_engines::ensure(Engine::Chdb, &mut epwatch_engines::console());
+    let fetch = || {
+        let installed = epwatch_engines::ensure(Engine::Chdb, &mut epwatch_engines::console());
+        installed.map_err(anyhow::Error::from)
+    };
     let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
     let program = ChildProgram::new(&options.program, ["engine-child"]);
     let config = EmbeddedConfig::new(options.dir.join("store"), library, program)
