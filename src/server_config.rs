@@ -110,6 +110,12 @@ const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 impl ServerArgs {
     /// Reads file, environment and options, and checks everything; every problem is in the error.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let config = self.read()?;
+        config.check(self.config.as_deref())?;
+        Ok(config)
+    }
+
+    fn read(&self) -> Result<ServerConfig, ConfigError> {
         let file = self.config.as_deref();
         let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(data_dir) = &self.data_dir {
@@ -125,8 +131,18 @@ impl ServerArgs {
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
         let raw_days = u64::from(config.store.raw_days);
         config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
-        config.check(file)?;
         Ok(config)
+    }
+
+    /// As [`ServerArgs::load`], for a command that serves nobody: only what it reads is checked.
+    pub(crate) fn load_for_store(&self) -> Result<ServerConfig, ConfigError> {
+        let config = self.read()?;
+        let problems = config.store.problems();
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        let origin = config::origin(self.config.as_deref());
+        Err(ConfigError::Problems { origin, problems })
     }
 }
 

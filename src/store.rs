@@ -188,6 +188,18 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens the embedded engine on `data_dir` without readers, and changes nothing in it.
+    pub(crate) async fn open_as_it_is(
+        config: &StoreConfig,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let alone = StoreConfig {
+            database: config.database.clone(),
+            ..StoreConfig::default()
+        };
+        Self::connect(&alone, data_dir).await
+    }
+
     /// As [`Store::open`], for a collector: a server that cannot be reached now is migrated once it
     /// can. Devices are acknowledged meanwhile, since the log is what an ack stands on.
     pub(crate) async fn open_or_wait(

@@ -5,6 +5,7 @@
 //! out is a `clickhouse::Client` that works the same on both. Nothing here knows a table of ours:
 //! the schema belongs to the collector. Nothing here parses rows or builds reports.
 
+pub mod backup;
 pub mod client;
 pub mod embedded;
 mod lexer;

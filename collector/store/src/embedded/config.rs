@@ -20,8 +20,13 @@ const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else {
 /// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
 /// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
 /// disk before they are acknowledged.
+///
+/// `BACKUPS` stands for the folder that archives are made in and read from.
 const ENGINE_CONFIG: &str = "\
 <clickhouse>
+    <backups>
+        <allowed_path>BACKUPS</allowed_path>
+    </backups>
     <mark_cache_size>67108864</mark_cache_size>
     <primary_index_cache_size>67108864</primary_index_cache_size>
     <index_mark_cache_size>33554432</index_mark_cache_size>
@@ -229,8 +234,9 @@ impl Layout {
         }
         let config_file = home.join("engine.xml");
         // An engine may be reading it: two on a folder must not see half a file.
-        if fs::read_to_string(&config_file).ok().as_deref() != Some(ENGINE_CONFIG) {
-            fs::write(&config_file, ENGINE_CONFIG).map_err(failed(&config_file))?;
+        let text = engine_config(&home);
+        if fs::read_to_string(&config_file).ok().as_ref() != Some(&text) {
+            fs::write(&config_file, text).map_err(failed(&config_file))?;
         }
         Ok(Layout {
             database: home.join("db"),
@@ -238,6 +244,17 @@ impl Layout {
             socket: socket_path(config.socket.as_deref(), &home, runtime_dir().as_deref())?,
         })
     }
+}
+
+/// The engine's configuration for a folder, whose name is UTF-8.
+fn engine_config(home: &Path) -> String {
+    let backups = home.join("backups").join("");
+    let text = backups.to_str().unwrap_or_default();
+    let escaped = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    ENGINE_CONFIG.replace("BACKUPS", &escaped)
 }
 
 fn runtime_dir() -> Option<PathBuf> {
