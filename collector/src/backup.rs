@@ -162,16 +162,14 @@ pub async fn cut_back(client: Client, copy: &WalCopy, taken_at_ms: u64) -> Resul
             "bucket_revisions",
             format!("built_at > {taken_at} AND reason != 'deletion'"),
         ),
-        (
-            "collector_checkpoints",
-            format!("updated_at > {taken_at}"),
-        ),
+        ("collector_checkpoints", format!("updated_at > {taken_at}")),
     ] {
         let sql = format!("SELECT count() AS n FROM {table} WHERE {what}");
         let found = sink.fetch::<Count>(table, &sql).await?;
         let n = found.first().map_or(0, |row| row.n);
         if n > 0 {
-            let sql = format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
+            let sql =
+                format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
             sink.execute(table, &sql).await?;
         }
         if table == "reports" {
@@ -262,8 +260,12 @@ mod tests {
                         next += 1;
                         let (time_us, offset) = wal.watermark();
                         let offset = offset.min(crate::wal::WalOffset(wal.stats().end));
-                        wal.save_checkpoint(&Checkpoint { offset, time_us, batch_end: None })
-                            .unwrap();
+                        wal.save_checkpoint(&Checkpoint {
+                            offset,
+                            time_us,
+                            batch_end: None,
+                        })
+                        .unwrap();
                     }
                 }
             );
@@ -274,10 +276,15 @@ mod tests {
             let end = reopened.wal.stats().end;
             reopened.wal.close();
             let held = payloads(&to);
-            let newest = held.last().map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
+            let newest = held
+                .last()
+                .map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
             // Either the log has it, or the checkpoint says that the store does.
             let is_there = newest.is_some_and(|n| n + 1 >= acknowledged);
-            assert!(is_there || copied.checkpoint >= end, "{newest:?} of {acknowledged}");
+            assert!(
+                is_there || copied.checkpoint >= end,
+                "{newest:?} of {acknowledged}"
+            );
         }
         wal.close();
     }

@@ -220,10 +220,7 @@ mod tests {
             |dir, _| std::fs::remove_file(dir.join(NAME)).unwrap(),
             "no whole backup",
         );
-        check(
-            |dir, _| std::fs::write(dir.join(NAME), b"{").unwrap(),
-            NAME,
-        );
+        check(|dir, _| std::fs::write(dir.join(NAME), b"{").unwrap(), NAME);
         check(
             |dir, manifest| {
                 manifest.format = 2;

@@ -11,7 +11,10 @@ mod save;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::{output, server_config::ServerArgs};
+use crate::{
+    output,
+    server_config::{FolderArgs, StoreArgs},
+};
 
 /// The archive's name in a backup.
 const ARCHIVE: &str = "store.tar.zst";
@@ -41,7 +44,7 @@ struct BackupArgs {
     #[arg(value_name = "FOLDER")]
     to: PathBuf,
     #[command(flatten)]
-    server: ServerArgs,
+    store: StoreArgs,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -57,7 +60,7 @@ struct RestoreArgs {
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     #[command(flatten)]
-    server: ServerArgs,
+    folder: FolderArgs,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -65,9 +68,9 @@ struct RestoreArgs {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Backup(args) => answer(save::backup(&args.to, &args.server, args.json).await),
+        Command::Backup(args) => answer(save::backup(&args.to, &args.store, args.json).await),
         Command::Restore(args) => {
-            answer(restore::restore(&args.from, &args.server, args.json).await)
+            answer(restore::restore(&args.from, &args.folder, args.json).await)
         }
     }
 }

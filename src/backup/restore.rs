@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::manifest::{Manifest, SavedWal};
 use super::{ARCHIVE, Refused, WAL};
-use crate::server_config::{ServerArgs, ServerConfig};
+use crate::server_config::{FolderArgs, ServerConfig};
 use crate::{output, store::Store};
 
 /// What `--json` says.
@@ -33,9 +33,9 @@ struct Done {
     seconds: f64,
 }
 
-pub(super) async fn restore(from: &Path, server: &ServerArgs, json: bool) -> anyhow::Result<()> {
+pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> anyhow::Result<()> {
     let started = Instant::now();
-    let config = server.load_for_store()?;
+    let config = folder.load()?;
     refuse_a_used_place(&config)?;
     let dir = from.to_owned();
     let manifest = tokio::task::spawn_blocking(move || Manifest::read(&dir)).await??;
@@ -150,8 +150,7 @@ async fn put_back(
     .await;
     store.stop().await;
     let restored = restored?;
-    fs::remove_file(&archive)
-        .with_context(|| format!("failed to remove {}", archive.display()))?;
+    fs::remove_file(&archive).with_context(|| format!("failed to remove {}", archive.display()))?;
     put_back_wal(from, manifest, &config.collector.wal.dir, made).await?;
     Ok(restored)
 }

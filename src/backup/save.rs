@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::{Manifest, SavedFile, SavedWal};
 use super::{ARCHIVE, Refused, WAL};
-use crate::server_config::{ServerArgs, ServerConfig};
+use crate::server_config::{ServerConfig, StoreArgs};
 use crate::{output, store::Store};
 
 /// What `--json` says.
@@ -26,10 +26,14 @@ struct Done<'a> {
     manifest: &'a Manifest,
 }
 
-pub(super) async fn backup(to: &Path, server: &ServerArgs, json: bool) -> anyhow::Result<()> {
+pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::Result<()> {
     let started = Instant::now();
-    let config = server.load_for_store()?;
+    let mut config = args.load()?;
     let data_dir = embedded_data_dir(&config)?;
+    // The log lies in the data folder unless the config put it elsewhere.
+    if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
+        config.collector.wal.dir = data_dir.join(name);
+    }
     if to.exists() {
         let text = format!("{} exists; name a folder that does not", to.display());
         return Err(Refused::WrongUse(text).into());
@@ -172,15 +176,10 @@ fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
         ))
         .into());
     };
-    // As `serve` lays it out: DATA/engine/store.sock.
+    // As `serve` lays it out: DATA/engine/store.sock. A long path has its socket elsewhere.
     let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
-    let data_dir = engine.and_then(Path::parent).filter(|dir| dir.exists());
-    data_dir.map(Path::to_owned).ok_or_else(|| {
-        Refused::WrongUse(format!(
-            "{address} is not in the folder `engine` of a data folder; give --data-dir instead"
-        ))
-        .into()
-    })
+    let data_dir = engine.and_then(Path::parent);
+    Ok(data_dir.unwrap_or(&config.data_dir).to_owned())
 }
 
 /// The store of a `serve` that runs, else an engine of our own on its folder.

@@ -107,10 +107,7 @@ async fn run(
     if !is_archive_name(name) {
         return Err(BackupError::Name(name.to_owned()));
     }
-    let database = target
-        .database()
-        .replace('\\', "\\\\")
-        .replace('`', "\\`");
+    let database = target.database().replace('\\', "\\\\").replace('`', "\\`");
     let sql = format!("{verb} DATABASE `{database}` {direction} File('{name}')");
     let server = client(&target.clone().with_database(""));
     server.query_raw(&sql).execute().await.map_err(failed(what))

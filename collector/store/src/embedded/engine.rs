@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use super::backup::is_own_backup;
 use super::binding::{BindingError, Connection, Engine, StatementClass, Stats};
 use super::format::{self, Streaming};
-use super::backup::is_own_backup;
 use super::statement::{self, Kind, OutsideNames};
 
 /// How long a KILL is repeated while a statement whose client left still runs.
