@@ -21,6 +21,7 @@ mod dump;
 mod front;
 mod http;
 mod ingest;
+mod ledger;
 mod limits;
 pub mod metrics;
 mod outcomes;

@@ -16,6 +16,7 @@ mod identity;
 mod ledger;
 mod limits;
 mod model;
+mod names;
 mod protocols;
 mod refusals;
 mod support;
