@@ -51,8 +51,8 @@ FROM (
         app_id, environment, day,
         -- The first day here of a stream that may have rows beyond the horizon.
         place = 1 AND day <= toDate(now('UTC')) - ${raw_ttl_days} + 1 AS is_cut,
-        if(is_cut, if(stored = 0, last_sequence, first_stored - 1), sequence_before) AS sequence_from,
-        if(is_cut, recorded_runs - least(recorded_runs, stored_runs), runs_before) AS runs_from,
+        if(is_cut, if(stored = 0, last_sequence, toUInt64(first_stored - 1)), sequence_before) AS sequence_from,
+        if(is_cut, toUInt64(recorded_runs - least(recorded_runs, stored_runs)), runs_before) AS runs_from,
         if(is_cut, unsealed_runs, unsealed_before) AS unsealed_from,
         if(is_cut, dropped_reports, dropped_reports_before) AS dropped_reports_from,
         if(is_cut, dropped_runs, dropped_runs_before) AS dropped_runs_from,

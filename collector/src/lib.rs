@@ -25,6 +25,7 @@ mod front;
 pub mod fuzz;
 mod http;
 mod ingest;
+mod ledger;
 mod limits;
 pub mod metrics;
 mod outcomes;

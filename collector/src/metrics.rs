@@ -1,5 +1,26 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
 //! contract are the label's values.
+//!
+//! | metric | labels | what it says |
+//! |---|---|---|
+//! | `collector_reports_total` | `outcome` | reports by how they ended |
+//! | `collector_requests_total` | | upload calls taken up |
+//! | `collector_requests_refused_total` | `reason` | calls refused as a whole |
+//! | `collector_connections` | | open connections |
+//! | `collector_connections_closed_total` | `reason` | connections that we ended |
+//! | `collector_reloads_total` | `end` | key and certificate files read again |
+//! | `collector_deletions_total` | | installations hidden from every view |
+//! | `collector_directives_live`, `collector_directives_sent_total` | | directives on offer, handed out |
+//! | `collector_ack_seconds` | | histogram: a call's arrival to its answer |
+//! | `collector_batches_total`, `collector_rows_total` | `table` of rows | what went to the store |
+//! | `collector_cardinality_limited_total` | `dimension` | names beyond an app's limit, stored as `__other__` |
+//! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
+//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store |
+//! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
+//! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
+//! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
+//! | `collector_wal_groups_total`, `collector_wal_records_total`, `collector_wal_failed_groups_total`, `collector_wal_sync_seconds_total` | | writing the log |
+//! | `collector_wal_torn_tails_total`, `collector_wal_skipped_bytes_total`, `collector_wal_unreadable_reports_total` | | what of the log could not be read |
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -15,6 +36,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
+use crate::ledger::LedgerGauges;
+use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
 
 type Labels = [(&'static str, &'static str); 1];
@@ -39,6 +62,9 @@ pub struct Metrics {
     pub(crate) ack_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) rows: Family<Labels, Counter>,
+    cardinality_limited: Family<Labels, Counter>,
+    pub(crate) ledger_reports: LedgerGauges,
+    pub(crate) ledger_runs: LedgerGauges,
     pub(crate) store_errors: Family<Labels, Counter>,
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
@@ -124,6 +150,30 @@ impl Metrics {
         registry.register("batches", "Batches stored", batches.clone());
         let rows = Family::default();
         registry.register("rows", "Rows stored by table", rows.clone());
+        let cardinality_limited = Family::<Labels, Counter>::default();
+        for dimension in Dimension::ALL {
+            let _ = cardinality_limited.get_or_create(&[("dimension", dimension.label())]);
+        }
+        registry.register(
+            "cardinality_limited",
+            "Names beyond an app's limit, stored as __other__, by dimension",
+            cardinality_limited.clone(),
+        );
+        let (ledger_reports, ledger_runs) = (LedgerGauges::default(), LedgerGauges::default());
+        for (name, help, gauges) in [
+            (
+                "loss_ledger_reports",
+                "What became of reports, by app, environment, day and entry; of the whole store",
+                &ledger_reports,
+            ),
+            (
+                "loss_ledger_runs",
+                "What became of runs, by app, environment, day and entry; of the whole store",
+                &ledger_runs,
+            ),
+        ] {
+            registry.register(name, help, gauges.clone());
+        }
         let store_errors = Family::default();
         registry.register(
             "store_errors",
@@ -177,6 +227,9 @@ impl Metrics {
             ack_seconds,
             batches,
             rows,
+            cardinality_limited,
+            ledger_reports,
+            ledger_runs,
             store_errors,
             store_up,
             wal_torn_tails,
@@ -207,6 +260,11 @@ impl Metrics {
     pub(crate) fn note_closed(&self, reason: &'static str) {
         let labels = [("reason", reason)];
         self.connections_closed.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn limited(&self, dimension: Dimension) -> Counter {
+        let labels = [("dimension", dimension.label())];
+        self.cardinality_limited.get_or_create(&labels).clone()
     }
 
     /// Counts one report.

@@ -362,7 +362,9 @@ async fn insert<T>(store: &Store, table: &str, rows: &[T])
 where
     T: clickhouse::RowOwned + clickhouse::RowWrite + for<'a> Row<Value<'a> = T>,
 {
-    let mut insert = store.client.insert::<T>(table).await.unwrap();
+    // The columns that the ledger does not read have their defaults.
+    let client = store.client.clone().with_validation(false);
+    let mut insert = client.insert::<T>(table).await.unwrap();
     for row in rows {
         insert.write(row).await.unwrap();
     }

@@ -18,6 +18,7 @@ mod interleaved;
 mod ledger;
 mod limits;
 mod model;
+mod names;
 mod protocols;
 mod refusals;
 mod support;
