@@ -7,9 +7,11 @@
 
 pub mod backup;
 pub mod client;
+pub mod cluster;
 pub mod embedded;
 mod lexer;
 pub mod migrate;
 
 pub use client::{StoreTarget, TargetError, client};
-pub use migrate::{MigrateError, Migration, TemplateValues, migrate, pending};
+pub use cluster::Cluster;
+pub use migrate::{MigrateError, Migration, Planned, TemplateValues, migrate, pending, plan};

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::client::{StoreTarget, client};
+use crate::cluster::{Cluster, ClusterStatementError, ShardKeys};
 use crate::lexer::{TokenKind, tokens};
 
 /// One numbered file.
@@ -38,11 +39,12 @@ impl Migration {
 /// Values for the placeholders. They become SQL as they are: give numbers, and names that are
 /// quoted already.
 ///
-/// `on_cluster` (say `ON CLUSTER '{cluster}'`) and `replicated` (`Replicated`) also make the
-/// database and the runner's own table; without them both are empty.
+/// With a cluster, `on_cluster` and `replicated` come from it, and each statement becomes what does
+/// the same on the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateValues {
     values: BTreeMap<String, String>,
+    cluster: Option<Cluster>,
 }
 
 impl TemplateValues {
@@ -55,6 +57,16 @@ impl TemplateValues {
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> TemplateValues {
         self.values.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// Makes the schema one of a replicated, sharded cluster.
+    #[must_use]
+    pub fn for_cluster(mut self, cluster: Cluster) -> TemplateValues {
+        self = self
+            .with("on_cluster", cluster.on_cluster())
+            .with("replicated", "Replicated");
+        self.cluster = Some(cluster);
         self
     }
 
@@ -100,6 +112,17 @@ pub enum MigrateError {
         name: &'static str,
         /// What has no value.
         placeholder: String,
+    },
+    /// A statement that has no form for a cluster.
+    #[error("failed to spread migration {version} ({name}) over the cluster")]
+    Cluster {
+        /// The file's version; 0 for the runner's own table.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// The statement.
+        #[source]
+        source: ClusterStatementError,
     },
     /// A file differs from the one that was applied.
     #[error(
@@ -159,31 +182,25 @@ pub async fn migrate(
     migrations: &[Migration],
     values: &TemplateValues,
 ) -> Result<Vec<u32>, MigrateError> {
-    let rendered = render_all(migrations, values)?;
-    let on_cluster = values.get_or_empty("on_cluster");
-    let replicated = values.get_or_empty("replicated");
-    let database = target.database();
-    if !database.is_empty() {
-        let name = database.replace('\\', "\\\\").replace('`', "\\`");
-        let sql = format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}");
-        let server = client(&target.clone().with_database(""));
-        execute(&server, &sql, || format!("create the database {database}")).await?;
+    let planned = plan(target.database(), migrations, values)?;
+    let server = client(&target.clone().with_database(""));
+    for sql in &planned.databases {
+        execute(&server, sql, || format!("run {sql}")).await?;
     }
-    let client = client(target);
-    let table = format!(
-        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
-         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
-         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
-    );
-    execute(&client, &table, || {
-        "create the table schema_migrations".to_owned()
-    })
-    .await?;
+    let mut client = client(target);
+    if values.cluster.is_some() {
+        // What is recorded must be there for the next one who asks, on whichever shard.
+        client = client.with_setting("distributed_foreground_insert", "1");
+    }
+    for sql in &planned.record {
+        let what = || "create the table schema_migrations".to_owned();
+        execute(&client, sql, what).await?;
+    }
 
     let applied = applied(&client).await?;
     let mut done = Vec::new();
     let missing = missing(migrations, &applied)?;
-    for (migration, statements) in rendered {
+    for (migration, statements) in planned.migrations {
         let Migration { version, name, .. } = *migration;
         if !missing.contains(&migration) {
             continue;
@@ -212,6 +229,73 @@ pub async fn migrate(
         done.push(version);
     }
     Ok(done)
+}
+
+/// The statements of a schema, in the order in which they run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned<'a> {
+    /// What makes the databases; run without one.
+    pub databases: Vec<String>,
+    /// What makes the table that says which migrations were applied.
+    pub record: Vec<String>,
+    /// What each migration runs, in the database.
+    pub migrations: Vec<(&'a Migration, Vec<String>)>,
+}
+
+/// Returns what [`migrate`] runs on a database that has nothing yet; asks nobody.
+///
+/// # Errors
+/// The list, a placeholder or a statement is wrong.
+pub fn plan<'a>(
+    database: &str,
+    migrations: &'a [Migration],
+    values: &TemplateValues,
+) -> Result<Planned<'a>, MigrateError> {
+    let rendered = render_all(migrations, values)?;
+    let on_cluster = values.get_or_empty("on_cluster");
+    let replicated = values.get_or_empty("replicated");
+    let mut databases = Vec::new();
+    if !database.is_empty() {
+        databases.push(database.to_owned());
+        if values.cluster.is_some() {
+            databases.push(Cluster::shard_database(database));
+        }
+    }
+    let databases = databases
+        .iter()
+        .map(|name| name.replace('\\', "\\\\").replace('`', "\\`"))
+        .map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}"))
+        .collect();
+    let table = format!(
+        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
+         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
+         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
+    );
+    let mut keys = ShardKeys::default();
+    let mut spread = |version, name, statement: String| match &values.cluster {
+        None => Ok(vec![statement]),
+        Some(cluster) => cluster
+            .spread(database, &mut keys, &statement)
+            .map_err(|source| MigrateError::Cluster {
+                version,
+                name,
+                source,
+            }),
+    };
+    let record = spread(0, "schema_migrations", table)?;
+    let mut planned = Vec::with_capacity(rendered.len());
+    for (migration, statements) in rendered {
+        let mut all = Vec::with_capacity(statements.len());
+        for statement in statements {
+            all.extend(spread(migration.version, migration.name, statement)?);
+        }
+        planned.push((migration, all));
+    }
+    Ok(Planned {
+        databases,
+        record,
+        migrations: planned,
+    })
 }
 
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.
