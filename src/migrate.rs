@@ -22,13 +22,13 @@ pub(crate) struct Args {
     /// Cluster to make the schema on [default: `store.cluster` of the config; none is one server].
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Change only the server that is asked, without ON CLUSTER: then ask each server in turn.
+    /// Without ON CLUSTER: change only the server that is asked, so ask each server in turn.
     #[arg(long)]
     this_server_only: bool,
-    /// Print the SQL of what would be applied, and change nothing.
+    /// Print the SQL of what the server lacks, and change nothing. Without a server, of everything.
     #[arg(long)]
     dry_run: bool,
-    /// With --dry-run, print the SQL of the whole schema and ask no server.
+    /// With --dry-run, print the SQL of everything, and ask no server.
     #[arg(long, requires = "dry_run")]
     from_nothing: bool,
     /// Print one JSON document.
@@ -56,50 +56,49 @@ struct Applied {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.server.load()?;
+    let wrong_use = |text| Ok(output::wrong_use(&anyhow::Error::msg(text)));
     if args.cluster.as_deref().is_some_and(str::is_empty) {
-        let error = anyhow::anyhow!("--cluster: must not be empty");
-        return Ok(output::wrong_use(&error));
+        return wrong_use("--cluster: must not be empty");
     }
     config.store.cluster = args.cluster.or(config.store.cluster);
     let cluster = config.store.cluster.clone();
-    let mut values = config.store.schema();
-    if args.this_server_only {
-        let Some(name) = &cluster else {
-            let error =
-                anyhow::anyhow!("--this-server-only: is for a cluster; give --cluster NAME");
-            return Ok(output::wrong_use(&error));
-        };
-        let cluster = Cluster::new(name).on_each_server();
-        values = schema::cluster(config.store.retention(), cluster);
-    }
+    let values = match &cluster {
+        Some(name) if args.this_server_only => {
+            let cluster = Cluster::new(name).on_each_server();
+            schema::cluster(config.store.retention(), cluster)
+        }
+        None if args.this_server_only => {
+            return wrong_use("--this-server-only: is for a cluster; give --cluster NAME");
+        }
+        _ => config.store.schema(),
+    };
     let database = config.store.database.clone();
     let planned = epwatch_store::plan(&database, schema::MIGRATIONS, &values)?;
-    let versions = if args.from_nothing {
-        schema::MIGRATIONS.iter().map(|m| m.version).collect()
-    } else {
-        let Some(target) = config.store.server()? else {
-            let error = anyhow::anyhow!(
-                "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded \
-                 store is migrated by `epwatch serve`)"
-            );
-            return Ok(output::wrong_use(&error));
-        };
-        if args.dry_run {
+    let versions = match config.store.server()? {
+        Some(target) if !args.dry_run => {
+            epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?
+        }
+        Some(target) if !args.from_nothing => {
             let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &values).await?;
             pending.iter().map(|migration| migration.version).collect()
-        } else {
-            epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?
+        }
+        _ if args.dry_run => schema::MIGRATIONS.iter().map(|m| m.version).collect(),
+        _ => {
+            return wrong_use(
+                "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded \
+                 store is migrated by `epwatch serve`)",
+            );
         }
     };
     if args.json {
         output::json(&Document {
+            migrations: of_versions(&planned, &versions),
             database,
             cluster,
             dry_run: args.dry_run,
-            migrations: of_versions(&planned, &versions),
         })?;
     } else if args.dry_run {
-        print_sql(&planned, &versions)?;
+        print_sql(&database, &planned, &versions)?;
     } else if versions.is_empty() {
         output::line("the schema is up to date")?;
     } else {
@@ -110,32 +109,56 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// The migrations of `versions`. The first carries what makes the databases and the record.
 fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
-    let mut before = [&planned.databases[..], &planned.record].concat();
     let wanted = planned
         .migrations
         .iter()
-        .filter(|(migration, _)| versions.contains(&migration.version));
+        .filter(|planned| versions.contains(&planned.migration.version));
     wanted
-        .map(|(migration, statements)| {
-            if migration.version == 1 {
-                before.extend_from_slice(statements);
-                (migration, std::mem::take(&mut before))
-            } else {
-                (migration, statements.clone())
+        .map(|of_this| {
+            let mut statements = Vec::new();
+            if of_this.migration.version == 1 {
+                statements.extend_from_slice(&planned.databases);
+                statements.extend_from_slice(&planned.record);
             }
-        })
-        .map(|(migration, statements)| Applied {
-            version: migration.version,
-            name: migration.name,
-            statements,
+            statements.extend_from_slice(&of_this.statements);
+            statements.push(of_this.done.clone());
+            Applied {
+                version: of_this.migration.version,
+                name: of_this.migration.name,
+                statements,
+            }
         })
         .collect()
 }
 
-fn print_sql(planned: &Planned<'_>, versions: &[u32]) -> anyhow::Result<()> {
-    for applied in of_versions(planned, versions) {
-        output::line(format_args!("-- {:04} {}", applied.version, applied.name))?;
-        for statement in applied.statements {
+/// Prints what `clickhouse-client --queries-file` runs.
+fn print_sql(database: &str, planned: &Planned<'_>, versions: &[u32]) -> anyhow::Result<()> {
+    if versions.is_empty() {
+        output::line("-- the schema is up to date")?;
+        return Ok(());
+    }
+    if versions.contains(&1) {
+        for statement in &planned.databases {
+            output::line(format_args!("{statement};"))?;
+        }
+    }
+    let name = database.replace('\\', "\\\\").replace('`', "\\`");
+    output::line(format_args!("USE `{name}`;\n"))?;
+    if versions.contains(&1) {
+        for statement in &planned.record {
+            output::line(format_args!("{statement};"))?;
+        }
+    }
+    for of_this in &planned.migrations {
+        let migration = of_this.migration;
+        if !versions.contains(&migration.version) {
+            continue;
+        }
+        output::line(format_args!(
+            "\n-- {:04} {}",
+            migration.version, migration.name
+        ))?;
+        for statement in of_this.statements.iter().chain([&of_this.done]) {
             output::line(format_args!("{statement};\n"))?;
         }
     }

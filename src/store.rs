@@ -154,6 +154,9 @@ impl StoreConfig {
             };
             target = target.with_credentials(user, password.as_deref().map(str::trim_end));
         }
+        if self.cluster.is_some() {
+            target = target.of_cluster();
+        }
         Ok(Some(target))
     }
 

@@ -62,9 +62,7 @@ pub fn single_server(retention: Retention) -> TemplateValues {
 
 /// Returns the placeholders' values for a replicated, sharded cluster.
 pub fn cluster(retention: Retention, cluster: Cluster) -> TemplateValues {
-    single_server(retention)
-        .with("deduplication_window", "replicated_deduplication_window")
-        .for_cluster(cluster)
+    single_server(retention).for_cluster(cluster)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod fleet;
 mod inspect;
 mod layering;
 mod load;
+mod migrate;
 mod operations;
 mod schema;
 mod support;

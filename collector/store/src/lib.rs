@@ -13,5 +13,7 @@ mod lexer;
 pub mod migrate;
 
 pub use client::{StoreTarget, TargetError, client};
-pub use cluster::Cluster;
-pub use migrate::{MigrateError, Migration, Planned, TemplateValues, migrate, pending, plan};
+pub use cluster::{CLUSTER_SETTINGS, Cluster};
+pub use migrate::{
+    MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
+};

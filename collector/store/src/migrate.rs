@@ -15,8 +15,11 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::client::{StoreTarget, client};
-use crate::cluster::{Cluster, ClusterStatementError, ShardKeys};
+use crate::cluster::{Cluster, ClusterStatementError, Made};
 use crate::lexer::{TokenKind, tokens};
+
+/// What is recorded of a migration.
+const RECORDED: &str = "(version, name, checksum)";
 
 /// One numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +33,9 @@ pub struct Migration {
 }
 
 impl Migration {
-    fn checksum(&self) -> String {
+    /// SHA-256 of the file as it is written, in lower-case hex: what is recorded of it.
+    #[must_use]
+    pub fn checksum(&self) -> String {
         let digest = Sha256::digest(self.sql.as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -39,8 +44,8 @@ impl Migration {
 /// Values for the placeholders. They become SQL as they are: give numbers, and names that are
 /// quoted already.
 ///
-/// With a cluster, `on_cluster` and `replicated` come from it, and each statement becomes what does
-/// the same on the cluster.
+/// With a cluster, `on_cluster`, `replicated` and `deduplication_window` come from it, and each
+/// statement becomes what does the same on the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateValues {
     values: BTreeMap<String, String>,
@@ -65,7 +70,8 @@ impl TemplateValues {
     pub fn for_cluster(mut self, cluster: Cluster) -> TemplateValues {
         self = self
             .with("on_cluster", cluster.on_cluster())
-            .with("replicated", "Replicated");
+            .with("replicated", cluster.engine_prefix())
+            .with("deduplication_window", cluster.deduplication_window());
         self.cluster = Some(cluster);
         self
     }
@@ -172,7 +178,7 @@ impl MigrateError {
 }
 
 /// Makes the target's database if need be and applies what it lacks, in order. Returns the
-/// versions that were applied.
+/// versions that were applied. Where nothing lacks, nothing but SELECT is asked for.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, a file was changed after it was applied, the store is
@@ -183,29 +189,28 @@ pub async fn migrate(
     values: &TemplateValues,
 ) -> Result<Vec<u32>, MigrateError> {
     let planned = plan(target.database(), migrations, values)?;
+    if pending(target, migrations, values).await?.is_empty() {
+        return Ok(Vec::new());
+    }
     let server = client(&target.clone().with_database(""));
     for sql in &planned.databases {
         execute(&server, sql, || format!("run {sql}")).await?;
     }
-    let mut client = client(target);
-    if values.cluster.is_some() {
-        // What is recorded must be there for the next one who asks, on whichever shard.
-        client = client.with_setting("distributed_foreground_insert", "1");
-    }
+    let client = client(target);
     for sql in &planned.record {
         let what = || "create the table schema_migrations".to_owned();
         execute(&client, sql, what).await?;
     }
 
-    let applied = applied(&client).await?;
+    // Another may have been at it since.
+    let missing = missing(migrations, &applied(&client).await?)?;
     let mut done = Vec::new();
-    let missing = missing(migrations, &applied)?;
-    for (migration, statements) in planned.migrations {
-        let Migration { version, name, .. } = *migration;
-        if !missing.contains(&migration) {
+    for planned in planned.migrations {
+        let Migration { version, name, .. } = *planned.migration;
+        if !missing.contains(&planned.migration) {
             continue;
         }
-        for (at, statement) in statements.iter().enumerate() {
+        for (at, statement) in planned.statements.iter().enumerate() {
             let what = || {
                 let first = statement.lines().next().unwrap_or_default();
                 let number = at + 1;
@@ -213,18 +218,8 @@ pub async fn migrate(
             };
             execute(&client, statement, what).await?;
         }
-        let record = client
-            .query("INSERT INTO schema_migrations (version, name, checksum) SELECT ?, ?, ?")
-            .bind(version)
-            .bind(name)
-            .bind(migration.checksum());
-        record
-            .execute()
-            .await
-            .map_err(|source| MigrateError::Store {
-                what: format!("record migration {version} ({name})"),
-                source,
-            })?;
+        let what = || format!("record migration {version} ({name})");
+        execute(&client, &planned.done, what).await?;
         tracing::info!(version, name, "migration applied");
         done.push(version);
     }
@@ -238,8 +233,19 @@ pub struct Planned<'a> {
     pub databases: Vec<String>,
     /// What makes the table that says which migrations were applied.
     pub record: Vec<String>,
-    /// What each migration runs, in the database.
-    pub migrations: Vec<(&'a Migration, Vec<String>)>,
+    /// In order; run in the database.
+    pub migrations: Vec<PlannedMigration<'a>>,
+}
+
+/// What one migration runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedMigration<'a> {
+    /// The file.
+    pub migration: &'a Migration,
+    /// What changes the schema.
+    pub statements: Vec<String>,
+    /// What says afterwards that this was applied.
+    pub done: String,
 }
 
 /// Returns what [`migrate`] runs on a database that has nothing yet; asks nobody.
@@ -265,17 +271,18 @@ pub fn plan<'a>(
         .iter()
         .map(|name| name.replace('\\', "\\\\").replace('`', "\\`"))
         .map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}"))
+        .map(|sql| sql.trim_end().to_owned())
         .collect();
     let table = format!(
         "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
          checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
          {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
     );
-    let mut keys = ShardKeys::default();
+    let mut made = Made::default();
     let mut spread = |version, name, statement: String| match &values.cluster {
         None => Ok(vec![statement]),
         Some(cluster) => cluster
-            .spread(database, &mut keys, &statement)
+            .spread(database, &mut made, &statement)
             .map_err(|source| MigrateError::Cluster {
                 version,
                 name,
@@ -289,7 +296,21 @@ pub fn plan<'a>(
         for statement in statements {
             all.extend(spread(migration.version, migration.name, statement)?);
         }
-        planned.push((migration, all));
+        let table = values.cluster.as_ref().map_or_else(
+            || format!("schema_migrations {RECORDED}"),
+            |_| Cluster::written_table(database, "schema_migrations", RECORDED),
+        );
+        let done = format!(
+            "INSERT INTO {table} SELECT {}, '{}', '{}'",
+            migration.version,
+            migration.name,
+            migration.checksum()
+        );
+        planned.push(PlannedMigration {
+            migration,
+            statements: all,
+            done,
+        });
     }
     Ok(Planned {
         databases,

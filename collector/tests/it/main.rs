@@ -7,6 +7,7 @@
 )]
 
 mod calls;
+mod cluster;
 mod counting;
 mod disk_full;
 mod faults;
@@ -22,5 +23,6 @@ mod names;
 mod protocols;
 mod refusals;
 mod support;
+mod zookeeper;
 
 epwatch_store::engine_child_entry!();
