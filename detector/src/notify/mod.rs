@@ -22,6 +22,7 @@ use jiff::Timestamp;
 
 use crate::config::DetectorConfig;
 use crate::incident::{Incident, State};
+use crate::period::Period;
 use crate::verdict::Severity;
 
 pub use alertmanager::{Alertmanager, AlertmanagerConfig};
@@ -155,6 +156,16 @@ fn numbered(kind: &str, at: usize) -> String {
         0 => kind.to_owned(),
         _ => format!("{kind}-{}", at + 1),
     }
+}
+
+/// The least severity a channel is for, where its configuration does not say.
+fn ticket() -> Severity {
+    Severity::Ticket
+}
+
+/// How long one attempt may take, where the configuration does not say.
+fn timeout() -> Period {
+    Period(Duration::from_secs(10))
 }
 
 /// Reads an address; it is not in the error, since it may be a secret.
