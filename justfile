@@ -17,13 +17,28 @@ demo *ARGS:
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
 
+# What judging a window costs, with the store's queries; fills its own stores first, which takes long.
+evaluate *ARGS:
+    cargo bench -p epwatch-detector --bench evaluate -- {{ARGS}}
+
 # What the SDK costs its host: times, allocations, memory, wire bytes; `just cost --json` for programs.
 cost *ARGS:
     cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
 
-# Detection held against labelled fleets; writes docs/detection.md. `just detection 500000 200` for more.
-detection FIRST_SEED="500000" FAMILIES="20":
-    cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --write docs/detection.md
+# Detection held against labelled fleets; writes docs/detection.md. 500 families for the bounds; a run that
+# was broken off goes on (figures of each fleet: target/detection.jsonl, to be deleted when the detector changes).
+detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":
+    cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}
+
+# Kills collectors and their store 1,000 times under load, and counts what is lost or counted twice;
+# `just faults --kills 100 --servers serve --json` for less, another set-up, or programs.
+faults *ARGS:
+    cargo build --release -p epwatch -p epwatch-faults
+    target/release/epwatch-faults {{ARGS}}
+
+# Fuzzes what strangers send, each target for a minute; `just fuzz 600 connection` for one, longer.
+fuzz *ARGS:
+    tests/fuzz/run {{ARGS}}
 
 # Documentation, with broken links denied.
 doc:

@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
              for the embedded one"
         );
     }
-    let store = Store::open(&config.store, &config.data_dir.clone()).await?;
+    let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
     let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
     let addresses = Addresses::of(&collector, &store);
@@ -90,6 +90,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     tokio::select! {
         asked = signals::asked_to_end() => asked?,
+        error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
     }
     collector.stop().await;

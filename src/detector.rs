@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use epwatch_detector::{Detector, clock::SystemClock};
+use epwatch_detector::{Detector, clock::SystemClock, http::Pages};
 use tokio_util::sync::CancellationToken;
 
 use crate::{calibrate, output, server_config::ServerArgs, signals, stack, store::Store};
@@ -36,6 +36,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = Store::open(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
     let notifiers = stack::notifiers(&config.detector)?;
+    let http_listen = config.detector.http_listen;
     let detector = Detector::start(
         config.detector,
         store.client(),
@@ -43,10 +44,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Arc::new(SystemClock),
         stop.clone(),
     )?;
+    let pages = Pages::start(http_listen, detector.metrics(), stop.clone()).await?;
+    output::line(format_args!(
+        "metrics and health on  http://{}",
+        pages.address
+    ))?;
     output::line("judging; Ctrl-C ends it")?;
     signals::asked_to_end().await?;
     stop.cancel();
     detector.stopped().await;
+    pages.stopped().await;
     store.stop().await;
     Ok(ExitCode::SUCCESS)
 }

@@ -23,7 +23,7 @@ impl Stack {
         config: ServerConfig,
         notifiers: Vec<Arc<dyn Notifier>>,
     ) -> anyhow::Result<Self> {
-        let store = Store::open(&config.store, &config.data_dir).await?;
+        let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         let collector =
             Collector::start(config.collector, store.client(), CancellationToken::new()).await?;
         let stop_detector = CancellationToken::new();
@@ -34,6 +34,9 @@ impl Stack {
             Arc::new(SystemClock),
             stop_detector.clone(),
         )?;
+        collector
+            .metrics()
+            .show_beside(detector.metrics().registry());
         Ok(Self {
             store,
             collector,
@@ -60,6 +63,7 @@ impl Stack {
             }
         };
         tokio::select! {
+            error = self.store.refused() => error,
             error = engine_gone => anyhow::Error::from(error).context("the embedded store ended"),
             () = self.collector.stopped() => anyhow::anyhow!("the collector ended; its log says why"),
         }

@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use epwatch_collector::schema::{self, Retention};
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
-    StoreTarget,
+    MigrateError, StoreTarget,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},
 };
 use serde::Deserialize;
+use tokio::{sync::watch, task::JoinHandle};
 
 /// `[store]` of the config file.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -149,22 +152,88 @@ impl StoreConfig {
     }
 }
 
-/// An open store, at the schema this program knows.
+/// Between two tries to migrate a server that is away.
+const MIGRATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// An open store, at the schema this program knows, or on its way there.
 #[derive(Debug)]
 pub(crate) struct Store {
     /// The engine, if it is ours.
     pub(crate) embedded: Option<EmbeddedStore>,
     pub(crate) target: StoreTarget,
+    /// Migrates a server that was away when this was opened; ends with an error that no waiting
+    /// changes.
+    late: Option<Late>,
+}
+
+/// Stops with the store.
+#[derive(Debug)]
+struct Late {
+    task: JoinHandle<()>,
+    refused: watch::Receiver<Option<Arc<MigrateError>>>,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Store {
     /// Opens the server that the config names, else the embedded engine on `data_dir`, fetching its
     /// library if need be; then applies the migrations.
     pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
+        let store = Self::connect(config, data_dir).await?;
+        migrate(&store.target, config.retention()).await?;
+        Ok(store)
+    }
+
+    /// As [`Store::open`], for a collector: a server that cannot be reached now is migrated once it
+    /// can. Devices are acknowledged meanwhile, since the log is what an ack stands on.
+    pub(crate) async fn open_or_wait(
+        config: &StoreConfig,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut store = Self::connect(config, data_dir).await?;
+        let retention = config.retention();
+        match migrate(&store.target, retention).await {
+            Ok(()) => {}
+            Err(error) if store.embedded.is_none() && error.is_temporary() => {
+                let error = &error as &(dyn std::error::Error + 'static);
+                tracing::warn!(
+                    error,
+                    "the store is away; reports wait in the log until it is there"
+                );
+                store.late = Some(migrate_later(store.target.clone(), retention));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(store)
+    }
+
+    /// Returns when the store turned out to be one that this program cannot write.
+    pub(crate) async fn refused(&self) -> anyhow::Error {
+        let Some(late) = &self.late else {
+            return std::future::pending().await;
+        };
+        let mut refused = late.refused.clone();
+        let why = match refused.wait_for(Option::is_some).await {
+            Ok(error) => error.clone(),
+            Err(_) => None,
+        };
+        match why {
+            Some(error) => anyhow::Error::new(error).context("failed to migrate the store"),
+            // Migrated: the task has ended and said nothing.
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn connect(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let store = match config.server()? {
             Some(target) => Self {
                 embedded: None,
                 target,
+                late: None,
             },
             None => {
                 let library = engine(Engine::Chdb).await?.chdb_library();
@@ -183,11 +252,10 @@ impl Store {
                 Self {
                     embedded: Some(embedded),
                     target,
+                    late: None,
                 }
             }
         };
-        let values = schema::single_server(config.retention());
-        epwatch_store::migrate(&store.target, schema::MIGRATIONS, &values).await?;
         Ok(store)
     }
 
@@ -200,6 +268,33 @@ impl Store {
             embedded.stop().await;
         }
     }
+}
+
+async fn migrate(target: &StoreTarget, retention: Retention) -> Result<(), MigrateError> {
+    let values = schema::single_server(retention);
+    epwatch_store::migrate(target, schema::MIGRATIONS, &values).await?;
+    Ok(())
+}
+
+fn migrate_later(target: StoreTarget, retention: Retention) -> Late {
+    let (said, refused) = watch::channel(None);
+    let task = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(MIGRATE_PAUSE).await;
+            match migrate(&target, retention).await {
+                Ok(()) => {
+                    tracing::info!("the store is there");
+                    return;
+                }
+                Err(error) if error.is_temporary() => {}
+                Err(error) => {
+                    said.send_replace(Some(Arc::new(error)));
+                    return;
+                }
+            }
+        }
+    });
+    Late { task, refused }
 }
 
 /// Makes a runtime available, with progress on stderr.

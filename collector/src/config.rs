@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::front::{ConnectionsConfig, TlsConfig};
 pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
-pub use self::limits::{LimitsConfig, RateConfig};
+pub use self::limits::{LimitsConfig, NamesConfig, RateConfig};
 use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
 
@@ -45,6 +45,8 @@ pub struct CollectorConfig {
     pub connections: ConnectionsConfig,
     /// How often devices may send.
     pub limits: LimitsConfig,
+    /// How many names an app may have in a day.
+    pub names: NamesConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
     /// Writing to the store.
@@ -105,6 +107,8 @@ pub struct RollupConfig {
     pub bucket: Period,
     /// How often closed buckets are looked for.
     pub period: Period,
+    /// How often the loss ledger is read for the metrics.
+    pub ledger_period: Period,
     /// A collector that has not said how far it is for this long is not waited for: it is gone,
     /// and what its log still holds makes a new revision when it comes back.
     pub collector_timeout: Period,
@@ -159,6 +163,7 @@ impl Default for CollectorConfig {
             tls: None,
             connections: ConnectionsConfig::default(),
             limits: LimitsConfig::default(),
+            names: NamesConfig::default(),
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
@@ -202,6 +207,7 @@ impl Default for RollupConfig {
             enabled: true,
             bucket: Period(Duration::from_secs(3600)),
             period: Period(Duration::from_secs(10)),
+            ledger_period: Period(Duration::from_secs(60)),
             collector_timeout: Period(Duration::from_secs(3600)),
         }
     }
@@ -313,6 +319,7 @@ impl CollectorConfig {
         within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
         within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
         within("rollup.period", rollup.period, 10, 3_600_000);
+        within("rollup.ledger_period", rollup.ledger_period, 10, 86_400_000);
         within("deletion.refresh", self.deletion.refresh, 10, 3_600_000);
         within(
             "deletion.erase_period",

@@ -19,8 +19,12 @@ mod deletions;
 pub mod directives;
 mod dump;
 mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod http;
 mod ingest;
+mod ledger;
 mod limits;
 pub mod metrics;
 mod outcomes;

@@ -1,11 +1,33 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
 //! contract are the label's values.
+//!
+//! | metric | labels | what it says |
+//! |---|---|---|
+//! | `collector_reports_total` | `outcome` | reports by how they ended |
+//! | `collector_requests_total` | | upload calls taken up |
+//! | `collector_requests_refused_total` | `reason` | calls refused as a whole |
+//! | `collector_connections` | | open connections |
+//! | `collector_connections_closed_total` | `reason` | connections that we ended |
+//! | `collector_reloads_total` | `end` | key and certificate files read again |
+//! | `collector_deletions_total` | | installations hidden from every view |
+//! | `collector_directives_live`, `collector_directives_sent_total` | | directives on offer, handed out |
+//! | `collector_ack_seconds` | | histogram: a call's arrival to its answer |
+//! | `collector_batches_total`, `collector_rows_total` | `table` of rows | what went to the store |
+//! | `collector_cardinality_limited_total` | `dimension` | names beyond an app's limit, stored as `__other__` |
+//! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
+//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store |
+//! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
+//! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
+//! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
+//! | `collector_wal_groups_total`, `collector_wal_records_total`, `collector_wal_failed_groups_total`, `collector_wal_sync_seconds_total` | | writing the log |
+//! | `collector_wal_torn_tails_total`, `collector_wal_skipped_bytes_total`, `collector_wal_unreadable_reports_total` | | what of the log could not be read |
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use epwatch_proto::Outcome;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -14,7 +36,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
-use crate::wal::{Wal, WeakWal};
+use crate::ledger::LedgerGauges;
+use crate::rows::Dimension;
+use crate::wal::{Wal, WeakWal, lock};
 
 type Labels = [(&'static str, &'static str); 1];
 
@@ -22,6 +46,8 @@ type Labels = [(&'static str, &'static str); 1];
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Of others in this process, on the same page.
+    beside: Mutex<Vec<Registry>>,
     outcomes: Vec<Counter>,
     /// Requests refused as a whole, by reason.
     pub(crate) requests_refused: Family<Labels, Counter>,
@@ -36,6 +62,9 @@ pub struct Metrics {
     pub(crate) ack_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) rows: Family<Labels, Counter>,
+    cardinality_limited: Family<Labels, Counter>,
+    pub(crate) ledger_reports: LedgerGauges,
+    pub(crate) ledger_runs: LedgerGauges,
     pub(crate) store_errors: Family<Labels, Counter>,
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
@@ -121,6 +150,30 @@ impl Metrics {
         registry.register("batches", "Batches stored", batches.clone());
         let rows = Family::default();
         registry.register("rows", "Rows stored by table", rows.clone());
+        let cardinality_limited = Family::<Labels, Counter>::default();
+        for dimension in Dimension::ALL {
+            let _ = cardinality_limited.get_or_create(&[("dimension", dimension.label())]);
+        }
+        registry.register(
+            "cardinality_limited",
+            "Names beyond an app's limit, stored as __other__, by dimension",
+            cardinality_limited.clone(),
+        );
+        let (ledger_reports, ledger_runs) = (LedgerGauges::default(), LedgerGauges::default());
+        for (name, help, gauges) in [
+            (
+                "loss_ledger_reports",
+                "What became of reports, by app, environment, day and entry; of the whole store",
+                &ledger_reports,
+            ),
+            (
+                "loss_ledger_runs",
+                "What became of runs, by app, environment, day and entry; of the whole store",
+                &ledger_runs,
+            ),
+        ] {
+            registry.register(name, help, gauges.clone());
+        }
         let store_errors = Family::default();
         registry.register(
             "store_errors",
@@ -161,6 +214,7 @@ impl Metrics {
         );
         Self {
             registry,
+            beside: Mutex::default(),
             outcomes,
             requests_refused,
             requests,
@@ -173,6 +227,9 @@ impl Metrics {
             ack_seconds,
             batches,
             rows,
+            cardinality_limited,
+            ledger_reports,
+            ledger_runs,
             store_errors,
             store_up,
             wal_torn_tails,
@@ -195,9 +252,19 @@ impl Metrics {
         }));
     }
 
+    /// Shows another component's metrics on the same page.
+    pub fn show_beside(&self, registry: Registry) {
+        lock(&self.beside).push(registry);
+    }
+
     pub(crate) fn note_closed(&self, reason: &'static str) {
         let labels = [("reason", reason)];
         self.connections_closed.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn limited(&self, dimension: Dimension) -> Counter {
+        let labels = [("dimension", dimension.label())];
+        self.cardinality_limited.get_or_create(&labels).clone()
     }
 
     /// Counts one report.
@@ -225,7 +292,11 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
-        let encoded = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let beside = lock(&self.beside);
+        let encoded = std::iter::once(&self.registry)
+            .chain(&*beside)
+            .try_for_each(|registry| encode_registry(&mut text, registry))
+            .and_then(|()| encode_eof(&mut text));
         debug_assert!(encoded.is_ok(), "metrics do not encode");
         text
     }
@@ -338,5 +409,17 @@ mod tests {
             assert!(text.contains(line), "no {line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn another_s_metrics_stand_on_the_same_page() {
+        let metrics = Metrics::new();
+        let (mut registry, counter) = (Registry::with_prefix("other"), Counter::<u64>::default());
+        registry.register("events", "Events", counter.clone());
+        metrics.show_beside(registry);
+        counter.inc();
+        let text = metrics.encode();
+        assert!(text.contains("other_events_total 1\n"), "{text}");
+        assert_eq!(text.matches("# EOF").count(), 1);
     }
 }

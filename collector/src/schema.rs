@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(4, "0004_detector"),
     migration!(5, "0005_views"),
     migration!(6, "0006_calls"),
+    migration!(7, "0007_ledger"),
 ];
 
 /// How long rows are kept.

@@ -204,4 +204,28 @@ mod tests {
         none.remember([one]);
         assert_eq!(none.look_up(&one), Seen::New);
     }
+
+    /// Giving back and growing tens of megabytes would be a pause that devices notice.
+    #[test]
+    fn halves_that_have_grown_are_used_again() {
+        let seen = SeenKeys::new(2_000);
+        let rooms = || {
+            let generations = lock(&seen.generations);
+            let mut rooms = [generations.young.capacity(), generations.old.capacity()];
+            rooms.sort_unstable();
+            rooms
+        };
+        let mut sequences = 1..;
+        let mut remember = |n| {
+            let marks = sequences.by_ref().take(n);
+            seen.remember(marks.map(|sequence| seen.mark(key(sequence), b"7")));
+        };
+        remember(2_000);
+        let grown = rooms();
+        assert!(grown[0] >= 1_000, "{grown:?}");
+        for _ in 0..50 {
+            remember(100);
+            assert_eq!(rooms(), grown);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! close.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -23,11 +23,13 @@ use crate::front::Front;
 use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
+use crate::ledger;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::reload;
 use crate::rollup::RollUp;
+use crate::rows::NameGuard;
 use crate::seen::SeenKeys;
 use crate::store::{Sink, note_failure};
 use crate::wal::{Opened, Wal, WalError, WalOptions};
@@ -59,6 +61,9 @@ pub enum StartError {
     /// The file of deletions cannot be opened.
     #[error("failed to open the file of deletions in the log's directory")]
     Deletions(#[source] std::io::Error),
+    /// The file of names cannot be opened.
+    #[error("failed to open the file of names in the log's directory")]
+    Names(#[source] std::io::Error),
     /// A thread cannot be started.
     #[error("failed to start thread of the writer")]
     Thread(#[source] std::io::Error),
@@ -290,6 +295,7 @@ async fn start_writer(
     } = parts;
     let bucket = config.rollup.bucket.0;
     let rollup = roll_up(parts, &opened.wal, sink.clone());
+    let names = NameGuard::open(&config.wal.dir, &config.names).map_err(StartError::Names)?;
     let mut writer = Writer {
         wal: opened.wal,
         sink,
@@ -302,6 +308,7 @@ async fn start_writer(
         rollup: rollup.clone(),
         checkpoint: opened.checkpoint,
         known_placements: Arc::default(),
+        names: Arc::new(Mutex::new(names)),
         full_bytes: config.batch.max_bytes.0,
         was_full: false,
         ahead: None,
@@ -416,6 +423,14 @@ impl Aside {
             collector_id: wal.collector_id().short(),
         };
         let worker = tokio::spawn(worker.run(stop.clone()));
+        if config.rollup.enabled {
+            tokio::spawn(ledger::keep_fresh(
+                sink.clone(),
+                metrics.clone(),
+                config.rollup.ledger_period.0,
+                stop.clone(),
+            ));
+        }
         let directives = Arc::<DirectiveBook>::default();
         tokio::spawn(directives::keep_fresh(
             directives.clone(),

@@ -22,7 +22,7 @@ use crate::config::BatchConfig;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
-use crate::rows::{Body, KnownPlacements, OutcomeRow, Prepared};
+use crate::rows::{Body, Dimension, KnownPlacements, NameGuard, OutcomeRow, Prepared};
 use crate::store::{Backoff, CollectorCheckpoint, Sink, SinkError, note_failure};
 use crate::wal::{Checkpoint, Chunk, Wal, WalError, WalOffset, lock};
 
@@ -46,6 +46,7 @@ pub(crate) struct Writer {
     pub(crate) rollup: RollUp,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
+    pub(crate) names: Arc<Mutex<NameGuard>>,
     /// Bytes of the log that make a full batch.
     pub(crate) full_bytes: u64,
     /// Whether the last batch was one.
@@ -181,9 +182,12 @@ impl Writer {
             if self.checkpoint.offset >= mark {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
-            let is_empty = self.checkpoint.offset >= *self.wal.durable().borrow();
-            self.tell_store(stop.is_cancelled() && is_empty).await;
-            if stop.is_cancelled() && is_empty {
+            // Asked once, before the store is told: what is acknowledged meanwhile, and then the stop,
+            // must not end a log that has something to drain. After the stop nothing comes any more.
+            let is_leaving =
+                stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
+            self.tell_store(is_leaving).await;
+            if is_leaving {
                 self.save(self.checkpoint).await;
                 return Ok(());
             }
@@ -230,19 +234,27 @@ impl Writer {
         limits: Limits,
     ) -> impl Future<Output = Batch> + Send + 'static {
         let (wal, known) = (self.wal.clone(), self.known_placements.clone());
+        let names = self.names.clone();
         let (collector_id, bucket) = (self.collector_id(), self.bucket);
         let mut backoff = Backoff::new(self.config.max_backoff.0);
         async move {
             loop {
-                let (wal, known) = (wal.clone(), known.clone());
+                let (wal, known, names) = (wal.clone(), known.clone(), names.clone());
                 let read = on_disk(move || {
                     let chunk = wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
+                    let mut names = lock(&names);
                     let rows = Prepared::from_records(
                         &chunk.records,
                         collector_id,
                         bucket,
                         &mut lock(&known),
+                        &mut names,
                     );
+                    // Before anything of the batch goes out: a crash must not decide anew.
+                    names.save().map_err(|source| WalError::Io {
+                        doing: "write down names of the log",
+                        source: Arc::new(source),
+                    })?;
                     Ok(Batch::of(from, &chunk, rows, limits))
                 });
                 match read.await {
@@ -300,6 +312,9 @@ impl Writer {
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
             self.metrics.batches.inc();
+            for (dimension, n) in Dimension::ALL.iter().zip(batch.rows.limited) {
+                self.metrics.limited(*dimension).inc_by(n);
+            }
             self.checkpoint.time_us = self.checkpoint.time_us.max(newest_us);
         }
         if let Some(reading) = self.ahead.take() {

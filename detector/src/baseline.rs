@@ -26,6 +26,9 @@ pub struct Baseline {
     pub history: History,
     /// How often healthy devices of the whole fleet are hit.
     pub rates: Rates,
+    /// Coefficient of variation within a device that the cohort had in earlier windows; `None`
+    /// without any.
+    pub cv_within: Option<f64>,
 }
 
 /// Where a reference placement comes from, best first.
@@ -142,7 +145,7 @@ pub fn placement_references(
     model_version: &str,
     chipset: &str,
     previous_version: Option<&str>,
-    certified: Option<&Placement>,
+    certified: &[&Placement],
 ) -> Vec<PlacementReference> {
     let mut references = Vec::new();
     if let Some(previous) = previous_version {
@@ -153,10 +156,14 @@ pub fn placement_references(
             });
         }
     }
-    references.extend(certified.map(|placement| PlacementReference::Placement {
-        origin: Origin::Certified,
-        placement: placement.clone(),
-    }));
+    references.extend(
+        certified
+            .iter()
+            .map(|placement| PlacementReference::Placement {
+                origin: Origin::Certified,
+                placement: (*placement).clone(),
+            }),
+    );
     references.extend(median_of_others(census, model_version, chipset));
     let before: Vec<PlacementCount> = census
         .iter()
@@ -293,7 +300,7 @@ mod tests {
             count("2", "SM8550", placed(4, 30, 0, None), 5),
             count("2", "SM8650", placed(5, 30, 0, None), 5),
         ];
-        let references = placement_references(&census, "2", "SM8635", Some("1"), None);
+        let references = placement_references(&census, "2", "SM8635", Some("1"), &[]);
         let [
             first,
             PlacementReference::MedianShare {
@@ -323,7 +330,7 @@ mod tests {
             origin: Origin::SameVersion,
             placement: placed(1, 0, 42, None),
         };
-        let found = placement_references(&census, "1", "SM8635", None, None);
+        let found = placement_references(&census, "1", "SM8635", None, &[]);
         assert_eq!(found, [own]);
     }
 

@@ -1,6 +1,7 @@
 //! The detector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
 use crate::period::Period;
+use crate::rules::{self, PlainRule};
 
 /// What the detector looks at, how often, and whom it tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +28,9 @@ pub struct DetectorConfig {
     /// Votes of one model that are held in memory, about 300 bytes each; beyond it the model is not
     /// judged, and the log says so.
     pub max_votes: usize,
+    /// Where `/metrics`, `/healthz` and `/readyz` of `epwatch detector` are. `serve` shows the
+    /// detector's metrics on the collector's page.
+    pub http_listen: SocketAddr,
     /// A dashboard that shows a cohort, for links in notifications; the app, model and chipsets are
     /// added as variables.
     pub dashboard_url: Option<String>,
@@ -40,6 +45,8 @@ pub struct DetectorConfig {
     pub slack: Vec<SlackConfig>,
     /// Webhooks of one's own to tell.
     pub webhook: Vec<WebhookConfig>,
+    /// Rules on the CV of all runs, as `[[detector.plain_rules]]`; none by default.
+    pub plain_rules: Vec<PlainRule>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
 }
@@ -54,12 +61,14 @@ impl Default for DetectorConfig {
             ingest_delay: Period(Duration::from_secs(120)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 4719)),
             dashboard_url: None,
             rates_file: None,
             alertmanager: Vec::new(),
             pagerduty: Vec::new(),
             slack: Vec::new(),
             webhook: Vec::new(),
+            plain_rules: Vec::new(),
             stdout: true,
         }
     }
@@ -164,6 +173,7 @@ impl DetectorConfig {
                 wrong(&key, "must be above 0".to_owned());
             }
         }
+        problems.extend(rules::validate(&self.plain_rules));
         problems
     }
 

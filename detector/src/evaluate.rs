@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use jiff::Timestamp;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::placement::Placement;
 use crate::rates::Rates;
+use crate::rules;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{Arrivals, ModelWindows, Source, SourceError, Span};
-use crate::verdict::{CohortVerdict, CpuNodes, Severity, doubt, judge};
+use crate::source::{
+    Arrivals, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
+    VersionOnChipset, batches,
+};
+use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
 /// With so many installations from earlier windows a page must hold on them alone.
@@ -21,6 +28,9 @@ const MIN_PROVEN: u64 = 20;
 /// Self baselines are scarce where fewer of the devices have one.
 const SCARCE: f64 = 0.5;
 
+/// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
+const BATCHES_AT_ONCE: usize = 2;
+
 /// What one evaluation gave.
 #[derive(Debug, Default)]
 pub struct Evaluation {
@@ -28,6 +38,15 @@ pub struct Evaluation {
     pub verdicts: Vec<CohortVerdict>,
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
+}
+
+/// What all cohorts of one evaluation share.
+struct Context {
+    span: Span,
+    arrivals: Arrivals,
+    known: Known,
+    limits: Limits,
+    rates: Rates,
 }
 
 /// Judges windows; holds nothing between them.
@@ -55,40 +74,85 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
-        let models = self.source.models(&span).await?;
+        let mut models = self.source.models(&span).await?;
         let arrivals = self.source.arrivals(&span).await?;
+        let known = self.source.known(&span, &arrivals).await?;
+        known.add_failing(&mut models);
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
         let rates = self.source.rates(&span);
         let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
 
+        let context = Arc::new(Context {
+            span,
+            arrivals,
+            known,
+            limits,
+            rates,
+        });
+        let parts = batches(models).into_iter().map(|models| {
+            let (evaluator, context) = (self.clone(), context.clone());
+            let judged = async move { evaluator.evaluate_batch(models, &context).await };
+            async { AbortOnDropHandle::new(tokio::spawn(judged)).await }
+        });
+        // One is judged while the next is read.
+        let mut parts = futures::stream::iter(parts).buffered(BATCHES_AT_ONCE);
+        let mut evaluation = Evaluation::default();
+        while let Some(part) = parts.next().await {
+            let part = part.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()));
+            evaluation.verdicts.extend(part.verdicts);
+            evaluation.failures.extend(part.failures);
+        }
+        Ok(evaluation)
+    }
+
+    /// Some apps that are read at once.
+    async fn evaluate_batch(&self, models: Vec<FoundModel>, context: &Context) -> Evaluation {
+        let Context {
+            span,
+            arrivals,
+            known,
+            limits,
+            rates,
+        } = context;
+        let mut evaluation = Evaluation::default();
+        let mut fetched = match self.source.fetch(&models, span, arrivals).await {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                let failures = models.into_iter().map(|found| found.model);
+                evaluation.failures = failures.zip(error.for_each_model()).collect();
+                return evaluation;
+            }
+        };
         let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
         for found in models {
             let app = (found.model.app_id.clone(), found.model.environment.clone());
             by_app.entry(app).or_default().push(found.model);
         }
-        let mut evaluation = Evaluation::default();
         for models in by_app.into_values() {
-            self.evaluate_app(models, &span, &arrivals, (&limits, &rates), &mut evaluation)
+            let (seen, rules) = ((arrivals, known), (limits, rates));
+            self.evaluate_app(models, &mut fetched, span, seen, rules, &mut evaluation)
                 .await;
         }
-        Ok(evaluation)
+        evaluation
     }
 
     /// The models of one app: they are each other's controls.
     async fn evaluate_app(
         &self,
         models: Vec<ModelKey>,
+        fetched: &mut Fetched,
         span: &Span,
-        arrivals: &Arrivals,
+        (arrivals, known): (&Arrivals, &Known),
         (limits, rates): (&Limits, &Rates),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for model in models {
-            match self.source.model_windows(&model, span, arrivals).await {
-                Ok(read) => {
+            match self.source.model_windows(&model, span, arrivals, fetched) {
+                Ok(mut read) => {
+                    known.attach(&mut read, span);
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
                     }
@@ -97,7 +161,11 @@ impl Evaluator {
                 Err(error) => evaluation.failures.push((model, error)),
             }
         }
-        for read in &windows {
+        for read in &mut windows {
+            if let Err(error) = self.fill_selves(read, span).await {
+                evaluation.failures.push((read.model.clone(), error));
+                continue;
+            }
             match self.judge_model(read, &peers, span, limits, rates).await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
@@ -115,8 +183,6 @@ impl Evaluator {
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
-            let filled = self.with_selves(window, read, span).await?;
-            let window = filled.as_ref().unwrap_or(window);
             let mut baseline = baseline_of(window, read);
             baseline.rates.clone_from(rates);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
@@ -125,7 +191,20 @@ impl Evaluator {
                 })
             });
             let first = self.judge_cohort(window, previous, peers, &mut baseline, span, limits);
-            verdicts.push(first.await?);
+            let mut whole = first.await?;
+            let usual = read.usual.devices.get(&window.key.chipset);
+            let seen = read.cohorts.iter();
+            let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
+            let now = on_chipset.map(CohortWindow::n_devices).sum();
+            completeness::doubt(&mut whole, now, usual.copied());
+            let previous_name = baseline.previous_version.as_deref();
+            let key = &window.key;
+            let cv = read
+                .usual
+                .cv_of(&key.model_version, previous_name, &key.chipset);
+            let before = cv.map(|usual| usual.all);
+            rules::apply(&self.config.plain_rules, &mut whole, before);
+            verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
                 continue;
@@ -143,25 +222,29 @@ impl Evaluator {
         Ok(verdicts)
     }
 
-    /// Where most devices do not know their earlier selves, the store may; `None` where that is not so.
-    async fn with_selves(
-        &self,
-        window: &CohortWindow,
-        read: &ModelWindows,
-        span: &Span,
-    ) -> Result<Option<CohortWindow>, SourceError> {
-        let previous = baseline_of(window, read).previous_version;
-        let (true, Some(version)) = (window.share_with_past() < SCARCE, previous) else {
-            return Ok(None);
-        };
-        let key = &window.key;
-        let selves = self
-            .source
-            .selves_before(&key.model, &version, &key.chipset, span)
-            .await?;
-        let mut filled = window.clone();
-        selves.fill(&mut filled);
-        Ok(Some(filled))
+    /// Where most devices do not know their earlier selves, the store may.
+    async fn fill_selves(&self, read: &mut ModelWindows, span: &Span) -> Result<(), SourceError> {
+        let scarce = read.cohorts.iter().enumerate();
+        let scarce = scarce.filter(|(_, window)| window.share_with_past() < SCARCE);
+        let wanted: Vec<(usize, VersionOnChipset)> = scarce
+            .filter_map(|(at, window)| {
+                let version = baseline_of(window, read).previous_version?;
+                Some((
+                    at,
+                    (read.model.clone(), version, window.key.chipset.clone()),
+                ))
+            })
+            .collect();
+        let mut keys: Vec<VersionOnChipset> = wanted.iter().map(|(_, key)| key.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let selves = self.source.selves_before(&keys, span).await?;
+        for (at, key) in wanted {
+            if let Some(selves) = selves.get(&key) {
+                selves.fill(&mut read.cohorts[at]);
+            }
+        }
+        Ok(())
     }
 
     async fn judge_cohort(
@@ -231,8 +314,18 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
         }
     }
     let previous = previous_version(version, &named, &read.versions);
+    let certified = read.certified.iter();
+    let certified: Vec<&Placement> = certified
+        .filter(|one| one.model_version == *version && one.chipset == *chipset)
+        .map(|one| &one.placement)
+        .collect();
+    let previous_name = previous.as_deref();
     Baseline {
-        placements: placement_references(&read.census, version, chipset, previous.as_deref(), None),
+        placements: placement_references(&read.census, version, chipset, previous_name, &certified),
+        cv_within: read
+            .usual
+            .cv_of(version, previous_name, chipset)
+            .map(|usual| usual.within),
         latency: BTreeMap::new(),
         history: read.history(version, chipset),
         previous_version: previous,

@@ -2,7 +2,9 @@
 //! whether latency has two humps. Always computed, stored and named in pages. It never decides: on
 //! merged runs these numbers are large in most healthy cohorts.
 
-use epwatch_stats::{HistogramError, Moments, VarianceSplit, Weighting, dip, valley};
+use epwatch_stats::{
+    HistogramError, Moments, SparseHistogram, VarianceSplit, Weighting, dip, mixture, valley,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::window::{CohortWindow, count_devices};
@@ -31,6 +33,30 @@ pub struct Explanation {
     pub dip_p: Option<f64>,
     /// The two humps, where the smoothed histogram has two.
     pub humps: Option<Humps>,
+    /// Two groups of runs, where two lognormal laws fit better than one.
+    #[serde(default)]
+    pub groups: Option<Groups>,
+}
+
+/// Two lognormal groups of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Groups {
+    /// Share of the runs in the slower one, in [0, 1].
+    pub slow_share: f64,
+    /// Median of the faster one, in microseconds.
+    pub fast_us: f64,
+    /// Median of the slower one, in microseconds.
+    pub slow_us: f64,
+    /// Ashman's D: above 2 they are apart.
+    pub separation: f64,
+}
+
+impl Groups {
+    /// Whether people would call them two: apart, and neither a few stray runs.
+    #[must_use]
+    pub fn are_two(&self) -> bool {
+        self.separation >= 2.0 && (0.05..=0.95).contains(&self.slow_share)
+    }
 }
 
 /// Two places where latencies gather.
@@ -77,5 +103,17 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
                 slow_us: valley.slow_mode_us,
                 depth: valley.depth,
             }),
+        groups: groups(&main.histogram, devices),
+    })
+}
+
+fn groups(histogram: &SparseHistogram, devices: u64) -> Option<Groups> {
+    let fitted = mixture::fit(histogram, devices).filter(|fitted| fitted.bic_gain > 0.0)?;
+    let separation = fitted.separation();
+    separation.is_finite().then(|| Groups {
+        slow_share: fitted.slow.weight,
+        fast_us: fitted.fast.median_us(),
+        slow_us: fitted.slow.median_us(),
+        separation,
     })
 }

@@ -60,9 +60,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds the metrics to a registry.
-    pub fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("detector");
+    /// Returns all of them, to be shown on a page.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("detector");
         registry.register(
             "windows",
             "Cohort windows judged, by verdict",
@@ -95,6 +96,7 @@ impl Metrics {
             "Incidents pending or firing",
             self.open_incidents.clone(),
         );
+        registry
     }
 
     pub(crate) fn judged(&self, class: VerdictClass) {
@@ -119,6 +121,12 @@ impl Metrics {
 
     pub(crate) fn notified(&self, notifier: &str, result: Delivery) {
         self.notifications(notifier, result).inc();
+    }
+
+    /// Whether a window was judged since the start.
+    #[must_use]
+    pub fn has_judged(&self) -> bool {
+        self.last_evaluation.get() > 0.0
     }
 
     /// Returns how many models, or whole evaluations, could not be judged.
@@ -149,8 +157,7 @@ mod tests {
     #[test]
     fn names_and_labels_are_what_dashboards_ask_for() {
         let metrics = Metrics::default();
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let registry = metrics.registry();
         metrics.judged(VerdictClass::Healthy);
         metrics.evaluated(0.2, 1_800_000_000.0);
         metrics.failed(1);

@@ -14,6 +14,7 @@ pub(crate) fn next_step(
     cpu_ops: &[String],
     change: Option<&PlacementChange>,
     previous_version: Option<&str>,
+    commonest_code: Option<&(String, u64)>,
 ) -> String {
     let chipset = &key.chipset;
     match class {
@@ -33,15 +34,20 @@ pub(crate) fn next_step(
             )
         }
         VerdictClass::NpuStartFailure => {
-            let what = match change.and_then(backend_code) {
-                Some((ReasonCode::BackendLibraryMissing, _)) => {
+            let code = change.and_then(backend_code).map(|(code, _)| code);
+            let code = code.or_else(|| known_code(commonest_code?));
+            let what = match code {
+                Some(ReasonCode::BackendLibraryMissing | ReasonCode::NativeLibraryNotDeclared) => {
                     "that the app packages the NPU's back-end library"
                 }
-                Some((ReasonCode::SocModelUnknown, _)) => {
+                Some(ReasonCode::SocModelUnknown) => {
                     "the soc_model option: this runtime does not know it"
                 }
-                Some((ReasonCode::EpTooOldForOrt, _)) => {
+                Some(ReasonCode::EpTooOldForOrt) => {
                     "that the QNN plugin is new enough for ONNX Runtime"
+                }
+                Some(ReasonCode::EpcontextIncompatible | ReasonCode::EpcontextWithoutEp) => {
+                    "that the precompiled model was made for this chipset and runtime"
                 }
                 _ => "backend_path and the vendor's libraries on these devices",
             };
@@ -64,11 +70,31 @@ pub(crate) fn next_step(
             "Wait for more devices, or certify a placement to compare with.".to_owned()
         }
         VerdictClass::Healthy => String::new(),
-        // Their signals are not asked yet.
         VerdictClass::IntermittentFallback => format!(
             "Look for sessions that are made again on {chipset} (a DSP restart, memory pressure) and for \
              inputs that take another path; the devices' placements tell if runs move between them."
         ),
-        VerdictClass::WrongOutputs | VerdictClass::CvSpike => String::new(),
+        VerdictClass::WrongOutputs => format!(
+            "Keep the model off the NPU of {chipset} with a directive (`epwatch directive`) if its \
+             answers matter; then run the golden input there with inner outputs exposed to find the \
+             first op that differs."
+        ),
+        VerdictClass::CvSpike => format!(
+            "Look at what else runs on {chipset} at the same time, and at the performance mode the \
+             session asks for; the latency chart by device shows whether all runs spread or some jump."
+        ),
     }
+}
+
+/// The code, if it is one that has a step of its own.
+fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
+    let known = [
+        ReasonCode::BackendLibraryMissing,
+        ReasonCode::NativeLibraryNotDeclared,
+        ReasonCode::SocModelUnknown,
+        ReasonCode::EpTooOldForOrt,
+        ReasonCode::EpcontextIncompatible,
+        ReasonCode::EpcontextWithoutEp,
+    ];
+    known.into_iter().find(|known| known.as_str() == code)
 }

@@ -1,5 +1,7 @@
 //! Why a verdict is what it is, one sentence each, with its numbers and their units.
 
+mod beside;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -121,6 +123,87 @@ pub enum Reason {
         code: String,
         /// Devices hit that gave it.
         devices: u64,
+    },
+    /// S: the NPU does not start.
+    NpuStart {
+        /// Devices where it does not.
+        hits: u64,
+        /// Devices seen.
+        devices: u64,
+        /// Of those hit, devices where a session could not be made at all.
+        failed: u64,
+        /// Reason codes with their devices, commonest first.
+        codes: Vec<(String, u64)>,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
+    /// O: outputs are off by more than is accepted.
+    WrongOutputs {
+        /// Devices where they are.
+        hits: u64,
+        /// Devices tested.
+        devices: u64,
+        /// Median of the largest difference between NPU and CPU.
+        max_abs: f64,
+        /// The accepted one.
+        tolerance: f64,
+        /// Median cosine of the two outputs, -1 to 1.
+        cosine: Option<f64>,
+        /// Share of the devices hit with the same largest element, in [0, 1].
+        top1_share: Option<f64>,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
+    /// OH: outputs differ between devices.
+    DifferentOutputs {
+        /// Devices whose output is not the commonest.
+        hits: u64,
+        /// Devices tested.
+        devices: u64,
+        /// Different outputs.
+        outputs: u64,
+        /// The firmware that explains it.
+        firmware: Option<String>,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
+    /// CV: runs vary more than they did.
+    Varies {
+        /// Devices where they do.
+        hits: u64,
+        /// Devices that know their earlier selves.
+        devices: u64,
+        /// Median coefficient of variation of the devices hit.
+        cv: Option<f64>,
+        /// What they had before.
+        earlier_cv: Option<f64>,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
+    /// The previous version varies more as well.
+    PreviousVaries {
+        /// Share of its devices, in [0, 1].
+        share: f64,
+    },
+    /// A plain rule of the operator's fired.
+    PlainRule {
+        /// Its name.
+        name: String,
+        /// Coefficient of variation of all runs.
+        cv: f64,
+        /// The limit, if the rule has one.
+        limit: Option<f64>,
+        /// That of earlier windows, if the rule compares with it.
+        baseline: Option<f64>,
+    },
+    /// Far fewer devices reported than usual.
+    FewReporting {
+        /// Devices that did, on this chipset.
+        devices: u64,
+        /// Median of earlier windows.
+        usual: u64,
+        /// How many windows that are.
+        windows: u64,
     },
     /// More new installations than the app usually has: they do not vote.
     Flood {
@@ -410,6 +493,62 @@ impl fmt::Display for Reason {
                     "the NPU's back end gave {code} on {devices} of the devices hit"
                 )
             }
+            Reason::NpuStart {
+                hits,
+                devices,
+                failed,
+                codes,
+                ..
+            } => beside::npu_start(f, (*hits, *devices, *failed), codes),
+            Reason::WrongOutputs {
+                hits,
+                devices,
+                max_abs,
+                tolerance,
+                cosine,
+                top1_share,
+                ..
+            } => beside::wrong_outputs(
+                f,
+                (*hits, *devices),
+                (*max_abs, *tolerance),
+                *cosine,
+                *top1_share,
+            ),
+            Reason::DifferentOutputs {
+                hits,
+                devices,
+                outputs,
+                firmware,
+                ..
+            } => beside::different_outputs(f, (*hits, *devices, *outputs), firmware.as_deref()),
+            Reason::Varies {
+                hits,
+                devices,
+                cv,
+                earlier_cv,
+                ..
+            } => beside::varies(f, (*hits, *devices), cv.zip(*earlier_cv)),
+            Reason::PreviousVaries { share } => write!(
+                f,
+                "the previous version varies more as well in the same window, on {} of its devices",
+                percent(*share)
+            ),
+            Reason::PlainRule {
+                name,
+                cv,
+                limit,
+                baseline,
+            } => beside::plain_rule(f, name, *cv, *limit, *baseline),
+            Reason::FewReporting {
+                devices,
+                usual,
+                windows,
+            } => write!(
+                f,
+                "only {devices} devices reported on this chipset; the median of {windows} earlier \
+                 windows is {usual}"
+            ),
             Reason::Flood { devices } => write!(
                 f,
                 "{devices} installations are new, far more than this app usually has, and do not vote: \

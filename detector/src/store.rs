@@ -5,6 +5,7 @@ use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::explain::Explanation;
 use crate::incident::{Incident, State};
 use crate::notify::summary;
 use crate::signals::Signal;
@@ -216,7 +217,10 @@ impl Store {
 
 fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     let (key, numbers, told) = (&verdict.key, &verdict.numbers, &verdict.explanation);
-    let signals: Vec<&Signal> = verdict.signals.iter().chain(&verdict.tallies).collect();
+    let described = described(told);
+    let counted = verdict.signals.iter().chain(&verdict.tallies);
+    let ids = counted.clone().map(|signal| signal.id.to_string());
+    let signals: Vec<&Signal> = counted.collect();
     WindowRow {
         window_end: verdict.window_end.as_millisecond(),
         window_seconds: verdict.window.as_secs_f64(),
@@ -239,16 +243,48 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         dip_p: told.dip_p,
         npu_share: numbers.npu_share,
         latency_ratio: numbers.latency_ratio,
-        signal_id: signals.iter().map(|signal| signal.id.to_string()).collect(),
-        signal_value: signals.iter().map(|signal| signal.value).collect(),
-        signal_p: signals.iter().map(|signal| signal.p).collect(),
-        signal_hits: signals.iter().map(|signal| signal.hits).collect(),
-        signal_devices: signals.iter().map(|signal| signal.devices).collect(),
+        signal_id: ids
+            .chain(described.iter().map(|(id, _)| (*id).to_owned()))
+            .collect(),
+        signal_value: signals
+            .iter()
+            .map(|signal| signal.value)
+            .chain(described.iter().map(|(_, value)| *value))
+            .collect(),
+        signal_p: signals
+            .iter()
+            .map(|signal| signal.p)
+            .chain(described.iter().map(|_| 1.0))
+            .collect(),
+        signal_hits: signals
+            .iter()
+            .map(|signal| signal.hits)
+            .chain(described.iter().map(|_| 0))
+            .collect(),
+        signal_devices: signals
+            .iter()
+            .map(|signal| signal.devices)
+            .chain(described.iter().map(|_| 0))
+            .collect(),
         verdict: verdict.class.as_str(),
         severity: verdict.severity.as_str(),
         reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
         judged_at: judged_at.as_millisecond(),
     }
+}
+
+/// What describes a window and has no column: beside the signals, with no devices, so that it is
+/// never taken for a count.
+fn described(told: &Explanation) -> Vec<(&'static str, f64)> {
+    let humps = told.humps.map(|humps| ("valley_depth", humps.depth));
+    let groups = told.groups.iter().flat_map(|groups| {
+        [
+            ("mixture_separation", groups.separation),
+            ("mixture_slow_share", groups.slow_share),
+        ]
+    });
+    let cv = told.cv.map(|cv| ("cv", cv));
+    cv.into_iter().chain(humps).chain(groups).collect()
 }
 
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {

@@ -39,6 +39,18 @@ pub struct VerdictSummary {
     pub cv_within: Option<f64>,
     /// Coefficient of variation between devices.
     pub cv_between: Option<f64>,
+    /// Coefficient of variation of all clean runs, every device counted the same.
+    pub cv: Option<f64>,
+    /// Dip of the merged histogram, in [0, 0.25].
+    pub dip: Option<f64>,
+    /// Its chance with one hump.
+    pub dip_p: Option<f64>,
+    /// Depth of the valley between two humps, in (0, 1]; absent with one.
+    pub valley_depth: Option<f64>,
+    /// Separation of two lognormal groups (Ashman's D); absent where one fits as well.
+    pub mixture_separation: Option<f64>,
+    /// Plain rules that fired, by name.
+    pub plain_rules: Vec<String>,
     /// Signals that could be asked.
     pub signals: Vec<SignalSummary>,
     /// Op types on the CPU.
@@ -141,6 +153,12 @@ impl From<&CohortVerdict> for VerdictSummary {
             latency_ratio: numbers.latency_ratio,
             cv_within: verdict.explanation.cv_within,
             cv_between: verdict.explanation.cv_between,
+            cv: verdict.explanation.cv,
+            dip: verdict.explanation.dip,
+            dip_p: verdict.explanation.dip_p,
+            valley_depth: verdict.explanation.humps.map(|humps| humps.depth),
+            mixture_separation: verdict.explanation.groups.map(|groups| groups.separation),
+            plain_rules: verdict.plain_rules.clone(),
             signals: verdict.signals.iter().map(SignalSummary::from).collect(),
             cpu_ops: verdict.cpu_ops.clone(),
             reasons: verdict.reasons.iter().map(ToString::to_string).collect(),

@@ -14,11 +14,12 @@ use crate::cohort::{CohortKey, ModelKey};
 use crate::explain::explain;
 use crate::placement::Placement;
 use crate::placement::tests::placed;
+use crate::reported::{GoldenTest, Reported};
 use crate::signals::{Evidence, Limits, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
 use crate::window::{
-    BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
-    Voteless, histogram_of,
+    BaselineAbsence, CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind,
+    VoteLatency, Voteless, histogram_of,
 };
 
 /// splitmix64: small, seeded, good enough.
@@ -154,7 +155,8 @@ impl Fleet {
                         p10_us: silicon * (-1.28f64 * 0.05).exp(),
                         p50_us: silicon,
                         p95_us: silicon * (1.64f64 * 0.05).exp(),
-                        cv: 0.05,
+                        // Two runs in a hundred take one to three times as long.
+                        cv: 0.17,
                     })
                 },
             );
@@ -188,8 +190,58 @@ impl Fleet {
             votes,
             histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
             voteless: Voteless::default(),
+            reported: Reported::default(),
         }
     }
+}
+
+/// The installation of a fleet's device.
+pub(crate) fn device(at: u32) -> Installation {
+    let mut installation = [0; 16];
+    installation[..4].copy_from_slice(&at.to_be_bytes());
+    installation
+}
+
+/// One test of each of some devices: the NPU's output and how far it is off; 0.05 is accepted.
+pub(crate) fn golden_tests(
+    devices: std::ops::Range<u32>,
+    hash: &str,
+    firmware: &str,
+    max_abs: f64,
+) -> Vec<GoldenTest> {
+    let test = |at| GoldenTest {
+        installation: device(at),
+        firmware: firmware.into(),
+        input_id: "golden".into(),
+        npu_hash: hash.into(),
+        tolerance: Some(0.05),
+        max_abs: Some(max_abs),
+        cosine: Some(0.9),
+        top1_equal: Some(at % 2 == 0),
+        has_run: true,
+        is_proven: true,
+    };
+    devices.map(test).collect()
+}
+
+/// A fleet some of whose devices run half their runs at four times the usual latency: their
+/// coefficient of variation is over three times that of before.
+pub(crate) fn noisy(share: f64) -> CohortWindow {
+    let fleet = Fleet::default();
+    let mut window = fleet.window();
+    let n_noisy = f64::from(fleet.devices) * share;
+    for (at, vote) in window.votes.iter_mut().enumerate() {
+        let Some(latency) = vote.latency.as_mut().filter(|_| (at as f64) < n_noisy) else {
+            continue;
+        };
+        let values = (0..fleet.runs).map(|run| fleet.base_us * f64::from(1 + 3 * (run % 2)));
+        let moments: Moments = values.clone().collect();
+        #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
+        let counts = values.map(|us| (bucket_of_us(us as u64), 1));
+        let histogram = histogram_of(counts).unwrap();
+        *latency = VoteLatency::from_sums(&histogram, moments, latency.earlier_self.clone());
+    }
+    window
 }
 
 /// The reference of the tests: version 1.0.0, wholly on the NPU.

@@ -1,5 +1,7 @@
 //! The answer about one cohort window: a class, a severity, and the numbers behind them.
 
+mod beside;
+pub(crate) mod completeness;
 mod judge;
 
 use std::collections::HashMap;
@@ -155,6 +157,9 @@ pub struct CohortVerdict {
     pub signals: Vec<Signal>,
     /// Counts for the history of later versions, beside the signals.
     pub tallies: Vec<Signal>,
+    /// Plain rules that fired, by name.
+    #[serde(default)]
+    pub plain_rules: Vec<String>,
     /// The chance of the deciding count in a healthy cohort; 1 if nothing was found.
     pub p: f64,
 }

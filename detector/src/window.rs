@@ -2,6 +2,12 @@
 //!
 //! A vote is one device with one firmware, input shape and placement. Its clean runs are added up,
 //! so how often a device reports changes nothing; statistics are taken from the sum.
+//!
+//! Clean is decided once, at the contract ([`epwatch_proto::Stratum::is_clean`]): warm, not hot, no power
+//! save. Thermal "unknown" is clean even on a device that can report heat: about a fifth of devices
+//! never do, and one that does is unknown before its first reading. Were such a run hot after all, it
+//! would move upper quantiles, not the p10 that is compared; leaving it out would cost short sessions
+//! their vote.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,6 +19,7 @@ use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
 use crate::placement::Placement;
+use crate::reported::Reported;
 
 /// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
 pub type Installation = [u8; 16];
@@ -252,6 +259,8 @@ pub struct CohortWindow {
     pub histograms: BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>,
     /// Devices that took part and have no vote.
     pub voteless: Voteless,
+    /// Self-tests and failed starts.
+    pub reported: Reported,
 }
 
 /// Devices without a vote, by reason.
@@ -277,6 +286,7 @@ impl CohortWindow {
     pub fn proven(&self) -> CohortWindow {
         CohortWindow {
             votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
+            reported: self.reported.proven(),
             ..self.clone()
         }
     }
@@ -327,6 +337,7 @@ impl CohortWindow {
                 .collect(),
             // Known for the chipset only.
             voteless: Voteless::default(),
+            reported: self.reported.of_firmware(firmware),
         }
     }
 

@@ -60,9 +60,10 @@ const fn soc(
     }
 }
 
-/// Known chipsets: Qualcomm's tables as onnxruntime-qnn 2.7.0 (QNN SDK 2.51) has them, FP16 as
-/// its HTP emulator answered.
-pub const SOCS: [Soc; 19] = [
+/// Known chipsets with an HTP: code, Hexagon version and number as the tables of onnxruntime-qnn
+/// 2.7.0 (QNN SDK 2.51) have them, FP16 as its HTP emulator answered for each number. Where QNN's
+/// own name ends in a letter (`SXR2230P`), the code goes without, as in [`Chipset`].
+pub const SOCS: [Soc; 50] = [
     soc("SM8350", "Snapdragon 888", 68, 30, Fp16::ManyOpsFail),
     soc("SM8450", "Snapdragon 8 Gen 1", 69, 36, Fp16::Yes),
     soc("SM8475", "Snapdragon 8+ Gen 1", 69, 42, Fp16::Yes),
@@ -73,15 +74,65 @@ pub const SOCS: [Soc; 19] = [
     soc("SM8750", "Snapdragon 8 Elite", 79, 69, Fp16::Yes),
     soc("SM8845", "Snapdragon 8 Gen 5", 81, 97, Fp16::Yes),
     soc("SM8850", "Snapdragon 8 Elite Gen 5", 81, 87, Fp16::Yes),
+    soc("SM8975", "SM8975", 85, 103, Fp16::Yes),
+    soc("SM8325", "SM8325", 68, 34, Fp16::No),
+    soc("SM7315", "SM7315", 68, 38, Fp16::No),
     soc("SM7325", "Snapdragon 778G", 68, 35, Fp16::No),
+    soc("SM7350", "Snapdragon 780G", 68, 32, Fp16::No),
+    soc("SM7450", "Snapdragon 7 Gen 1", 69, 41, Fp16::Yes),
+    soc("SM7475", "Snapdragon 7+ Gen 2", 69, 54, Fp16::No),
+    soc("SM7435", "Snapdragon 7s Gen 2", 73, 61, Fp16::No),
     soc("SM7550", "Snapdragon 7 Gen 3", 73, 64, Fp16::No),
+    soc("SM7635", "Snapdragon 7s Gen 3", 73, 73, Fp16::No),
     soc("SM7675", "Snapdragon 7+ Gen 3", 73, 70, Fp16::No),
     soc("SM7750", "Snapdragon 7 Gen 4", 73, 86, Fp16::No),
+    soc("SM7775", "SM7775", 73, 91, Fp16::No),
+    soc("SM6450", "Snapdragon 6 Gen 1", 73, 50, Fp16::No),
+    soc("SM6475", "Snapdragon 6 Gen 3", 73, 76, Fp16::No),
+    soc("SM6650", "Snapdragon 6 Gen 4", 73, 74, Fp16::No),
     soc("QCS6490", "QCS6490", 68, 93, Fp16::No),
     soc("QCM6690", "QCM6690", 73, 78, Fp16::No),
+    soc("QCS8300", "QCS8300", 75, 82, Fp16::Yes),
+    soc("QCM8538", "QCM8538", 73, 89, Fp16::Yes),
     soc("QCS8550", "QCS8550", 73, 66, Fp16::Yes),
+    soc("QCS8625", "QCS8625", 75, 90, Fp16::Yes),
+    soc("QCM8838", "QCM8838", 81, 99, Fp16::Yes),
+    soc("QCS8845", "QCS8845", 81, 109, Fp16::Yes),
     soc("QCS9100", "QCS9100", 73, 77, Fp16::Yes),
+    soc("SA8255", "SA8255P", 73, 52, Fp16::Yes),
+    soc("SA8295", "SA8295P", 68, 39, Fp16::Yes),
+    soc("SA8540", "SA8540P", 68, 62, Fp16::Yes),
+    soc("SA8620", "SA8620P", 75, 67, Fp16::Yes),
+    soc("SA8797", "SA8797P", 81, 72, Fp16::Yes),
+    soc("SC8280XP", "Snapdragon 8cx Gen 3", 68, 37, Fp16::No),
     soc("SC8380XP", "Snapdragon X Elite", 73, 60, Fp16::Yes),
+    soc("SC8440XP", "SC8440XP", 81, 94, Fp16::Yes),
+    soc("SC8480XP", "Snapdragon X2 Elite", 81, 88, Fp16::Yes),
+    soc("SXR1230", "SXR1230P", 73, 45, Fp16::No),
+    soc("SXR2230", "Snapdragon XR2 Gen 2", 69, 53, Fp16::Yes),
+    soc("SXR2330", "SXR2330P", 79, 75, Fp16::Yes),
+    soc("SSG2115", "SSG2115P", 73, 46, Fp16::No),
+    soc("SSG2125", "SSG2125P", 73, 58, Fp16::No),
+    soc("SAR2230", "SAR2230P", 81, 95, Fp16::No),
+];
+
+/// The same silicon under another family's name, QNN's table having one of them only.
+const SAME_SILICON: [(&str, &str); 7] = [
+    ("QCM6490", "QCS6490"),
+    ("SC7280", "QCS6490"),
+    ("QCM8550", "QCS8550"),
+    ("QCS9075", "QCS9100"),
+    ("SA8775", "SA8255"),
+    ("QCS8275", "QCS8300"),
+    ("QCS6690", "QCM6690"),
+];
+
+/// The names that onnxruntime-qnn 2.7.0 takes for its option `soc_model`, in whichever case. Any
+/// other text, a chipset's name or not, it takes for its default chipset, with a warning at most;
+/// numbers it takes all.
+pub const QNN_SOC_MODEL_NAMES: [&str; 13] = [
+    "SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475", "SM8550", "SM8635",
+    "SM8650", "SM8750", "SM8850", "SM8975",
 ];
 
 /// Boards that name one chipset; taro and lahaina, for example, do not.
@@ -93,7 +144,7 @@ const BOARDS: [(&str, &str); 4] = [
 ];
 
 /// Qualcomm's families; four digits follow.
-const PREFIXES: [&str; 6] = ["QCS", "QCM", "SXR", "SM", "SA", "SC"];
+const PREFIXES: [&str; 8] = ["QCS", "QCM", "SXR", "SSG", "SAR", "SM", "SA", "SC"];
 
 /// Other vendors, some of whose codes look like Qualcomm's (Unisoc's `SC9863A`).
 const OTHER_VENDORS: [&str; 12] = [
@@ -169,8 +220,10 @@ impl Serialize for Chipset {
     }
 }
 
-/// The known chipset of that code.
+/// The known chipset of that code, or the one of the same silicon.
 pub fn soc_by_name(soc: &str) -> Option<&'static Soc> {
+    let same = SAME_SILICON.iter().find(|(other, _)| *other == soc);
+    let soc = same.map_or(soc, |(_, known)| known);
     SOCS.iter().find(|s| s.soc == soc)
 }
 
@@ -268,5 +321,20 @@ mod tests {
             assert_eq!(chipset.soc(), Some(soc));
         }
         assert_eq!(soc_by_qnn_id(57).map(|s| s.soc), Some("SM8650"));
+        for (other, known) in SAME_SILICON {
+            assert_eq!(soc_by_name(other).map(|s| s.soc), Some(known));
+            // The device's own word stays its chipset.
+            assert_eq!(Chipset::normalise(other, "", "").as_str(), other);
+        }
+    }
+
+    #[test]
+    fn a_chipset_stands_in_the_table_once() {
+        for (at, soc) in SOCS.iter().enumerate() {
+            for other in &SOCS[at + 1..] {
+                assert_ne!(soc.soc, other.soc);
+                assert_ne!(soc.qnn_id, other.qnn_id, "{}", soc.soc);
+            }
+        }
     }
 }

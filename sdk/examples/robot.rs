@@ -3,9 +3,12 @@
 //!
 //! - `MODEL`, `ORT_DYLIB_PATH`: the ONNX model and ONNX Runtime's library;
 //! - `QNN_PROVIDER`, `QNN_BACKEND`: the QNN plugin and libQnnHtp.so; without them it runs on the CPU;
+//! - `SOC_MODEL`: QNN's number of the chipset, for the emulator; a robot's own is known;
 //! - `EPWATCH_ENDPOINT`, `EPWATCH_KEY`: the collector and the app key;
 //! - `STATE_DIRECTORY`: the SDK's folder (systemd sets it);
-//! - `RUNS`: end after so many runs; without it, at SIGTERM by systemd.
+//! - `CONSENT`: a file whose first word is `yes` or `no`, read at the start and at SIGHUP. Without the
+//!   variable the robot's owner has agreed by contract; with it and no such file, nobody has;
+//! - `RUNS`: end after so many runs; without it, at SIGTERM.
 #![allow(
     clippy::print_stdout,
     reason = "an example talks, and journald listens"
@@ -16,55 +19,85 @@ use std::{
     error::Error,
     fs,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use epwatch_proto::Thermal;
 use epwatch_sdk::{
-    Conditions, ModelInfo, ObservedSession, SdkConfig, Watch,
-    preflight::{Platform, PreflightFacts},
+    ModelInfo, ObservedSession, SdkConfig, Watch,
+    preflight::PreflightFacts,
     qnn::{HtpOptions, Plugin},
+    runtime,
 };
 use ort::{environment::Environment, inputs, session::Session, value::Tensor};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
 
 /// Ten frames a second.
 const FRAME: Duration = Duration::from_millis(100);
-/// How often the thermal zones are read: never on the path of a frame that is late.
-const LOOK_AT_HEAT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let setting = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
+    let (ends, asks_again) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    for signal in [SIGTERM, SIGINT] {
+        flag::register(signal, Arc::clone(&ends))?;
+    }
+    flag::register(SIGHUP, Arc::clone(&asks_again))?;
+
     let folder = setting("STATE_DIRECTORY", "/var/lib/robot");
     let config = SdkConfig::builder(
         "com.example.robot",
         setting("EPWATCH_ENDPOINT", "http://127.0.0.1:4717"),
         setting("EPWATCH_KEY", "demo-key"),
         Path::new(&folder).join("epwatch"),
-    );
+    )
+    .with_thermal_zones(true)
+    .with_consent(has_consent());
     let watch = Watch::start(config.build()?)?;
-    let environment = ort::init_from(setting("ORT_DYLIB_PATH", "libonnxruntime.so"))?.build()?;
+    let environment = runtime::load(setting("ORT_DYLIB_PATH", "libonnxruntime.so"))?.build()?;
     let model = PathBuf::from(env::var("MODEL").map_err(|_| "MODEL must name an ONNX model")?);
     let mut session = session(&watch, &environment, &model)?;
     println!("{}", watch.explain());
 
     let runs: Option<u64> = env::var("RUNS").ok().map(|n| n.parse()).transpose()?;
-    let mut looked = None::<Instant>;
     for run in 0_u64.. {
-        if runs.is_some_and(|runs| run >= runs) {
+        if ends.load(Relaxed) || runs.is_some_and(|runs| run >= runs) {
             break;
         }
-        if looked.is_none_or(|at| at.elapsed() >= LOOK_AT_HEAT) {
-            let thermal = thermal(Path::new("/sys/class/thermal"));
-            watch.set_conditions(&Conditions::unknown().with_thermal(thermal));
-            looked = Some(Instant::now());
+        if asks_again.swap(false, Relaxed) {
+            // Withdrawn: what is kept is wiped, and the collector is asked to delete what it has.
+            watch.set_consent(has_consent());
         }
         frame(&mut session)?;
         thread::sleep(FRAME);
     }
-    // A kill costs nothing that was sealed; an orderly end seals the rest, too.
-    watch.stop(Duration::from_secs(5));
+    // A kill costs nothing that was sealed; an orderly end seals the rest, too. Well below the time
+    // that systemd leaves (TimeoutStopSec).
+    let is_all = watch.stop(Duration::from_secs(5));
+    println!(
+        "stopped; {}",
+        if is_all {
+            "all is sealed"
+        } else {
+            "it takes longer"
+        }
+    );
     Ok(())
+}
+
+/// The owner's choice. What cannot be read is no consent.
+fn has_consent() -> bool {
+    let Some(path) = env::var_os("CONSENT") else {
+        return true;
+    };
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().next() == Some("yes")
 }
 
 /// On the NPU where the plugin is, else on the CPU; either way the SDK knows what was asked for.
@@ -79,9 +112,10 @@ fn session(
         let builder = Session::builder(environment)?;
         return Ok(watch.session(info, builder).commit_from_file(model)?);
     };
+    let soc_model = env::var("SOC_MODEL").ok();
     let facts = PreflightFacts {
-        platform: Platform::current(),
         backend_path: PathBuf::from(&backend),
+        soc_model: soc_model.clone().unwrap_or_default(),
         ..PreflightFacts::default()
     };
     for check in watch.preflight(&facts) {
@@ -93,7 +127,7 @@ fn session(
         &plan,
         &HtpOptions {
             backend_path: backend.into(),
-            soc_model: env::var("SOC_MODEL").ok(),
+            soc_model,
             performance_mode: Some("sustained_high_performance".to_owned()),
         },
     )?;
@@ -118,43 +152,4 @@ fn frame(session: &mut ObservedSession) -> Result<(), Box<dyn Error>> {
     let length = usize::try_from(dims.iter().product::<i64>())?;
     session.run(inputs![Tensor::from_array((dims, vec![0.0_f32; length]))?])?;
     Ok(())
-}
-
-/// The hottest zone against its own trip points: `passive` is where the kernel begins to slow
-/// things down, `hot` and `critical` are beyond. Unknown where no zone has a passive one.
-fn thermal(zones: &Path) -> Thermal {
-    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let mut worst = Thermal::Unknown;
-    for zone in fs::read_dir(zones).into_iter().flatten().flatten() {
-        let zone = zone.path();
-        let Some(now) = number(zone.join("temp")) else {
-            continue;
-        };
-        for trip in 0..16 {
-            let kind = fs::read_to_string(zone.join(format!("trip_point_{trip}_type")));
-            let limit = number(zone.join(format!("trip_point_{trip}_temp")));
-            let (Ok(kind), Some(limit)) = (kind, limit) else {
-                break;
-            };
-            let state = match (kind.trim(), now >= limit) {
-                ("passive", false) => Thermal::None,
-                ("passive", true) => Thermal::Moderate,
-                ("hot" | "critical", true) => Thermal::Severe,
-                _ => continue,
-            };
-            if rank(state) > rank(worst) {
-                worst = state;
-            }
-        }
-    }
-    worst
-}
-
-fn rank(thermal: Thermal) -> u8 {
-    match thermal {
-        Thermal::None => 1,
-        Thermal::Moderate => 2,
-        Thermal::Severe => 3,
-        _ => 0,
-    }
 }

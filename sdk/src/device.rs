@@ -194,12 +194,17 @@ fn text_of(path: &Path) -> String {
 fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
     let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");
     let names = || entries.iter().filter_map(|e| e.strip_prefix("qcom,")).rev();
-    let known = || names().find(|name| chipset(name).soc().is_some());
+    let listed = |c: &Chipset| c.soc().is_some_and(|soc| soc.soc == c.as_str());
+    let known = || names().find(|name| listed(&chipset(name)));
+    let same_silicon = || names().find(|name| chipset(name).soc().is_some());
     let named = || names().find(|name| chipset(name).is_qualcomm());
     if chipset(machine).is_qualcomm() {
         return machine.to_owned();
     }
-    let tree = known().or_else(named).or_else(|| names().next());
+    let tree = known()
+        .or_else(same_silicon)
+        .or_else(named)
+        .or_else(|| names().next());
     match (tree, machine) {
         (Some(name), _) => name.to_ascii_uppercase(),
         (None, machine) => machine.to_owned(),

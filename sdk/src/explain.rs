@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use epwatch_proto::{CpuNode, Placement, ReasonCode, Session};
 use serde::{Deserialize, Serialize};
 
-use crate::preflight::Check;
+use crate::{
+    preflight::Check,
+    runtime::{self, RuntimeError},
+};
 
 /// A snapshot of everything a host, or a person with one of its devices, may ask.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -216,6 +219,10 @@ impl fmt::Display for Explanation {
             version => version,
         };
         writeln!(f, "ONNX Runtime {version}")?;
+        if !runtime::tells_placement(&self.ort_version) {
+            let found = self.ort_version.clone();
+            writeln!(f, "  {}", RuntimeError::TooOldToTell { found })?;
+        }
         for session in &self.sessions {
             write!(f, "{session}")?;
         }

@@ -24,6 +24,7 @@ pub mod policy;
 pub mod preflight;
 #[cfg(feature = "qnn")]
 pub mod qnn;
+pub mod runtime;
 pub mod self_test;
 
 mod baseline;

@@ -118,6 +118,49 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     assert_eq!(nobody_came.kind(), std::io::ErrorKind::WouldBlock);
 }
 
+/// Support deleted it for the user, or the folder came back with a backup: a tombstone never goes.
+#[test]
+fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(dir.path(), &collector.endpoint()));
+    let session = session(&watch);
+    run(&session, 2);
+    watch.flush(PATIENCE).unwrap();
+    let old = secret(dir.path());
+
+    collector.delete(old);
+    run(&session, 3);
+    // Whether the new one's first reports make it into this flush is not promised.
+    let _ = watch.flush(PATIENCE);
+    until("a new installation", || {
+        dir.path().join("secret").exists() && secret(dir.path()) != old
+    });
+    let new = secret(dir.path());
+    run(&session, 4);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let runs_of = |id: InstallationId| -> u64 {
+        let its = reports.iter().filter(|r| r.key.installation == id);
+        its.flat_map(|r| &r.series).map(|s| s.n).sum()
+    };
+    assert_eq!((runs_of(old), runs_of(new)), (5, 4));
+    // Nothing that the old one said is found again in the new one's reports.
+    let uids = |id: InstallationId| -> BTreeSet<_> {
+        let its = reports.iter().filter(|r| r.key.installation == id);
+        its.flat_map(|r| &r.sessions).map(|s| s.uid).collect()
+    };
+    assert!(uids(old).is_disjoint(&uids(new)) && !uids(new).is_empty());
+
+    // A collector that refuses this one, too, is not believed: what it refuses is counted.
+    collector.delete(new);
+    run(&session, 6);
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(secret(dir.path()), new);
+    let health = watch.health();
+    assert_eq!(health.dropped[&DropReason::Refused].runs, 6, "{health:?}");
+}
+
 #[test]
 fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
     let dir = tempfile::tempdir().unwrap();

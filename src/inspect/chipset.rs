@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use epwatch_proto::chipset::{SOCS, Soc, soc_by_name, soc_by_qnn_id};
+use epwatch_proto::{
+    Chipset,
+    chipset::{SOCS, Soc, soc_by_qnn_id},
+};
 
 /// A chipset as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +23,11 @@ impl SocModel {
     }
 
     /// For example `SM8650`; `unknown` for a number that only QNN may know.
-    pub(crate) fn chipset(&self) -> &str {
-        let named = soc_by_name(&self.asked.to_ascii_uppercase());
-        named.or(self.soc()).map_or("unknown", |soc| soc.soc)
+    pub(crate) fn chipset(&self) -> String {
+        match named(&self.asked) {
+            Some((chipset, _)) => chipset.as_str().to_owned(),
+            None => self.soc().map_or("unknown", |soc| soc.soc).to_owned(),
+        }
     }
 }
 
@@ -30,24 +35,34 @@ impl FromStr for SocModel {
     type Err = String;
 
     /// QNN takes a text it does not know for its default chipset, without an error: so names are
-    /// looked up here.
+    /// looked up here. Numbers are QNN's to know.
     fn from_str(text: &str) -> Result<Self, String> {
         let asked = text.trim();
-        let named = soc_by_name(&asked.to_ascii_uppercase()).map(|soc| soc.qnn_id);
-        match named.or_else(|| asked.parse().ok()) {
-            Some(qnn_id) => Ok(Self {
-                asked: asked.to_owned(),
-                qnn_id,
-            }),
-            None => {
-                let names: Vec<&str> = SOCS.iter().map(|soc| soc.soc).collect();
-                Err(format!(
-                    "expected QNN's number of a chipset or one of {}",
-                    names.join(", ")
-                ))
-            }
-        }
+        let qnn_id = match asked.parse::<u32>() {
+            Ok(number) => Some(number),
+            Err(_) => named(asked).map(|(_, soc)| soc.qnn_id),
+        };
+        let Some(qnn_id) = qnn_id else {
+            let names: Vec<&str> = SOCS.iter().map(|soc| soc.soc).collect();
+            return Err(format!(
+                "expected QNN's number of a chipset or one of {}",
+                names.join(", ")
+            ));
+        };
+        Ok(Self {
+            asked: asked.to_owned(),
+            qnn_id,
+        })
     }
+}
+
+/// A name that stands for one chipset of the table, with or without the letters that parts have
+/// behind the digits (`SXR2230P`), and nothing around it.
+fn named(asked: &str) -> Option<(Chipset, &'static Soc)> {
+    let chipset = Chipset::normalise(asked, "", "");
+    let soc = chipset.soc()?;
+    let is_one_word = asked.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_one_word.then_some((chipset, soc))
 }
 
 #[cfg(test)]
@@ -62,17 +77,31 @@ mod tests {
             ("57", 57, "SM8650"),
             (" 30 ", 30, "SM8350"),
             ("QCS6490", 93, "QCS6490"),
-            ("55", 55, "unknown"),
+            ("QCM6490", 93, "QCM6490"),
+            ("SA8775P", 52, "SA8775"),
+            ("sxr2230p", 53, "SXR2230"),
+            ("SC8380XP", 60, "SC8380XP"),
+            ("52", 52, "SA8255"),
+            ("9999", 9999, "unknown"),
         ] {
             let soc: SocModel = asked.parse().unwrap();
-            assert_eq!((soc.qnn_id, soc.chipset()), (qnn_id, chipset), "{asked}");
+            assert_eq!((soc.qnn_id, &*soc.chipset()), (qnn_id, chipset), "{asked}");
             assert_eq!(soc.asked, asked.trim());
         }
     }
 
     #[test]
     fn a_name_that_qnn_would_take_for_its_default_is_refused() {
-        for asked in ["SM9999", "", "-1", "snapdragon", "57.0"] {
+        for asked in [
+            "SM9999",
+            "",
+            "-1",
+            "snapdragon",
+            "57.0",
+            "SM8650 or so",
+            "SM86501",
+            "99999999999",
+        ] {
             let error = asked.parse::<SocModel>().unwrap_err();
             assert!(error.contains("SM8650"), "{error}");
         }

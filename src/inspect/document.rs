@@ -89,7 +89,7 @@ impl OnChipset {
             }
         };
         Self {
-            chipset: soc.chipset().to_owned(),
+            chipset: soc.chipset(),
             soc_model: soc.asked.clone(),
             name: known.map(|soc| soc.name),
             hexagon_arch: known.map(|soc| soc.hexagon_arch),

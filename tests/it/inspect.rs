@@ -49,6 +49,9 @@ fn nodes_are_where_the_python_api_says() {
         ("d_mlp.fp32", "d_mlp.fp32"),
         ("e_topk.qu8", "e_topk.qu8"),
         ("a_cnn_dynbatch.fp32", "a_cnn_dynbatch.fp32"),
+        ("odd_names.fp32", "odd_names.fp32"),
+        ("if_branches.fp32", "if_branches.fp32"),
+        ("no_nodes.fp32", "no_nodes.fp32"),
     ] {
         let document = document(model, &["--soc", "SM8650,68"]);
         let chipsets = document["chipsets"].as_array().unwrap();
@@ -62,7 +65,9 @@ fn nodes_are_where_the_python_api_says() {
             assert_eq!(on["session"], "ok", "{on:#}");
             assert_eq!(on["source"], "assignment_api");
             assert_eq!(on["requested"], json!(["QNNExecutionProvider"]));
-            for (ep, share) in oracle["eps"].as_object().unwrap() {
+            let eps = oracle["eps"].as_object().unwrap();
+            assert_eq!(on["eps"].as_object().unwrap().len(), eps.len());
+            for (ep, share) in eps {
                 let ours = &on["eps"][ep];
                 assert_eq!(ours["nodes"], share["nodes"], "{model} {chipset} {ep}");
                 if ep != "CPUExecutionProvider" {
@@ -124,6 +129,9 @@ fn a_session_that_cannot_be_made_is_an_answer() {
         failed["error"].as_str().unwrap().contains("NHWC"),
         "{failed:#}"
     );
+    // In ONNX Runtime's own words: which node it was stands in them.
+    let error = failed["error"].as_str().unwrap();
+    assert!(error.contains("'conv"), "{error}");
     assert_eq!(failed["eps"], json!({}));
     let why = &failed["reasons"][0];
     assert_eq!(why["code"], "layout_not_selected", "{failed:#}");
@@ -148,9 +156,14 @@ fn wrong_use_is_said_before_anything_runs() {
         stderr.contains("MODEL") && stderr.contains("nothing.onnx"),
         "{stderr}"
     );
-    let (code, _, stderr) = inspect("a_cnn.qu8", &["--soc", "SM9999"]);
-    assert_eq!(code, Some(2));
-    assert!(stderr.contains("SM8650"), "{stderr}");
+    for soc in ["SM9999", "SM8650,", "57.0", "-1"] {
+        let (code, stdout, stderr) = inspect("a_cnn.qu8", &["--json", "--soc", soc]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{soc}");
+        assert!(
+            stderr.contains("SM8650") || stderr.contains("--help"),
+            "{stderr}"
+        );
+    }
     let broken = format!("{FIXTURES}/models/a_cnn.qu8.onnx");
     let (code, _, stderr) = inspect("a_cnn.qu8", &["--manifest", &broken]);
     assert_eq!(code, Some(2));

@@ -19,6 +19,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("epwatch-fleet", &["epwatch-proto", "epwatch-sdk"]),
     (
+        "epwatch-faults",
+        &[
+            "epwatch-collector",
+            "epwatch-engines",
+            "epwatch-proto",
+            "epwatch-store",
+        ],
+    ),
+    (
         "epwatch-proof",
         &[
             "epwatch-detector",
@@ -42,9 +51,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests may fetch the runtimes besides, and use their own crate with more features.
+/// Tests may fetch the runtimes besides, break what they started, and use their own crate with more
+/// features.
 fn tests_may_use(name: &str, dependency: &str) -> bool {
-    dependency == "epwatch-engines" || dependency == name
+    ["epwatch-engines", "epwatch-faults", name].contains(&dependency)
 }
 
 fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {

@@ -1,4 +1,4 @@
-//! How often devices may send.
+//! How often devices may send, and how many names they may use.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,33 @@ pub struct RateConfig {
     pub per_minute: u32,
     /// Reports at once after a pause.
     pub burst: u32,
+}
+
+/// Distinct names an app may have in a day; what is beyond becomes `__other__` in rows. 0 is no
+/// limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NamesConfig {
+    /// Models.
+    pub models: usize,
+    /// Versions of all its models.
+    pub versions: usize,
+    /// Chipsets, other vendors' included.
+    pub chipsets: usize,
+    /// Input-shape keys of all its models.
+    pub shape_keys: usize,
+}
+
+impl Default for NamesConfig {
+    fn default() -> Self {
+        // Several times what large apps have: a limit on what is made up, not on what is used.
+        Self {
+            models: 100,
+            versions: 500,
+            chipsets: 300,
+            shape_keys: 1_000,
+        }
+    }
 }
 
 impl Default for LimitsConfig {

@@ -138,6 +138,17 @@ impl<S: CollectorService> Front<S> {
         }
     }
 
+    /// Serves one connection that is none of a socket.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) async fn serve_stream(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
+        let connection = self.connections.open();
+        let never = CancellationToken::new();
+        self.serve_http(stream, &connection, never).await;
+    }
+
     async fn serve_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,

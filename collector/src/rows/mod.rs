@@ -1,6 +1,7 @@
-//! From the log's records to the store's rows. Pure: the same records always make the same rows,
-//! so that a batch that goes out again after a crash is the same batch.
+//! From the log's records to the store's rows. The same records always make the same rows, so that
+//! a batch that goes out again after a crash is the same batch; [`guard`] says how, for names.
 
+mod guard;
 mod placement;
 mod report;
 mod rowbinary;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use epwatch_proto::{Chipset, Report, SendClock};
 
+pub(crate) use self::guard::{Dimension, Limited, NameGuard};
 pub(crate) use self::placement::KnownPlacements;
 pub(crate) use self::rowbinary::Body;
 pub(crate) use self::table::OutcomeRow;
@@ -31,7 +33,7 @@ pub(crate) struct Stored {
     app_id: String,
     environment: String,
     /// The chipset as this collector reads the raw text.
-    chipset: Chipset,
+    chipset: String,
     report: Report,
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct Prepared {
     /// Why records could not be read: a newer version wrote them, since all were parsed before
     /// they went into the log.
     pub(crate) unreadable: Vec<String>,
+    /// Names that the guard left out.
+    pub(crate) limited: Limited,
 }
 
 impl Prepared {
@@ -56,12 +60,17 @@ impl Prepared {
         collector_id: u64,
         bucket: Duration,
         known: &mut KnownPlacements,
+        names: &mut NameGuard,
     ) -> Self {
         let mut reports = Vec::with_capacity(records.len());
         let mut unreadable = Vec::new();
+        let mut limited = Limited::default();
         for record in records {
             match read(record, collector_id, bucket) {
-                Ok(stored) => reports.push(stored),
+                Ok(mut stored) => {
+                    names.apply(&mut stored, &mut limited);
+                    reports.push(stored);
+                }
                 Err(error) => unreadable.push(format!("{}: {error}", record.offset)),
             }
         }
@@ -75,6 +84,7 @@ impl Prepared {
             reports: Body::of::<ReportRow<'_>>(reports.iter().map(report::row)),
             buckets: reports.iter().map(|stored| stored.bucket).collect(),
             unreadable,
+            limited,
         }
     }
 }
@@ -91,7 +101,7 @@ fn read(record: &Record, collector_id: u64, bucket: Duration) -> Result<Stored, 
         bucket: bucket_of(record.received_at_us, bucket),
         app_id: parsed.app_id.to_owned(),
         environment: parsed.environment.to_owned(),
-        chipset,
+        chipset: chipset.as_str().to_owned(),
         sent: parsed.sent,
         report,
     })
@@ -128,7 +138,7 @@ mod tests {
             sent: SendClock::default(),
             app_id: report.app.id.clone(),
             environment: report.app.environment.clone(),
-            chipset: Chipset::normalise("SM8650", "QTI", ""),
+            chipset: "SM8650".into(),
             report,
         }
     }

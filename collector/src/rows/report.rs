@@ -69,7 +69,7 @@ fn head(stored: &Stored) -> ReportRow<'_> {
 
 fn add_device<'a>(row: &mut ReportRow<'a>, stored: &'a Stored) {
     let device = &stored.report.device;
-    row.chipset = stored.chipset.as_str();
+    row.chipset = &stored.chipset;
     row.chipset_raw = &device.chipset_raw;
     row.device_manufacturer = &device.manufacturer;
     row.device_model = &device.model;

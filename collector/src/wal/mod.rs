@@ -23,6 +23,8 @@ mod commit;
 mod dir;
 mod error;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
 mod log;
 mod reader;
 mod records;
@@ -42,6 +44,8 @@ pub use self::checkpoint::Checkpoint;
 pub use self::dir::CollectorId;
 pub use self::error::{Retry, WalError};
 pub use self::frame::MAX_PAYLOAD_BYTES;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::fuzz::WalSegmentFuzz;
 pub use self::log::Recovery;
 pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};

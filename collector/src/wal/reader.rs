@@ -28,7 +28,7 @@ pub struct Record {
     pub received_at_us: u64,
     /// The bytes that were appended.
     pub payload: Bytes,
-    frame_bytes: u64,
+    pub(super) frame_bytes: u64,
 }
 
 impl Record {

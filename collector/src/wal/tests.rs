@@ -445,6 +445,55 @@ proptest! {
     }
 }
 
+/// A write that was torn, cut or turned anywhere in the last record, by a bit or a byte: the records
+/// before it stay, nothing else is taken for it, and the log goes on behind them.
+#[test]
+fn the_last_record_damaged_anywhere_costs_only_itself() {
+    let whole = [vec![1; 40], vec![2; 70], vec![3; 45]];
+    let start: usize = whole[..2]
+        .iter()
+        .map(|payload| frame::frame_bytes(payload.len()))
+        .sum();
+    let end = start + frame::HEADER_BYTES + whole[2].len();
+    let name = segment::file_name(0);
+    let damage: [fn(&mut Vec<u8>, usize); 4] = [
+        |bytes, at| bytes.truncate(at),
+        |bytes, at| bytes[at..].fill(0),
+        |bytes, at| bytes[at] ^= 1,
+        |bytes, at| bytes[at] ^= 0xff,
+    ];
+    for at in start..end {
+        for (kind, damage) in damage.iter().enumerate() {
+            let storage = FaultyStorage::default();
+            let (log, _, _) = open_log(&storage);
+            log.append_group(&mut group(&whole), 1).unwrap();
+            let content = storage.disk().files[&name].clone();
+            {
+                let mut content = content.lock().unwrap();
+                let place = usize::try_from(segment::file_position(0, at as u64)).unwrap();
+                damage(&mut content.cached, place);
+                content.durable = content.cached.clone();
+            }
+            drop(log);
+            let (log, _, _) = open_log(&storage);
+            assert_eq!(
+                payloads(&log, WalOffset(0)),
+                whole[..2],
+                "damage {kind} at {at}"
+            );
+            log.append_group(&mut group(&[vec![4; 20]]), 2).unwrap();
+            drop(log);
+            let (log, _, _) = open_log(&storage);
+            let expected = [whole[0].clone(), whole[1].clone(), vec![4; 20]];
+            assert_eq!(
+                payloads(&log, WalOffset(0)),
+                expected,
+                "damage {kind} at {at}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_page_that_cannot_be_read_is_skipped_and_counted() {
     let storage = FaultyStorage::default();

@@ -2,13 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
+use epwatch_collector::Collector;
 use epwatch_collector::config::AppKeyConfig;
+use epwatch_collector::units::ByteSize;
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
-use crate::support::{Store, config, connect, report, request, send, start, start_with};
+use crate::gate::Gate;
+use crate::support::{PATIENCE, Store, config, connect, report, request, send, start, start_with};
 
 /// Reads one of the operator's pages.
 fn page(address: SocketAddr, path: &str) -> String {
@@ -183,4 +188,64 @@ async fn pages_say_whether_the_collector_is_ready() {
     }
     assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
     collector.stop().await;
+}
+
+/// A log that is full refuses a call as a whole: its malformed reports come again with the others,
+/// and are counted when they are answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_counted_once_however_often_its_call_came() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.wal.max_bytes = ByteSize(4 << 20);
+    let collector = Collector::start(config, gate.client(), CancellationToken::new())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    let mut sequence = 0;
+    // The last bytes of room take a single report at most.
+    for n_reports in [100, 1] {
+        loop {
+            let reports: Vec<_> = (1..=n_reports)
+                .map(|n| report(1, 1, sequence + n))
+                .collect();
+            if let Err(status) = device.upload(request(&reports)).await {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                break;
+            }
+            sequence += n_reports;
+        }
+    }
+    let mut malformed = report(1, 1, sequence + 2);
+    malformed.sessions[0].model = None;
+    let call = request(&[report(1, 1, sequence + 1), malformed]);
+    let counted = |outcome| collector.n_reports(outcome);
+    let (overloaded, n_calls) = (counted(epwatch_proto::Outcome::RefusedOverloaded), 3);
+    for _ in 0..n_calls {
+        device.upload(call.clone()).await.unwrap_err();
+    }
+    assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 0);
+    assert_eq!(
+        counted(epwatch_proto::Outcome::RefusedOverloaded),
+        overloaded + 2 * n_calls
+    );
+
+    gate.open();
+    let deadline = Instant::now() + PATIENCE;
+    let answer = loop {
+        match device.upload(call.clone()).await {
+            Ok(answer) => break answer.into_inner(),
+            Err(status) => assert!(Instant::now() < deadline, "never taken: {status}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(answer.results.len(), 1, "{answer:?}");
+    assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 1);
+    collector.stop().await;
+    let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
+                   WHERE outcome = 'refused_malformed'";
+    assert_eq!(store.number(refused).await, 1);
+    let stored = "SELECT count() AS n FROM counted_reports_v1";
+    assert_eq!(store.number(stored).await, sequence + 1);
+    store.engine.stop().await;
 }

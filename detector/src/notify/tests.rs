@@ -19,7 +19,8 @@ use crate::clock::ManualClock;
 use crate::incident::{IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
 use crate::period::Period;
-use crate::testing::{Fleet, at, judged, reference};
+use crate::reported::FailedStart;
+use crate::testing::{Fleet, at, device, golden_tests, judged, reference};
 use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
 
@@ -84,6 +85,45 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     };
     let slow = incident_after(&[&[verdict(&slow, "SM8635", 0)]]);
     check("slow.txt", &block(&Notification::news(slow)));
+}
+
+/// What is found beside placement and latency reads as well.
+#[test]
+fn people_read_of_starts_outputs_and_rules() {
+    let read = |window: CohortWindow| {
+        let verdict = judged(&window, None, &reference());
+        block(&Notification::news(incident_after(&[&[verdict]])))
+    };
+    let mut window = Fleet::default().window();
+    window.reported.failed_starts = (0..48)
+        .map(|at| FailedStart {
+            installation: device(at),
+            firmware: "f1".into(),
+            reason: if at < 40 {
+                "backend_setup_failed"
+            } else {
+                "soc_model_unknown"
+            }
+            .into(),
+            count: 1,
+            is_proven: true,
+        })
+        .collect();
+    check("npu-start.txt", &read(window));
+    let mut window = Fleet::default().window();
+    window.reported.tests = golden_tests(0..25, "bb", "f1", 0.4);
+    window
+        .reported
+        .tests
+        .extend(golden_tests(25..60, "aa", "f1", 0.01));
+    check("wrong-outputs.txt", &read(window));
+    let mut window = Fleet::default().window();
+    window.reported.tests = golden_tests(0..25, "bb", "f2", 0.01);
+    window
+        .reported
+        .tests
+        .extend(golden_tests(25..60, "aa", "f1", 0.01));
+    check("different-outputs.txt", &read(window));
 }
 
 /// A status and when to come again.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
+use crate::explain::Groups;
 use crate::incident::{Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};
@@ -145,6 +146,14 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
     if let Some(humps) = told.humps {
         let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));
         parts.push(format!("humps at {fast} and {slow}"));
+    }
+    if let Some(groups) = told.groups.filter(Groups::are_two) {
+        parts.push(format!(
+            "two groups of runs, {} of them around {} and the others around {}",
+            percent(groups.slow_share),
+            latency(groups.slow_us),
+            latency(groups.fast_us)
+        ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -16,6 +16,7 @@ use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::{Incident, IncidentKey, State, advance};
 use crate::rates::Rates;
+use crate::rules;
 use crate::source::{PastWindows, Source, SourceError};
 use crate::verdict::{Severity, VerdictClass};
 
@@ -70,7 +71,13 @@ pub async fn replay(
     let received = source.received().await.map_err(ReplayError::Span)?;
     let mut summary = ReplaySummary::default();
     let windows = received.map(|received| windows(received, options));
-    let evaluator = Evaluator::new(source, options.config.clone());
+    let mut config = options.config.clone();
+    // What a plain rule would cost is worth knowing before it is switched on.
+    config.plain_rules.extend(rules::stock());
+    for rule in &config.plain_rules {
+        summary.plain_rules.insert(rule.name.clone(), 0);
+    }
+    let evaluator = Evaluator::new(source, config);
     let mut incidents = Incidents::default();
     for (end, counts) in windows.unwrap_or_default() {
         let failed = |source| ReplayError::Window { end, source };
@@ -87,6 +94,9 @@ pub async fn replay(
                 summary.cohort_windows += 1;
             }
             *summary.verdicts.entry(verdict.class).or_default() += 1;
+            for rule in &verdict.plain_rules {
+                *summary.plain_rules.entry(rule.clone()).or_default() += 1;
+            }
             if options.all || verdict.class != VerdictClass::Healthy {
                 write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
             }

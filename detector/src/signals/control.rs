@@ -2,6 +2,7 @@
 //! is the device (heat, governor, load), not the model.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::cohort::ModelKey;
 use crate::window::{CohortWindow, DeviceVote, Installation};
@@ -39,13 +40,15 @@ impl Control {
 /// app.
 #[derive(Debug, Clone, Default)]
 pub struct PeerRatios {
-    ratios: HashMap<Installation, Vec<(ModelKey, f64)>>,
-    runs: HashMap<Installation, Vec<(ModelKey, DeviceRuns)>>,
+    ratios: HashMap<Installation, Vec<(Arc<ModelKey>, f64)>>,
+    runs: HashMap<Installation, Vec<(Arc<ModelKey>, DeviceRuns)>>,
 }
 
 impl PeerRatios {
     /// Adds the ratios of a model's votes.
     pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
+        // One for all devices: there are many.
+        let model = Arc::new(model.clone());
         for (device, ratio) in shift::worst_ratios(votes) {
             self.ratios
                 .entry(device)
@@ -64,7 +67,7 @@ impl PeerRatios {
             .ratios
             .get(device)?
             .iter()
-            .filter(|(of, _)| of != model);
+            .filter(|(of, _)| **of != *model);
         peers.map(|(_, ratio)| *ratio).min_by(f64::total_cmp)
     }
 }
@@ -153,7 +156,7 @@ pub fn intermittent_too(
     let mut slowed = 0_u64;
     for device in &found.hit_devices {
         let others = peers.runs.get(device).into_iter().flatten();
-        let mut others = others.filter(|(of, _)| of != model).peekable();
+        let mut others = others.filter(|(of, _)| **of != *model).peekable();
         if others.peek().is_none() {
             continue;
         }

@@ -2,14 +2,18 @@
 //!
 //! Every signal counts devices, never runs, since runs of one device are not independent. Names are
 //! those of the project's detection notes: EP (placement got worse), EJ (and it is slower for it),
-//! A (the median device is slower than it was), B (some devices are).
+//! A (the median device is slower than it was), B (some devices are). S, O, OH and CV are ours: the
+//! NPU does not start, outputs are wrong, outputs differ, runs vary more.
 
 pub mod control;
 pub mod intermittent;
 pub mod joined;
 pub mod median;
+pub mod outputs;
 pub mod placement;
 pub mod shift;
+pub mod spread;
+pub mod starts;
 
 use std::fmt;
 
@@ -24,8 +28,11 @@ pub use control::{Control, PeerRatios};
 pub use intermittent::Intermittent;
 pub use joined::{Joined, SpeedReference};
 pub use median::Median;
+pub use outputs::Outputs;
 pub use placement::{HitPlacement, PlacementChange};
 pub use shift::Shift;
+pub use spread::Spread;
+pub use starts::Starts;
 
 /// Devices below which a cohort says nothing.
 pub const MIN_ELIGIBLE: u64 = 5;
@@ -59,6 +66,14 @@ pub enum SignalId {
     TailBeyond(u16),
     /// M: the median of some devices moved, their fast runs did not.
     Moved,
+    /// S: the NPU does not start.
+    Start,
+    /// O: outputs are off by more than is accepted.
+    Outputs,
+    /// OH: outputs differ between devices.
+    OutputHash,
+    /// CV: runs vary more than they did.
+    Spread,
 }
 
 impl fmt::Display for SignalId {
@@ -73,6 +88,10 @@ impl fmt::Display for SignalId {
             SignalId::Tail => f.write_str("C"),
             SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
             SignalId::Moved => f.write_str("M"),
+            SignalId::Start => f.write_str("S"),
+            SignalId::Outputs => f.write_str("O"),
+            SignalId::OutputHash => f.write_str("OH"),
+            SignalId::Spread => f.write_str("CV"),
         }
     }
 }
@@ -103,6 +122,10 @@ impl SignalId {
             SignalId::ShiftOfModel,
             SignalId::Tail,
             SignalId::Moved,
+            SignalId::Start,
+            SignalId::Outputs,
+            SignalId::OutputHash,
+            SignalId::Spread,
         ];
         let tails = intermittent::TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
         fixed
@@ -179,6 +202,12 @@ pub struct Evidence {
     pub control: Control,
     /// The same for C or M, whichever fires.
     pub intermittent_control: Control,
+    /// S; `None` without devices.
+    pub starts: Option<Starts>,
+    /// O and OH; `None` without self-tests.
+    pub outputs: Option<Outputs>,
+    /// CV; `None` where no device knows its earlier self.
+    pub spread: Option<Spread>,
 }
 
 impl Evidence {
@@ -214,6 +243,9 @@ impl Evidence {
             moved,
             control,
             intermittent_control,
+            starts: starts::failed(window, previous, baseline, limits),
+            outputs: outputs::differ(window, previous, baseline, limits),
+            spread: spread::varies(window, previous, baseline, limits),
         }
     }
 
@@ -227,7 +259,11 @@ impl Evidence {
         let tail = self.tail.iter().map(|found| found.signal.clone());
         let moved = self.moved.iter().map(|found| found.signal.clone());
         let all = joined.chain(placement).chain(median).chain(shift);
-        all.chain(tail).chain(moved).collect()
+        let starts = self.starts.iter().map(|found| found.signal.clone());
+        let outputs = self.outputs.iter().flat_map(Outputs::signals);
+        let spread = self.spread.iter().map(|found| found.signal.clone());
+        let all = all.chain(tail).chain(moved);
+        all.chain(starts).chain(outputs).chain(spread).collect()
     }
 
     /// Returns the counts behind the signals, for the history of later versions.
@@ -251,6 +287,10 @@ pub fn built_in_rate(id: SignalId) -> f64 {
             shift::FLEET_RATE
         }
         SignalId::Moved => intermittent::MOVED_RATE,
+        SignalId::Start => starts::FLEET_RATE,
+        SignalId::Outputs => outputs::BEYOND_RATE,
+        SignalId::OutputHash => outputs::MINORITY_RATE,
+        SignalId::Spread => spread::FLEET_RATE,
         SignalId::Tail | SignalId::TailBeyond(_) => {
             let rates = intermittent::TAIL_PERCENTS.into_iter();
             rates
@@ -287,6 +327,10 @@ mod tests {
             SignalId::Shift,
             SignalId::ShiftBeyond(16),
             SignalId::ShiftBeyond(40),
+            SignalId::Start,
+            SignalId::Outputs,
+            SignalId::OutputHash,
+            SignalId::Spread,
         ] {
             assert_eq!(SignalId::parse(&id.to_string()), Some(id));
         }

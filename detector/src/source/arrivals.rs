@@ -4,6 +4,7 @@
 //! there are enough. Newcomers beyond what is usual for the app do not vote at all.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use crate::cohort::ModelKey;
 use crate::window::Installation;
@@ -19,7 +20,7 @@ pub const FLOOD_FACTOR: f64 = 3.0;
 
 /// New installations of each app in a window.
 #[derive(Debug, Default)]
-pub struct Arrivals(BTreeMap<(String, String), AppArrivals>);
+pub struct Arrivals(BTreeMap<(String, String), Arc<AppArrivals>>);
 
 /// New installations of one app in a window.
 #[derive(Debug, Default, PartialEq)]
@@ -33,31 +34,34 @@ pub struct AppArrivals {
 impl Arrivals {
     /// Returns the arrivals of a model's app.
     #[must_use]
-    pub fn of(&self, model: &ModelKey) -> Option<&AppArrivals> {
+    pub fn of(&self, model: &ModelKey) -> Option<&Arc<AppArrivals>> {
         self.0
             .get(&(model.app_id.clone(), model.environment.clone()))
     }
 
     pub(super) fn from_rows(rows: Vec<ArrivalRow>, span: &Span) -> Self {
-        let mut by_app: BTreeMap<(String, String), Vec<(i64, Installation)>> = BTreeMap::new();
+        let mut by_app: BTreeMap<(String, String), Vec<Arrived>> = BTreeMap::new();
         for row in rows {
             by_app
                 .entry((row.app_id, row.environment))
                 .or_default()
-                .push((row.first_ms, row.installation));
+                .push((row.at_ms, row.installation, row.devices));
         }
         let apps = by_app.into_iter();
         Arrivals(
-            apps.map(|(app, first)| (app, arrived(first, span)))
+            apps.map(|(app, first)| (app, Arc::new(arrived(first, span))))
                 .collect(),
         )
     }
 }
 
-fn arrived(mut first: Vec<(i64, Installation)>, span: &Span) -> AppArrivals {
+/// When, who, and how many; devices of earlier windows need no name.
+type Arrived = (i64, Installation, u64);
+
+fn arrived(mut first: Vec<Arrived>, span: &Span) -> AppArrivals {
     first.sort_unstable();
     let start_ms = span.start_s().saturating_mul(1_000);
-    let split = first.partition_point(|(at, _)| *at < start_ms);
+    let split = first.partition_point(|(at, _, _)| *at < start_ms);
     let (earlier, new) = first.split_at(split);
     let allowed = usual_number(earlier, start_ms, span).map_or(usize::MAX, |usual| {
         let limit = (FLOOD_FACTOR * usual).max(MIN_FLOOD as f64);
@@ -71,25 +75,25 @@ fn arrived(mut first: Vec<(i64, Installation)>, span: &Span) -> AppArrivals {
     });
     let (newcomers, unproven) = new.split_at(allowed.min(new.len()));
     AppArrivals {
-        newcomers: newcomers.iter().map(|(_, device)| *device).collect(),
-        unproven: unproven.iter().map(|(_, device)| *device).collect(),
+        newcomers: newcomers.iter().map(|(_, device, _)| *device).collect(),
+        unproven: unproven.iter().map(|(_, device, _)| *device).collect(),
     }
 }
 
 /// Median number of new installations over the windows before; `None` in an app's first window,
 /// where everyone is new.
-fn usual_number(earlier: &[(i64, Installation)], start_ms: i64, span: &Span) -> Option<f64> {
-    let (first, _) = earlier.first()?;
+fn usual_number(earlier: &[Arrived], start_ms: i64, span: &Span) -> Option<f64> {
+    let (first, _, _) = earlier.first()?;
     let window_ms = i64::try_from(span.window.as_millis()).ok()?.max(1);
     let windows_ago = |at: i64| (start_ms - 1 - at).max(0) / window_ms;
     let n = usize::try_from(windows_ago(*first)).ok()? + 1;
     let mut counts = vec![0_u64; n];
-    for (at, _) in earlier {
+    for (at, _, devices) in earlier {
         if let Some(slot) = usize::try_from(windows_ago(*at))
             .ok()
             .and_then(|ago| counts.get_mut(ago))
         {
-            *slot += 1;
+            *slot += devices;
         }
     }
     let counts: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
@@ -119,20 +123,33 @@ mod tests {
 
     #[test]
     fn in_the_first_window_everyone_is_new_and_votes() {
-        let first = (0..5_000).map(|n| (9 * HOUR_MS + 5, device(n))).collect();
+        let first = (0..5_000)
+            .map(|n| (9 * HOUR_MS + 5, device(n), 1))
+            .collect();
         let found = arrived(first, &span());
         assert_eq!((found.newcomers.len(), found.unproven.len()), (5_000, 0));
     }
 
     #[test]
     fn a_flood_of_newcomers_does_not_vote_beyond_the_usual() {
-        let mut first: Vec<_> = (0..400).map(|n| (8 * HOUR_MS, device(n))).collect();
-        first.extend((400..10_400).map(|n| (9 * HOUR_MS + 1, device(n))));
+        let mut first: Vec<_> = (0..400).map(|n| (8 * HOUR_MS, device(n), 1)).collect();
+        first.extend((400..10_400).map(|n| (9 * HOUR_MS + 1, device(n), 1)));
         let found = arrived(first, &span());
         assert_eq!(
             (found.newcomers.len(), found.unproven.len()),
             (1_200, 8_800)
         );
         assert!(!found.newcomers.contains(&device(0)));
+    }
+
+    /// The store names only the new ones and counts the others.
+    #[test]
+    fn devices_that_were_new_before_may_be_counted_instead_of_named() {
+        let new = (400..3_000).map(|n| (9 * HOUR_MS + 1, device(n), 1));
+        let mut named: Vec<_> = (0..400).map(|n| (8 * HOUR_MS + 7, device(n), 1)).collect();
+        named.extend(new.clone());
+        let mut counted = vec![(9 * HOUR_MS - 1, [0; 16], 400)];
+        counted.extend(new);
+        assert_eq!(arrived(named, &span()), arrived(counted, &span()));
     }
 }

@@ -1,14 +1,17 @@
 //! Puts rows together into cohort windows: pure, so that it needs no store.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_proto::{ParseError, SparseHistogram as Counted};
 use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::{CohortKey, ModelKey};
 use crate::placement::{Placement, PlacementMethod};
+use crate::reported::Reported;
 use crate::window::{
     BaselineAbsence, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH, SelfBaseline,
     SelfBaselineKind, VoteLatency, Voteless, histogram_of,
@@ -16,7 +19,7 @@ use crate::window::{
 
 use super::SourceError;
 use super::arrivals::AppArrivals;
-use super::rows::{EarlierRow, EarlierTuple, PlacementRow, PreviousTuple, VoteRow};
+use super::rows::{At, EarlierRow, PlacementRow, VoteRow};
 
 /// What makes a vote one. Texts are shared: there are few of them and many votes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +40,45 @@ struct Unfinished {
     earlier_self: Result<SelfBaseline, BaselineAbsence>,
 }
 
+/// A vote whose rows are still coming.
+struct Adding {
+    histogram: Counted,
+    moments: Moments,
+    told: Told,
+}
+
+/// What the latest series of a vote says of its device.
+struct Told {
+    at: At,
+    device_model: Arc<str>,
+    earlier_self: Result<SelfBaseline, BaselineAbsence>,
+}
+
+impl Told {
+    fn of(row: &VoteRow, texts: &mut Texts) -> Told {
+        Told {
+            at: row.at,
+            device_model: texts.shared(&row.device_model),
+            earlier_self: earlier_self(row, texts),
+        }
+    }
+}
+
+/// Every text once.
+#[derive(Default)]
+struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(text.clone());
+        text
+    }
+}
+
 /// (version, chipset) or (firmware, shape).
 type Pair = (Arc<str>, Arc<str>);
 
@@ -48,10 +90,12 @@ pub(super) struct WindowBuilder {
     end: Timestamp,
     length: Duration,
     max_votes: usize,
-    texts: HashSet<Arc<str>>,
+    texts: Texts,
     methods: HashSet<Arc<PlacementMethod>>,
     latencies: BTreeMap<VoteKey, VoteLatency>,
-    device_models: HashMap<Installation, Arc<str>>,
+    /// The latest that a device said, and when.
+    device_models: HashMap<Installation, (At, Arc<str>)>,
+    adding: HashMap<VoteKey, Adding>,
     unfinished: HashMap<VoteKey, Unfinished>,
     counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
@@ -59,8 +103,7 @@ pub(super) struct WindowBuilder {
     /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
     placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
     voteless: HashMap<Pair, [HashSet<Installation>; 3]>,
-    newcomers: HashSet<Installation>,
-    unproven: HashSet<Installation>,
+    arrivals: Arc<AppArrivals>,
 }
 
 impl WindowBuilder {
@@ -70,80 +113,116 @@ impl WindowBuilder {
             end,
             length,
             max_votes,
-            texts: HashSet::new(),
+            texts: Texts::default(),
             methods: HashSet::new(),
             latencies: BTreeMap::new(),
             device_models: HashMap::new(),
+            adding: HashMap::new(),
             unfinished: HashMap::new(),
             counts: HashMap::new(),
             placements: HashMap::new(),
             placed: HashMap::new(),
             voteless: HashMap::new(),
-            newcomers: HashSet::new(),
-            unproven: HashSet::new(),
+            arrivals: Arc::default(),
         }
     }
 
     /// Says who is new; those beyond the usual number do not vote.
-    pub(super) fn with_arrivals(mut self, arrivals: Option<&AppArrivals>) -> Self {
-        if let Some(arrivals) = arrivals {
-            self.newcomers.clone_from(&arrivals.newcomers);
-            self.unproven.clone_from(&arrivals.unproven);
-        }
+    pub(super) fn with_arrivals(mut self, arrivals: Option<&Arc<AppArrivals>>) -> Self {
+        self.arrivals = arrivals.cloned().unwrap_or_default();
         self
     }
 
     pub(super) fn add_vote(&mut self, row: VoteRow) -> Result<(), SourceError> {
-        if self.unproven.contains(&row.installation) {
+        if self.arrivals.unproven.contains(&row.installation) {
             // Its placement counts it.
             return Ok(());
         }
         let key = VoteKey {
-            version: self.text(row.model_version),
-            chipset: self.text(row.chipset),
+            version: self.text(&row.model_version),
+            chipset: self.text(&row.chipset),
             installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(row.shape_key),
+            firmware: self.text(&row.firmware),
+            shape_key: self.text(&row.shape_key),
             method: self.method(
-                row.graph_kind,
-                row.placement_source,
+                &row.graph_kind,
+                &row.placement_source,
                 row.fingerprint_algorithm,
             ),
             fingerprint: row.fingerprint_normalised,
         };
-        let cohort = (key.version.clone(), key.chipset.clone());
-        let part = (key.firmware.clone(), key.shape_key.clone());
-        let device_model = self.text(row.device_model);
-        self.device_models.insert(key.installation, device_model);
-        let counts = self
-            .counts
-            .entry(cohort)
-            .or_default()
-            .entry(part)
-            .or_default();
-        for (bucket, count) in row.hist_bucket.iter().zip(&row.hist_count) {
-            let slot = counts.entry(*bucket).or_default();
-            *slot = slot.saturating_add(*count);
-        }
-        let (histogram, moments) = self.sums(
-            row.hist_bucket,
-            row.hist_count,
-            (row.n, row.sum_us, row.m2_us2),
-        )?;
-        let earlier_self = self.earlier_self(&key.version, row.previous, row.earlier, row.absence);
-
-        if histogram.n() >= MIN_RUNS_HIGH {
-            let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
-            self.latencies.insert(key, latency);
+        let vote = match self.adding.entry(key) {
+            Entry::Vacant(slot) => {
+                let told = Told::of(&row, &mut self.texts);
+                slot.insert(Adding {
+                    histogram: Counted::default(),
+                    moments: Moments::default(),
+                    told,
+                })
+            }
+            Entry::Occupied(slot) => {
+                let slot = slot.into_mut();
+                if slot.told.at < row.at {
+                    slot.told = Told::of(&row, &mut self.texts);
+                }
+                slot
+            }
+        };
+        let added = added_up(row.hist_bucket, row.hist_count).map_err(|error| {
+            let source = clickhouse::error::Error::Custom(error.to_string());
+            SourceError::Store {
+                what: "a histogram",
+                source,
+            }
+        })?;
+        let exact = Moments::from_parts(row.n, row.sum_us, row.m2_us2);
+        vote.moments = vote.moments.merged(&exact.unwrap_or_default());
+        if vote.histogram.is_empty() {
+            vote.histogram = added;
         } else {
-            let unfinished = Unfinished {
-                histogram,
-                moments,
-                earlier_self,
-            };
-            self.unfinished.insert(key, unfinished);
+            vote.histogram.merge(&added);
         }
         self.check_size()
+    }
+
+    /// Takes quantiles of the votes that have enough runs.
+    pub(super) fn end_votes(&mut self) -> Result<(), SourceError> {
+        for (key, vote) in std::mem::take(&mut self.adding) {
+            let cohort = (key.version.clone(), key.chipset.clone());
+            let part = (key.firmware.clone(), key.shape_key.clone());
+            let said = (vote.told.at, vote.told.device_model);
+            let known = self.device_models.entry(key.installation);
+            let known = known.or_insert_with(|| said.clone());
+            if *known < said {
+                *known = said;
+            }
+            let parts = self.counts.entry(cohort).or_default();
+            let counts = parts.entry(part).or_default();
+            for (bucket, count) in vote.histogram.buckets() {
+                let slot = counts.entry(bucket).or_default();
+                *slot = slot.saturating_add(count);
+            }
+            let histogram = self.histogram(vote.histogram.buckets())?;
+            let moments = if vote.moments.n() == histogram.n() {
+                vote.moments
+            } else {
+                // Some series told sums that cannot be.
+                histogram.estimated_moments().unwrap_or_default()
+            };
+            let earlier_self = vote.told.earlier_self;
+            if histogram.n() >= MIN_RUNS_HIGH {
+                let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
+                self.latencies.insert(key, latency);
+            } else {
+                let unfinished = Unfinished {
+                    histogram,
+                    moments,
+                    earlier_self,
+                };
+                self.unfinished.insert(key, unfinished);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn needs_earlier_runs(&self) -> bool {
@@ -153,14 +232,14 @@ impl WindowBuilder {
     /// Adds an earlier bucket of a vote; the latest bucket must come first.
     pub(super) fn add_earlier(&mut self, row: EarlierRow) -> Result<(), SourceError> {
         let key = VoteKey {
-            version: self.text(row.model_version),
-            chipset: self.text(row.chipset),
+            version: self.text(&row.model_version),
+            chipset: self.text(&row.chipset),
             installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(row.shape_key),
+            firmware: self.text(&row.firmware),
+            shape_key: self.text(&row.shape_key),
             method: self.method(
-                row.graph_kind,
-                row.placement_source,
+                &row.graph_kind,
+                &row.placement_source,
                 row.fingerprint_algorithm,
             ),
             fingerprint: row.fingerprint_normalised,
@@ -188,11 +267,8 @@ impl WindowBuilder {
     }
 
     pub(super) fn add_placement(&mut self, row: PlacementRow) -> Result<(), SourceError> {
-        let cohort = (
-            self.text(row.model_version.clone()),
-            self.text(row.chipset.clone()),
-        );
-        let is_flood = self.unproven.contains(&row.installation);
+        let cohort = (self.text(&row.model_version), self.text(&row.chipset));
+        let is_flood = self.arrivals.unproven.contains(&row.installation);
         if row.directed || !row.votes || is_flood {
             let why = if is_flood {
                 2
@@ -205,8 +281,8 @@ impl WindowBuilder {
         }
         let (version, chipset) = cohort;
         let method = self.method(
-            row.graph_kind.clone(),
-            row.placement_source.clone(),
+            &row.graph_kind,
+            &row.placement_source,
             row.fingerprint_algorithm,
         );
         let placement = self.placement(&method, row.placement());
@@ -214,8 +290,8 @@ impl WindowBuilder {
             version,
             chipset,
             installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(String::new()),
+            firmware: self.text(&row.firmware),
+            shape_key: self.text(""),
             method,
             fingerprint: row.fingerprint_normalised,
         };
@@ -231,7 +307,7 @@ impl WindowBuilder {
         let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();
         for (key, latency) in std::mem::take(&mut self.latencies) {
             let without_shape = VoteKey {
-                shape_key: self.text(String::new()),
+                shape_key: self.text(""),
                 ..key.clone()
             };
             let placement = match self.placed.get_mut(&without_shape) {
@@ -242,12 +318,12 @@ impl WindowBuilder {
                 // A report that arrived between the two queries has latency alone.
                 None => Arc::new(unknown_placement(&key)),
             };
-            let is_proven = !self.newcomers.contains(&key.installation);
+            let is_proven = !self.arrivals.newcomers.contains(&key.installation);
             add_vote_to(&mut votes, key, placement, Some(latency), is_proven);
         }
         for (key, (placement, has_latency)) in std::mem::take(&mut self.placed) {
             if !has_latency {
-                let is_proven = !self.newcomers.contains(&key.installation);
+                let is_proven = !self.arrivals.newcomers.contains(&key.installation);
                 add_vote_to(&mut votes, key, placement, None, is_proven);
             }
         }
@@ -270,7 +346,7 @@ impl WindowBuilder {
             });
             let cohort = (version, chipset);
             for vote in &mut votes {
-                if let Some(model) = self.device_models.get(&vote.installation) {
+                if let Some((_, model)) = self.device_models.get(&vote.installation) {
                     vote.device_model = model.clone();
                 }
             }
@@ -285,6 +361,7 @@ impl WindowBuilder {
                     directed: directed.len() as u64,
                     flood: flood.len() as u64,
                 },
+                reported: Reported::default(),
                 key: CohortKey {
                     model: self.model.clone(),
                     model_version: cohort.0.to_string(),
@@ -340,76 +417,32 @@ impl WindowBuilder {
         Ok((histogram, moments))
     }
 
-    /// The baseline that says what a change of version did; within a version, of runtime.
-    fn earlier_self(
-        &mut self,
-        version: &str,
-        previous: PreviousTuple,
-        earlier: EarlierTuple,
-        absence: String,
-    ) -> Result<SelfBaseline, BaselineAbsence> {
-        let (previous_version, n, p10_us, p50_us, p95_us, cv) = previous;
-        if n > 0 && previous_version != version {
-            let kind = SelfBaselineKind::PreviousVersion(self.text(previous_version));
-            return SelfBaseline {
-                kind,
-                n,
-                p10_us,
-                p50_us,
-                p95_us,
-                cv,
-            }
-            .checked();
-        }
-        let (_, _, n, p10_us, p50_us, p95_us, cv) = earlier;
-        if n > 0 {
-            let kind = SelfBaselineKind::EarlierRuntime;
-            return SelfBaseline {
-                kind,
-                n,
-                p10_us,
-                p50_us,
-                p95_us,
-                cv,
-            }
-            .checked();
-        }
-        Err(match absence.as_str() {
-            "" | "unspecified" => BaselineAbsence::Unknown,
-            _ => BaselineAbsence::Told(self.text(absence)),
-        })
+    fn text(&mut self, text: &str) -> Arc<str> {
+        self.texts.shared(text)
     }
 
-    fn text(&mut self, text: String) -> Arc<str> {
-        if let Some(known) = self.texts.get(text.as_str()) {
+    fn method(&mut self, graph_kind: &str, source: &str, algorithm: u32) -> Arc<PlacementMethod> {
+        // A handful in all.
+        let known = self.methods.iter().find(|known| {
+            known.fingerprint_algorithm == algorithm
+                && known.graph_kind == graph_kind
+                && known.source == source
+        });
+        if let Some(known) = known {
             return known.clone();
         }
-        let text: Arc<str> = text.into();
-        self.texts.insert(text.clone());
-        text
-    }
-
-    fn method(
-        &mut self,
-        graph_kind: String,
-        source: String,
-        algorithm: u32,
-    ) -> Arc<PlacementMethod> {
-        let method = PlacementMethod {
-            graph_kind,
-            source,
+        let method = Arc::new(PlacementMethod {
+            graph_kind: graph_kind.to_owned(),
+            source: source.to_owned(),
             fingerprint_algorithm: algorithm,
-        };
-        if let Some(known) = self.methods.get(&method) {
-            return known.clone();
-        }
-        let method = Arc::new(method);
+        });
         self.methods.insert(method.clone());
         method
     }
 
     fn check_size(&self) -> Result<(), SourceError> {
-        let votes = self.latencies.len() + self.unfinished.len() + self.placed.len();
+        let with_latency = self.adding.len() + self.latencies.len() + self.unfinished.len();
+        let votes = with_latency + self.placed.len();
         if votes > 2 * self.max_votes {
             // Each vote may be known by its latency and by its placement.
             return Err(SourceError::TooManyVotes {
@@ -419,6 +452,49 @@ impl WindowBuilder {
         }
         Ok(())
     }
+}
+
+/// Buckets as a row holds them; in any order, since only the collector's rows are known to be sorted.
+fn added_up(buckets: Vec<u16>, counts: Vec<u64>) -> Result<Counted, ParseError> {
+    if buckets.is_sorted_by(|a, b| a < b) && !counts.contains(&0) {
+        return Counted::from_parts(buckets, counts);
+    }
+    let mut sums: BTreeMap<u16, u64> = BTreeMap::new();
+    for (bucket, count) in buckets.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
+        let slot = sums.entry(bucket).or_default();
+        *slot = slot.saturating_add(count);
+    }
+    let (buckets, counts) = sums.into_iter().unzip();
+    Counted::from_parts(buckets, counts)
+}
+
+/// The baseline that says what a change of version did; within a version, of runtime.
+fn earlier_self(row: &VoteRow, texts: &mut Texts) -> Result<SelfBaseline, BaselineAbsence> {
+    let (previous_version, n, p10_us, p50_us, p95_us, cv) = &row.previous;
+    let of_version = *n > 0 && *previous_version != row.model_version;
+    let (kind, n, p10_us, p50_us, p95_us, cv) = if of_version {
+        let kind = SelfBaselineKind::PreviousVersion(texts.shared(previous_version));
+        (kind, n, p10_us, p50_us, p95_us, cv)
+    } else {
+        let (_, _, n, p10_us, p50_us, p95_us, cv) = &row.earlier;
+        let kind = SelfBaselineKind::EarlierRuntime;
+        (kind, n, p10_us, p50_us, p95_us, cv)
+    };
+    if *n == 0 {
+        return Err(match row.absence.as_str() {
+            "" | "unspecified" => BaselineAbsence::Unknown,
+            told => BaselineAbsence::Told(texts.shared(told)),
+        });
+    }
+    SelfBaseline {
+        kind,
+        n: *n,
+        p10_us: *p10_us,
+        p50_us: *p50_us,
+        p95_us: *p95_us,
+        cv: *cv,
+    }
+    .checked()
 }
 
 fn unknown_placement(key: &VoteKey) -> Placement {
@@ -470,6 +546,9 @@ mod tests {
         let (version, (n, p10, p50, p95, cv)) = previous;
         let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
         VoteRow {
+            app_id: String::new(),
+            environment: String::new(),
+            model_id: String::new(),
             model_version: "2".into(),
             chipset: "SM8635".into(),
             firmware: "f".into(),
@@ -496,6 +575,7 @@ mod tests {
                 earlier_cv,
             ),
             absence: "too_few_runs".into(),
+            at: (0, 0, 0),
         }
     }
 
@@ -504,6 +584,7 @@ mod tests {
         for row in rows {
             builder.add_vote(row).unwrap();
         }
+        builder.end_votes().unwrap();
         builder.finish().unwrap()
     }
 

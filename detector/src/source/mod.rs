@@ -6,13 +6,18 @@
 
 pub mod arrivals;
 mod assemble;
+mod certified;
+mod known;
 mod past;
 mod queries;
 pub mod recorded;
+mod reported;
 mod rows;
 mod selves;
+mod stored;
+mod usual;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,17 +35,16 @@ use crate::window::{CohortWindow, histogram_of};
 
 pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
+pub use certified::CertifiedPlacement;
+pub use known::Known;
 pub use past::PastWindows;
-use queries::{
-    ARRIVALS, CENSUS, EARLIER, HISTORY, LATENCY_BEFORE, NODES, PLACEMENTS, SELVES_BEFORE, VERSIONS,
-    VOTES,
-};
+use queries::{ARRIVALS, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
-use rows::{
-    ArrivalRow, CensusRow, EarlierRow, HistogramRow, HistoryRow, ModelRow, NodesRow, PlacementRow,
-    SelfRow, VersionRow, VoteRow,
-};
+use rows::{ArrivalRow, HistogramRow, ModelRow, NodesRow};
 pub use selves::SelvesBefore;
+use stored::Reader;
+pub use stored::{Fetched, VersionOnChipset, batches};
+pub use usual::{UsualCv, UsualDevices, UsualOfModel};
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +82,19 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// One for each model that cannot be judged for it: the first is itself, the others say the same.
+    pub(crate) fn for_each_model(self) -> impl Iterator<Item = SourceError> {
+        let (what, text) = match &self {
+            SourceError::Store { what, source } => (*what, source.to_string()),
+            other => ("models of the same app", other.to_string()),
+        };
+        let same = move || SourceError::Store {
+            what,
+            source: clickhouse::error::Error::Custom(text.clone()),
+        };
+        std::iter::once(self).chain(std::iter::repeat_with(same))
+    }
+
     /// Whether the same question may be answered later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
@@ -120,6 +137,17 @@ impl Span {
         self.end_s().saturating_sub_unsigned(self.window.as_secs())
     }
 
+    /// Of windows that overlap, an eighth speaks for the past: those that end so close to a whole
+    /// number of lengths before this one.
+    fn history_phase_s(&self) -> i64 {
+        i64::try_from(self.window.as_secs() / 8).unwrap_or(i64::MAX)
+    }
+
+    fn speaks_for_the_past(&self, end_s: i64) -> bool {
+        let window = i64::try_from(self.window.as_secs()).unwrap_or(i64::MAX);
+        (self.end_s() - end_s) % window.max(1) <= self.history_phase_s()
+    }
+
     fn earliest_s(&self) -> i64 {
         let back = self.lookback.max(self.window).as_secs();
         self.end_s().saturating_sub_unsigned(back).max(0)
@@ -133,6 +161,8 @@ pub struct FoundModel {
     pub model: ModelKey,
     /// Versions times chipsets seen.
     pub cohorts: u64,
+    /// Sessions in reports of the window: how much there is to read.
+    pub sessions: u64,
 }
 
 /// Everything read about one model for one window.
@@ -148,6 +178,10 @@ pub struct ModelWindows {
     pub versions: Vec<VersionSeen>,
     /// Counts of earlier healthy windows, by (version, chipset).
     pub histories: Vec<VersionHistory>,
+    /// What labs certified, the latest first.
+    pub certified: Vec<CertifiedPlacement>,
+    /// What earlier windows had.
+    pub usual: UsualOfModel,
 }
 
 /// One version's counts on one chipset over its earlier healthy windows.
@@ -243,13 +277,8 @@ impl Source {
             Reads::Store(client) => client,
             Reads::Recorded(recording) => return Ok(recording.models(span)),
         };
-        let query = client.query(
-            "SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts \
-             FROM device_sessions_v1 \
-             WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) \
-             GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id",
-        );
-        let query = query.bind(span.start_s()).bind(span.end_s());
+        let (from, to) = (span.start_s(), span.end_s());
+        let query = client.query(MODELS).bind(from).bind(to).bind(from);
         let rows = query
             .fetch_all::<ModelRow>()
             .await
@@ -298,41 +327,90 @@ impl Source {
     /// The store did not answer.
     pub async fn arrivals(&self, span: &Span) -> Result<Arrivals, SourceError> {
         let rows = match &self.reads {
-            Reads::Store(client) => client
-                .query(ARRIVALS)
-                .bind(span.earliest_s())
-                .bind(span.end_s())
-                .fetch_all::<ArrivalRow>()
-                .await
-                .map_err(failed("new installations"))?,
+            Reads::Store(client) => {
+                let length_ms = span.window.as_millis().max(1);
+                let length_ms = i64::try_from(length_ms).unwrap_or(i64::MAX);
+                let query = client.query(ARRIVALS).bind(span.start_s() * 1_000);
+                let query = query.bind(length_ms).bind(length_ms);
+                let query = query.bind(span.earliest_s()).bind(span.end_s());
+                let rows = query.bind(span.earliest_s());
+                let rows = rows.fetch_all::<ArrivalRow>().await;
+                rows.map_err(failed("new installations"))?
+            }
             Reads::Recorded(recording) => recording.arrivals(span),
         };
         Ok(Arrivals::from_rows(rows, span))
     }
 
-    /// Reads everything about one model.
+    /// Reads some models of the same or of neighbouring apps, for [`Self::model_windows`]; nothing
+    /// where reports are in memory.
     ///
     /// # Errors
-    /// The store did not answer, or the model has more votes than the bound.
-    pub async fn model_windows(
+    /// The store did not answer.
+    pub async fn fetch(
+        &self,
+        models: &[FoundModel],
+        span: &Span,
+        arrivals: &Arrivals,
+    ) -> Result<Fetched, SourceError> {
+        let Reads::Store(client) = &self.reads else {
+            return Ok(Fetched::default());
+        };
+        let reader = self.reader(client, span);
+        let mut fetched = reader.windows(models, arrivals).await?;
+        if self.past.is_none() {
+            reader.add_histories(&mut fetched).await?;
+        }
+        Ok(fetched)
+    }
+
+    /// Returns everything about one model; what the store knows of it is taken out of `fetched`.
+    ///
+    /// # Errors
+    /// The model has more votes than the bound, or a histogram that cannot be.
+    pub fn model_windows(
         &self,
         model: &ModelKey,
         span: &Span,
         arrivals: &Arrivals,
+        fetched: &mut Fetched,
     ) -> Result<ModelWindows, SourceError> {
-        let cohorts = match &self.reads {
-            Reads::Store(client) => self.stored_cohorts(client, model, span, arrivals).await?,
-            Reads::Recorded(recording) => {
-                self.recorded_cohorts(recording, model, span, arrivals)?
+        let past = self.past.as_ref().map(|past| past.histories(model, span));
+        let recording = match &self.reads {
+            Reads::Store(_) => {
+                let found = fetched.models.remove(model).unwrap_or_default();
+                return Ok(ModelWindows {
+                    model: model.clone(),
+                    versions: found.versions(),
+                    cohorts: found.cohorts.unwrap_or_else(|| Ok(Vec::new()))?,
+                    census: found.census,
+                    histories: past.unwrap_or(found.histories),
+                    certified: Vec::new(),
+                    usual: UsualOfModel::default(),
+                });
             }
+            Reads::Recorded(recording) => recording,
         };
+        let census = recording.census(model, span).into_iter();
+        let versions = recording.versions(model, span).into_iter();
+        // In the order of their names, as they are kept.
         Ok(ModelWindows {
             model: model.clone(),
-            cohorts,
-            census: self.census(model, span).await?,
-            versions: self.versions(model, span).await?,
-            histories: self.histories(model, span).await?,
+            cohorts: self.recorded_cohorts(recording, model, span, arrivals)?,
+            census: census.map(PlacementCount::from).collect(),
+            versions: versions.map(VersionSeen::from).collect(),
+            histories: past.unwrap_or_default(),
+            certified: Vec::new(),
+            usual: UsualOfModel::default(),
         })
+    }
+
+    fn reader<'a>(&self, client: &'a Client, span: &'a Span) -> Reader<'a> {
+        Reader {
+            client,
+            span,
+            max_votes: self.max_votes,
+        }
     }
 
     fn builder(&self, model: &ModelKey, span: &Span, arrivals: &Arrivals) -> WindowBuilder {
@@ -352,6 +430,7 @@ impl Source {
         for row in recording.votes(model, span) {
             builder.add_vote(row)?;
         }
+        builder.end_votes()?;
         if builder.needs_earlier_runs() {
             for row in recording.earlier(model, span) {
                 builder.add_earlier(row)?;
@@ -361,109 +440,6 @@ impl Source {
             builder.add_placement(row)?;
         }
         builder.finish()
-    }
-
-    async fn stored_cohorts(
-        &self,
-        client: &Client,
-        model: &ModelKey,
-        span: &Span,
-        arrivals: &Arrivals,
-    ) -> Result<Vec<CohortWindow>, SourceError> {
-        let mut builder = self.builder(model, span, arrivals);
-        let query = client.query(VOTES).bind(hist_scheme());
-        let query = of_model(query, model)
-            .bind(span.start_s())
-            .bind(span.end_s());
-        let mut votes = query.fetch::<VoteRow>().map_err(failed("votes"))?;
-        while let Some(row) = votes.next().await.map_err(failed("votes"))? {
-            builder.add_vote(row)?;
-        }
-        if builder.needs_earlier_runs() {
-            let query = client.query(EARLIER).bind(hist_scheme());
-            let query = of_model(query, model)
-                .bind(span.earliest_s())
-                .bind(span.start_s());
-            let query = of_model(query.bind(hist_scheme()), model);
-            let query = query.bind(span.start_s()).bind(span.end_s());
-            let mut earlier = query
-                .fetch::<EarlierRow>()
-                .map_err(failed("earlier runs"))?;
-            while let Some(row) = earlier.next().await.map_err(failed("earlier runs"))? {
-                builder.add_earlier(row)?;
-            }
-        }
-        // After the votes, so that every vote finds its placement.
-        let query = of_model(client.query(PLACEMENTS), model);
-        let query = query.bind(span.start_s()).bind(span.end_s());
-        let mut placements = query
-            .fetch::<PlacementRow>()
-            .map_err(failed("placements"))?;
-        while let Some(row) = placements.next().await.map_err(failed("placements"))? {
-            builder.add_placement(row)?;
-        }
-        builder.finish()
-    }
-
-    async fn census(
-        &self,
-        model: &ModelKey,
-        span: &Span,
-    ) -> Result<Vec<PlacementCount>, SourceError> {
-        let rows = match &self.reads {
-            Reads::Store(client) => of_model(client.query(CENSUS).bind(span.start_s()), model)
-                .bind(span.earliest_s())
-                .bind(span.end_s())
-                .fetch_all::<CensusRow>()
-                .await
-                .map_err(failed("placements before"))?,
-            Reads::Recorded(recording) => recording.census(model, span),
-        };
-        Ok(rows.into_iter().map(PlacementCount::from).collect())
-    }
-
-    async fn versions(
-        &self,
-        model: &ModelKey,
-        span: &Span,
-    ) -> Result<Vec<VersionSeen>, SourceError> {
-        let rows = match &self.reads {
-            Reads::Store(client) => of_model(client.query(VERSIONS), model)
-                .bind(span.earliest_s())
-                .bind(span.end_s())
-                .fetch_all::<VersionRow>()
-                .await
-                .map_err(failed("versions"))?,
-            Reads::Recorded(recording) => recording.versions(model, span),
-        };
-        let mut seen: Vec<VersionSeen> = rows.into_iter().map(VersionSeen::from).collect();
-        seen.sort_by(|a, b| a.version.cmp(&b.version));
-        Ok(seen)
-    }
-
-    async fn histories(
-        &self,
-        model: &ModelKey,
-        span: &Span,
-    ) -> Result<Vec<VersionHistory>, SourceError> {
-        let client = match (&self.past, &self.reads) {
-            (Some(past), _) => return Ok(past.histories(model, span)),
-            (None, Reads::Store(client)) => client,
-            (None, Reads::Recorded(_)) => return Ok(Vec::new()),
-        };
-        let query = of_model(client.query(HISTORY), model);
-        let query = query
-            .bind(span.earliest_s())
-            .bind(span.end_s())
-            .bind(span.window.as_secs_f64());
-        let rows = query
-            .fetch_all::<HistoryRow>()
-            .await
-            .map_err(failed("earlier verdicts"))?;
-        Ok(rows
-            .into_iter()
-            .filter_map(VersionHistory::from_row)
-            .collect())
     }
 
     /// Returns a version's merged clean latency on a chipset before the window, by input shape.
@@ -509,36 +485,37 @@ impl Source {
         Ok(latencies)
     }
 
-    /// Returns what the devices of a version on a chipset were used to before the window.
+    /// Returns what the devices of some versions on chipsets were used to before the window.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn selves_before(
         &self,
-        model: &ModelKey,
-        model_version: &str,
-        chipset: &str,
+        wanted: &[VersionOnChipset],
         span: &Span,
-    ) -> Result<SelvesBefore, SourceError> {
-        let rows = match &self.reads {
+    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
+        if wanted.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let recording = match &self.reads {
             Reads::Store(client) => {
-                of_model(client.query(SELVES_BEFORE).bind(hist_scheme()), model)
-                    .bind(model_version)
-                    .bind(chipset)
-                    .bind(span.earliest_s())
-                    .bind(span.start_s())
-                    .fetch_all::<SelfRow>()
-                    .await
-                    .map_err(failed("devices before"))?
+                return self.reader(client, span).selves_before(wanted).await;
             }
-            Reads::Recorded(recording) => {
-                recording.selves_before(model, model_version, chipset, span)
-            }
+            Reads::Recorded(recording) => recording,
         };
-        SelvesBefore::from_rows(model_version, rows).map_err(|source| SourceError::Histogram {
-            model: model.model_id.clone(),
-            source,
-        })
+        let mut selves = HashMap::new();
+        for key in wanted {
+            let (model, version, chipset) = key;
+            let rows = recording.selves_before(model, version, chipset, span);
+            let built = SelvesBefore::from_rows(version, rows).map_err(|source| {
+                SourceError::Histogram {
+                    model: model.model_id.clone(),
+                    source,
+                }
+            })?;
+            selves.insert(key.clone(), built);
+        }
+        Ok(selves)
     }
 
     /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.

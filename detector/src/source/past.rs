@@ -10,6 +10,7 @@ use crate::rates::{MIN_WINDOWS, Rates};
 use crate::signals::{SignalId, built_in_rate};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
+use super::usual::{Usual, UsualCv, UsualDevices};
 use super::{Span, VersionHistory};
 
 /// One signal of one healthy window.
@@ -25,16 +26,30 @@ type Counts = BTreeMap<(String, String, SignalId), Vec<Count>>;
 
 /// Counts of earlier windows without a finding.
 #[derive(Debug, Default)]
-pub struct PastWindows(Mutex<BTreeMap<ModelKey, Counts>>);
+pub struct PastWindows(Mutex<BTreeMap<ModelKey, Counts>>, Mutex<Vec<Judged>>);
+
+/// What any window had, whatever was found in it.
+#[derive(Debug)]
+struct Judged {
+    model: ModelKey,
+    model_version: String,
+    chipset: String,
+    end_s: i64,
+    devices: u64,
+    /// Within and between devices.
+    cv: Option<(f64, f64)>,
+}
 
 impl PastWindows {
     /// Takes a window's verdicts in.
     pub fn add(&self, verdicts: &[CohortVerdict]) {
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.note(verdicts);
         for verdict in verdicts {
+            // A spike of CV alone is what healthy fleets do at times: left out, it would never be learnt.
             let quiet = matches!(
                 verdict.class,
-                VerdictClass::Healthy | VerdictClass::NotEnoughData
+                VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
             );
             if !quiet || verdict.key.firmware.is_some() {
                 continue;
@@ -58,6 +73,69 @@ impl PastWindows {
         }
     }
 
+    fn note(&self, verdicts: &[CohortVerdict]) {
+        let mut judged = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = verdicts.iter().filter(|v| v.key.firmware.is_none());
+        judged.extend(whole.map(|verdict| {
+            Judged {
+                model: verdict.key.model.clone(),
+                model_version: verdict.key.model_version.clone(),
+                chipset: verdict.key.chipset.clone(),
+                end_s: verdict.window_end.as_second(),
+                devices: verdict.numbers.devices_seen,
+                cv: verdict
+                    .explanation
+                    .cv_within
+                    .zip(verdict.explanation.cv_between),
+            }
+        }));
+    }
+
+    /// Returns what the windows of the look-back had, and forgets what is older.
+    pub(super) fn usual(&self, span: &Span) -> Usual {
+        let mut judged = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.retain(|one| one.end_s >= span.earliest_s());
+        let mut devices: BTreeMap<(&ModelKey, &str, i64), u64> = BTreeMap::new();
+        let mut cvs: BTreeMap<(&ModelKey, &str, &str), (UsualCv, f64)> = BTreeMap::new();
+        for one in judged.iter().filter(|one| one.end_s < span.end_s()) {
+            *devices
+                .entry((&one.model, &one.chipset, one.end_s))
+                .or_default() += one.devices;
+            if let Some((within, between)) = one.cv {
+                let slot = cvs.entry((&one.model, &one.model_version, &one.chipset));
+                let slot = slot.or_default();
+                slot.0.all += within.hypot(between);
+                slot.0.within += within;
+                slot.1 += 1.0;
+            }
+        }
+        let mut windows: BTreeMap<(&ModelKey, &str), Vec<u64>> = BTreeMap::new();
+        for ((model, chipset, _), n) in devices {
+            windows.entry((model, chipset)).or_default().push(n);
+        }
+        let mut usual = Usual::default();
+        for ((model, chipset), mut counts) in windows {
+            counts.sort_unstable();
+            let found = UsualDevices {
+                // As the store's exact quantile has it.
+                devices: counts[counts.len() / 2],
+                windows: counts.len() as u64,
+            };
+            let of_model = usual.0.entry(model.clone()).or_default();
+            of_model.devices.insert(chipset.to_owned(), found);
+        }
+        for ((model, version, chipset), (sum, n)) in cvs {
+            let cohort = (version.to_owned(), chipset.to_owned());
+            let of_model = usual.0.entry(model.clone()).or_default();
+            let mean = UsualCv {
+                all: sum.all / n,
+                within: sum.within / n,
+            };
+            of_model.cv.insert(cohort, mean);
+        }
+        usual
+    }
+
     /// A version's windows repeat the same devices, so it counts with its mean hits and its largest
     /// window.
     pub(super) fn histories(&self, model: &ModelKey, span: &Span) -> Vec<VersionHistory> {
@@ -70,6 +148,7 @@ impl PastWindows {
             let recent: Vec<&Count> = counts
                 .iter()
                 .filter(|count| (span.earliest_s()..=span.end_s()).contains(&count.end_s))
+                .filter(|count| span.speaks_for_the_past(count.end_s))
                 .collect();
             let Some(most) = recent.iter().map(|count| count.devices).max() else {
                 continue;

@@ -1,44 +1,48 @@
-//! What is asked of the views: filters and sums, nothing else.
+//! What is asked of the views: filters and sums, nothing else. Each is asked for several apps at
+//! once; what grows with devices is asked for one slice of them after another.
 
-/// One row for each vote: a device's clean runs of the window, added. Binds: scheme, model, window.
+/// The clean series of the window that vote, one row each: adding them up here costs the store twice
+/// what reading them does. Only the arrays that are asked for are joined; a join of all of them, as
+/// in `device_series_v1`, reads all of them. Receive times say which partitions; buckets decide.
+/// Binds: scheme, apps, window, start of the window, slices, slice.
 pub(super) const VOTES: &str = "
-    SELECT model_version, chipset, firmware, device_model, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-        mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2,
-        previous, earlier, absence
-    FROM (
-        SELECT model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-            sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total,
-            greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
-                - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations,
-            argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
-            argMax((s.previous_version, s.previous_n, s.previous_p10_us, s.previous_p50_us,
-                s.previous_p95_us, s.previous_cv),
-                (s.received_at, s.stream_id, s.session_uid)) AS previous,
-            argMax((s.earlier_firmware, s.earlier_runtime, s.earlier_n, s.earlier_p10_us,
-                s.earlier_p50_us, s.earlier_p95_us, s.earlier_cv),
-                (s.received_at, s.stream_id, s.session_uid)) AS earlier,
-            argMax(s.baseline_absence, (s.received_at, s.stream_id, s.session_uid)) AS absence
-        FROM device_series_v1 AS s
-        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-        GROUP BY model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
-    )";
+    SELECT app_id, environment, session_model_id[s] AS model_id,
+        session_model_version[s] AS model_version, chipset, firmware, device_model, installation,
+        session_graph_kind[s] AS graph_kind, session_placement_source[s] AS placement_source,
+        session_fingerprint_algorithm[s] AS fingerprint_algorithm,
+        session_fingerprint_normalised[s] AS fingerprint_normalised,
+        shape_key, hist_bucket, hist_count, n, sum_us, m2_us2,
+        (previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us,
+            previous_cv) AS previous,
+        (earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us,
+            earlier_p95_us, earlier_cv) AS earlier,
+        absence, (toUnixTimestamp64Milli(received_at), stream_id, session_uid[s]) AS at
+    FROM counted_reports_v1
+    ARRAY JOIN series_session AS s, series_is_clean AS is_clean, series_shape_key AS shape_key,
+        series_hist_scheme AS hist_scheme, series_hist_bucket AS hist_bucket,
+        series_hist_count AS hist_count, series_n AS n, series_sum_us AS sum_us,
+        series_m2_us2 AS m2_us2, series_previous_version AS previous_version,
+        series_previous_n AS previous_n, series_previous_p10_us AS previous_p10_us,
+        series_previous_p50_us AS previous_p50_us, series_previous_p95_us AS previous_p95_us,
+        series_previous_cv AS previous_cv, series_earlier_firmware AS earlier_firmware,
+        series_earlier_runtime AS earlier_runtime, series_earlier_n AS earlier_n,
+        series_earlier_p10_us AS earlier_p10_us, series_earlier_p50_us AS earlier_p50_us,
+        series_earlier_p95_us AS earlier_p95_us, series_earlier_cv AS earlier_cv,
+        series_baseline_absence AS absence
+    WHERE is_clean AND session_requests_npu[s] AND session_directive_id[s] = ''
+        AND NOT (is_late OR is_unproven) AND hist_scheme = ? AND (app_id, environment) IN ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        AND sipHash64(installation) % ? = ?";
 
 /// Earlier buckets of votes with too few runs, the latest first; 20 buckets hold at least 20 runs.
-/// Binds: scheme, model, span before the window, scheme, model, window.
+/// Binds: scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
 pub(super) const EARLIER: &str = "
-    SELECT model_version, chipset, firmware, installation,
+    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (
-        SELECT bucket, model_version, chipset, firmware, installation,
+        SELECT bucket, app_id, environment, model_id, model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
             sum(s.n) AS runs, sum(s.sum_us) AS total,
@@ -46,78 +50,131 @@ pub(super) const EARLIER: &str = "
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
         FROM device_series_v1 AS s
         WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
+            AND hist_scheme = ? AND (app_id, environment) IN ?
             AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND (installation, model_version, chipset, firmware, graph_kind, placement_source,
-                fingerprint_algorithm, fingerprint_normalised, shape_key) IN (
-                SELECT installation, model_version, chipset, firmware, graph_kind, placement_source,
+            AND sipHash64(installation) % ? = ?
+            AND (app_id, environment, model_id, installation, model_version, chipset, firmware,
+                graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
+                shape_key) IN (
+                SELECT app_id, environment, model_id, installation, model_version, chipset, firmware, graph_kind, placement_source,
                     fingerprint_algorithm, fingerprint_normalised, shape_key
                 FROM device_series_v1 AS t
                 WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-                    AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
+                    AND hist_scheme = ? AND (app_id, environment) IN ?
                     AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-                GROUP BY installation, model_version, chipset, firmware, graph_kind,
+                    AND sipHash64(installation) % ? = ?
+                GROUP BY app_id, environment, model_id, installation, model_version, chipset, firmware, graph_kind,
                     placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
                 HAVING sum(t.n) < 20)
-        GROUP BY bucket, model_version, chipset, firmware, installation,
+        GROUP BY bucket, app_id, environment, model_id, model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
     )
     ORDER BY bucket DESC
-    LIMIT 20 BY installation, model_version, chipset, firmware, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, shape_key";
+    LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
 
 /// One row for each device and placement of the window. Of placements that differ in what the
 /// normalised fingerprint leaves out, the first by runtime and exact fingerprint speaks. Binds:
-/// model, window.
+/// apps, window, start of the window, slices, slice.
 pub(super) const PLACEMENTS: &str = "
-    SELECT model_version, chipset, firmware, installation, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, NOT (is_late OR is_unproven) AS votes,
-        directive_id != '' AS directed,
+    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
+        directed,
         argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
             p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
         arraySort(groupUniqArrayArray(p.reasons)) AS reasons
-    FROM device_sessions_v1 AS p
-    WHERE (requests_npu OR directive_id != '')
-        AND app_id = ? AND environment = ? AND model_id = ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-    GROUP BY model_version, chipset, firmware, installation, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, votes, directed";
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
+            graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact,
+            fingerprint_normalised, NOT (is_late OR is_unproven) AS votes,
+            directive_id != '' AS directed, concat(ort_version, '/', ep_version) AS runtime,
+            n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_macs_share, macs_attributed,
+            reasons
+        FROM counted_reports_v1
+        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+            session_fingerprint_algorithm AS fingerprint_algorithm,
+            session_fingerprint_exact AS fingerprint_exact,
+            session_fingerprint_normalised AS fingerprint_normalised,
+            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed,
+            session_reasons AS reasons
+        WHERE (requests_npu OR directive_id != '') AND (app_id, environment) IN ?
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+            AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?
+    ) AS p
+    GROUP BY app_id, environment, model_id, model_version, chipset, firmware, installation,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
+        directed";
 
-/// How many devices had which placement, in the window and before it. Binds: start of the window,
-/// the same, model, look-back.
+/// How many devices had which placement, in the window and before it, and when it was first
+/// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
+/// out, so that most rows are only counted. Binds: start of the window, apps, look-back, start of
+/// the look-back.
 pub(super) const CENSUS: &str = "
-    SELECT model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised,
+    SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, votes,
         argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
             p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
-        uniqExact(p.installation) AS devices,
-        uniqExactIf(p.installation, p.bucket < toDateTime(?)) AS devices_before
-    FROM device_sessions_v1 AS p
-    WHERE requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-        AND app_id = ? AND environment = ? AND model_id = ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-    GROUP BY model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised";
+        uniqExactMerge(p.devices) AS devices, uniqExactMerge(p.devices_before) AS devices_before,
+        toUnixTimestamp64Milli(min(p.first_seen)) AS first_seen_ms
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, graph_kind,
+            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+            requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
+            concat(ort_version, '/', ep_version) AS runtime,
+            any(n_nodes) AS n_nodes, any(npu_nodes) AS npu_nodes, any(cpu_nodes) AS cpu_nodes,
+            any(cpu_benign_nodes) AS cpu_benign_nodes, any(npu_macs_share) AS npu_macs_share,
+            any(macs_attributed) AS macs_attributed,
+            uniqExactState(installation) AS devices,
+            uniqExactStateIf(installation, bucket < toDateTime(?)) AS devices_before,
+            min(received_at) AS first_seen
+        FROM counted_reports_v1
+        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+            session_fingerprint_algorithm AS fingerprint_algorithm,
+            session_fingerprint_exact AS fingerprint_exact,
+            session_fingerprint_normalised AS fingerprint_normalised,
+            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+        WHERE (app_id, environment) IN ?
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+            AND received_at >= toDateTime(?)
+        GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind,
+            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
+            votes, ort_version, ep_version
+    ) AS p
+    GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, votes";
 
-/// When each version was first seen. Binds: model, look-back.
-pub(super) const VERSIONS: &str = "
-    SELECT model_version, toUnixTimestamp64Milli(min(p.received_at)) AS first_seen_ms
-    FROM device_sessions_v1 AS p
-    WHERE app_id = ? AND environment = ? AND model_id = ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-    GROUP BY model_version";
+/// The models that anything arrived for. Binds: window, start of the window.
+pub(super) const MODELS: &str = "
+    SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts,
+        count() AS sessions
+    FROM counted_reports_v1
+    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version
+    WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
-/// Counts of earlier windows without a finding. A version's windows repeat the same devices, so it
-/// counts with its mean hits and its largest window. Binds: model, look-back, window length.
+/// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
+/// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
+/// overlap, those near a whole number of lengths before this one speak. Read from the detector's own
+/// table, where a window that was judged again has one row. Binds: apps, look-back, window length,
+/// end, length, phase.
 pub(super) const HISTORY: &str = "
-    SELECT model_version, chipset, id AS signal,
+    SELECT app_id, environment, model_id, model_version, chipset, id AS signal,
         avg(hits) AS mean_hits, avg(devices) AS mean_devices, max(devices) AS max_devices
-    FROM cohort_windows_v1
+    FROM cohort_windows FINAL
     ARRAY JOIN signal_id AS id, signal_hits AS hits, signal_devices AS devices
-    WHERE verdict IN ('healthy', 'not_enough_data') AND firmware = '' AND devices > 0
-        AND app_id = ? AND environment = ? AND model_id = ?
+    WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND firmware = '' AND devices > 0
+        AND (app_id, environment) IN ?
         AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
-    GROUP BY model_version, chipset, signal";
+        AND (? - toUnixTimestamp(window_end)) % ? <= ?
+    GROUP BY app_id, environment, model_id, model_version, chipset, signal";
 
 /// Merged clean histograms before the window. Binds: scheme, model, version, chipset, span.
 pub(super) const LATENCY_BEFORE: &str = "
@@ -132,14 +189,14 @@ pub(super) const LATENCY_BEFORE: &str = "
         GROUP BY shape_key
     )";
 
-/// What each device of a version on a chipset did before the window. Binds: scheme, model, version,
-/// chipset, span.
+/// What each device of some versions on chipsets did before the window, version by version. Binds:
+/// scheme, apps, versions, span.
 pub(super) const SELVES_BEFORE: &str = "
-    SELECT installation, device_model, shape_key,
+    SELECT app_id, environment, model_id, model_version, chipset, installation, device_model, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (
-        SELECT installation, shape_key,
+        SELECT app_id, environment, model_id, model_version, chipset, installation, shape_key,
             argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
             sum(s.n) AS runs, sum(s.sum_us) AS total,
@@ -147,12 +204,12 @@ pub(super) const SELVES_BEFORE: &str = "
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
         FROM device_series_v1 AS s
         WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
-            AND model_version = ? AND chipset = ?
+            AND hist_scheme = ? AND (app_id, environment) IN ?
+            AND (app_id, environment, model_id, model_version, chipset) IN ?
             AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-        GROUP BY installation, shape_key
+        GROUP BY app_id, environment, model_id, model_version, chipset, installation, shape_key
     )
-    ORDER BY installation, shape_key";
+    ORDER BY app_id, environment, model_id, model_version, chipset, installation, shape_key";
 
 /// Nodes behind fingerprints. Binds: model, version, fingerprints.
 pub(super) const NODES: &str = "
@@ -163,9 +220,18 @@ pub(super) const NODES: &str = "
         AND fingerprint_normalised IN ?
     ORDER BY first_seen, fingerprint_exact";
 
-/// Installations and when each was first received. Binds: look-back.
+/// New installations with the time each was first received; the others counted by the window they
+/// were new in, under the end of that window. Binds: start of the window in ms, length in ms
+/// (twice), look-back, its start.
 pub(super) const ARRIVALS: &str = "
-    SELECT app_id, environment, installation, toUnixTimestamp64Milli(min(r.received_at)) AS first_ms
-    FROM counted_reports_v1 AS r
-    WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?)
-    GROUP BY app_id, environment, installation";
+    SELECT app_id, environment, who AS installation, at_ms, count() AS devices
+    FROM (
+        SELECT app_id, environment, min(toUnixTimestamp64Milli(r.received_at)) AS first_ms,
+            ? AS start_ms, first_ms >= start_ms AS is_new,
+            if(is_new, r.installation, toFixedString('', 16)) AS who,
+            if(is_new, first_ms, start_ms - 1 - intDiv(start_ms - 1 - first_ms, ?) * ?) AS at_ms
+        FROM counted_reports_v1 AS r
+        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        GROUP BY app_id, environment, r.installation
+    )
+    GROUP BY app_id, environment, who, at_ms";

@@ -8,7 +8,30 @@ use crate::cohort::ModelKey;
 use crate::placement::{Placement, PlacementMethod};
 use crate::signals::SignalId;
 
-use super::{FoundModel, VersionHistory};
+use super::{FoundModel, VersionHistory, VersionOnChipset};
+
+/// A row that belongs to a model.
+pub(super) trait OfModel {
+    /// Gives the model away; the row is not asked for it again.
+    fn take_model(&mut self) -> ModelKey;
+}
+
+/// Rows whose model is named by fields of these names.
+macro_rules! of_model {
+    ($($row:ty),*) => {$(
+        impl OfModel for $row {
+            fn take_model(&mut self) -> ModelKey {
+                ModelKey {
+                    app_id: std::mem::take(&mut self.app_id),
+                    environment: std::mem::take(&mut self.environment),
+                    model_id: std::mem::take(&mut self.model_id),
+                }
+            }
+        }
+    )*};
+}
+
+of_model!(VoteRow, EarlierRow, PlacementRow, CensusRow, HistoryRow);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -16,6 +39,7 @@ pub(super) struct ModelRow {
     environment: String,
     model_id: String,
     cohorts: u64,
+    sessions: u64,
 }
 
 impl From<ModelRow> for FoundModel {
@@ -27,10 +51,13 @@ impl From<ModelRow> for FoundModel {
                 model_id: row.model_id,
             },
             cohorts: row.cohorts,
+            sessions: row.sessions,
         }
     }
 }
 
+/// Receive time in milliseconds, stream and session.
+pub(super) type At = (i64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
 pub(super) type PreviousTuple = (String, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
@@ -38,6 +65,9 @@ pub(super) type EarlierTuple = (String, String, u64, f64, f64, f64, f64);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct VoteRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
     pub(super) model_version: String,
     pub(super) chipset: String,
     pub(super) firmware: String,
@@ -56,10 +86,15 @@ pub(super) struct VoteRow {
     pub(super) previous: PreviousTuple,
     pub(super) earlier: EarlierTuple,
     pub(super) absence: String,
+    /// The latest says what the device was used to.
+    pub(super) at: At,
 }
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct EarlierRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
     pub(super) model_version: String,
     pub(super) chipset: String,
     pub(super) firmware: String,
@@ -78,6 +113,9 @@ pub(super) struct EarlierRow {
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct PlacementRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
     pub(super) model_version: String,
     pub(super) chipset: String,
     pub(super) firmware: String,
@@ -109,15 +147,21 @@ impl PlacementRow {
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct CensusRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
     pub(super) model_version: String,
     pub(super) chipset: String,
     pub(super) graph_kind: String,
     pub(super) placement_source: String,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
+    /// Whether its devices vote; others only tell when it was first received.
+    pub(super) votes: bool,
     pub(super) numbers: PlacementNumbers,
     pub(super) devices: u64,
     pub(super) devices_before: u64,
+    pub(super) first_seen_ms: i64,
 }
 
 impl From<CensusRow> for PlacementCount {
@@ -144,7 +188,7 @@ impl From<CensusRow> for PlacementCount {
 pub(super) type PlacementNumbers = (String, u32, u32, u32, u32, Option<f32>, Option<f32>);
 
 /// The numbers of a placement, without what it is known by.
-fn placement_of(numbers: &PlacementNumbers) -> Placement {
+pub(super) fn placement_of(numbers: &PlacementNumbers) -> Placement {
     let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
     Placement {
         method: PlacementMethod {
@@ -162,7 +206,7 @@ fn placement_of(numbers: &PlacementNumbers) -> Placement {
     }
 }
 
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug)]
 pub(super) struct VersionRow {
     pub(super) model_version: String,
     pub(super) first_seen_ms: i64,
@@ -179,6 +223,9 @@ impl From<VersionRow> for VersionSeen {
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct HistoryRow {
+    app_id: String,
+    environment: String,
+    model_id: String,
     model_version: String,
     chipset: String,
     signal: String,
@@ -220,12 +267,19 @@ pub(super) struct NodesRow {
 pub(super) struct ArrivalRow {
     pub(super) app_id: String,
     pub(super) environment: String,
+    /// Nobody where it stands for several that were new before.
     pub(super) installation: [u8; 16],
-    pub(super) first_ms: i64,
+    pub(super) at_ms: i64,
+    pub(super) devices: u64,
 }
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct SelfRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
+    pub(super) model_version: String,
+    pub(super) chipset: String,
     pub(super) installation: [u8; 16],
     pub(super) device_model: String,
     pub(super) shape_key: String,
@@ -234,4 +288,15 @@ pub(super) struct SelfRow {
     pub(super) n: u64,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
+}
+
+impl SelfRow {
+    pub(super) fn version_on_chipset(&self) -> VersionOnChipset {
+        let model = ModelKey {
+            app_id: self.app_id.clone(),
+            environment: self.environment.clone(),
+            model_id: self.model_id.clone(),
+        };
+        (model, self.model_version.clone(), self.chipset.clone())
+    }
 }

@@ -15,9 +15,11 @@ use crate::placement::Unit;
 use crate::reason::Reason;
 use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
+use crate::signals::starts::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
 use crate::window::{CohortWindow, DeviceVote};
 
+use super::beside;
 use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
 
 /// Share of the eligible devices below which a fallback is one of some devices.
@@ -29,13 +31,13 @@ const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 const SEES_DOUBLE: u64 = 30;
 
 /// What the evidence amounts to, before words are put to it.
-struct Finding {
-    class: VerdictClass,
-    severity: Severity,
-    reasons: Vec<Reason>,
-    hits: u64,
-    eligible: u64,
-    p: f64,
+pub(super) struct Finding {
+    pub(super) class: VerdictClass,
+    pub(super) severity: Severity,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) hits: u64,
+    pub(super) eligible: u64,
+    pub(super) p: f64,
 }
 
 /// Judges a cohort window.
@@ -48,6 +50,7 @@ pub fn judge(
     nodes: &CpuNodes,
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
+    beside::mention(&mut found, evidence);
     found.spare_people();
     found.name_flood(window.voteless.flood);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
@@ -66,6 +69,10 @@ pub fn judge(
             &cpu_ops,
             change,
             baseline.previous_version.as_deref(),
+            evidence
+                .starts
+                .as_ref()
+                .and_then(|starts| starts.codes.first()),
         ),
         reasons: found.reasons,
         explanation,
@@ -73,6 +80,7 @@ pub fn judge(
         cpu_macs_share,
         signals: evidence.signals(),
         tallies: evidence.tallies(),
+        plain_rules: Vec::new(),
         p: found.p,
     }
 }
@@ -92,6 +100,16 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64) {
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
+    // What cannot be used comes before what is slow; and both need no votes.
+    let is_page = |found: &Finding| found.severity == Severity::Page;
+    if let Some(wrong) = beside::wrong_outputs(evidence).filter(is_page) {
+        return wrong;
+    }
+    let starts = beside::start_failure(evidence).filter(is_page);
+    let fallen = fallback(evidence).map(|fallen| fallen.started_by(starts.as_ref()));
+    if let Some(found) = fallen.or(starts) {
+        return found;
+    }
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
         let readable = |vote: &DeviceVote| vote.placement.npu_share().is_some();
@@ -105,11 +123,14 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }
-    fallback(evidence)
-        .or_else(|| slower(evidence))
+    slower(evidence)
         .or_else(|| intermittent(evidence))
         .or_else(|| placement_alone(evidence))
+        .or_else(|| beside::start_failure(evidence))
+        .or_else(|| beside::wrong_outputs(evidence))
         .or_else(|| heavier(evidence))
+        .or_else(|| beside::cv_spike(evidence))
+        .or_else(|| beside::different_outputs(evidence))
         .unwrap_or_else(|| nothing_found(baseline, evidence))
 }
 
@@ -318,9 +339,20 @@ fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
 
 /// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
 /// a window may show a few less.
-const MIN_PAGE_SHARE: f64 = 0.04;
+pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 
 impl Finding {
+    /// A fallback of devices whose NPU does not start is that.
+    fn started_by(mut self, starts: Option<&Finding>) -> Self {
+        let is_known = self.class == VerdictClass::NpuStartFailure;
+        if let Some(starts) = starts.filter(|starts| !is_known && 2 * starts.hits >= self.hits) {
+            self.class = VerdictClass::NpuStartFailure;
+            let reasons = starts.reasons.iter().cloned();
+            self.reasons.splice(0..0, reasons);
+        }
+        self
+    }
+
     /// Makes a ticket of what hits too few devices for a page.
     fn spare_people(&mut self) {
         let share = self.hits as f64 / self.eligible.max(1) as f64;
@@ -355,14 +387,6 @@ impl Finding {
         }
     }
 }
-
-/// Codes that mean the NPU's back end could not be set up.
-const BACKEND_CODES: [ReasonCode; 4] = [
-    ReasonCode::BackendLibraryMissing,
-    ReasonCode::BackendSetupFailed,
-    ReasonCode::SocModelUnknown,
-    ReasonCode::EpTooOldForOrt,
-];
 
 /// Returns the back-end code given on at least half of the devices hit, and on how many.
 pub(crate) fn backend_code(change: &PlacementChange) -> Option<(ReasonCode, u64)> {
@@ -407,7 +431,7 @@ fn numbers(
     change: Option<&PlacementChange>,
 ) -> Numbers {
     let mut numbers = Numbers {
-        devices_seen: window.n_devices(),
+        devices_seen: window.n_devices().max(found.eligible),
         devices_eligible: found.eligible,
         devices_hit: found.hits,
         runs: window.n_runs(),

@@ -80,6 +80,20 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((190, sound));
     told.push((195, fallen));
     told.push((250, forgetful));
+    // Beside latency: outputs that are off, and a version that starts nowhere.
+    let wrong = Reports {
+        devices: 100..130,
+        golden: Some((7, 0.4)),
+        ..healthy("SM8750")
+    };
+    let dead = Reports {
+        version: "3.0.0",
+        failed_starts: 2,
+        only_failed: true,
+        ..healthy("SM8650")
+    };
+    told.push((260, wrong));
+    told.push((270, dead));
     for (at, reports) in told {
         reports.store(&store, after(at)).await;
         for report in reports.reports(after(at)) {
@@ -100,6 +114,10 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
             .iter()
             .any(|line| line.contains("partial_fallback"))
     );
+    for verdict in ["wrong_outputs", "npu_start_failure"] {
+        let verdict = format!("\"verdict\":\"{verdict}\"");
+        assert!(from_file.iter().any(|line| line.contains(&verdict)));
+    }
     assert_eq!(from_file, from_store);
     store.stop().await;
 }

@@ -12,7 +12,7 @@ use epwatch_store::migrate::{Migration, TemplateValues, migrate};
 use jiff::Timestamp;
 use serde::Serialize;
 
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     Migration {
         version: 1,
         name: "functions",
@@ -37,6 +37,11 @@ const MIGRATIONS: [Migration; 5] = [
         version: 5,
         name: "views",
         sql: include_str!("../../../collector/migrations/0005_views.sql"),
+    },
+    Migration {
+        version: 6,
+        name: "calls",
+        sql: include_str!("../../../collector/migrations/0006_calls.sql"),
     },
 ];
 
@@ -172,6 +177,13 @@ pub(crate) struct Reports {
     pub(crate) directive: &'static str,
     pub(crate) requests_npu: bool,
     pub(crate) is_late: bool,
+    /// What a golden input gave: the first byte of the output's hash, and the largest difference from
+    /// the CPU; 0.05 is accepted.
+    pub(crate) golden: Option<(u8, f64)>,
+    /// How many sessions could not be made before this one.
+    pub(crate) failed_starts: u64,
+    /// Whether there is no session after those.
+    pub(crate) only_failed: bool,
 }
 
 impl Default for Reports {
@@ -188,6 +200,9 @@ impl Default for Reports {
             directive: "",
             requests_npu: true,
             is_late: false,
+            golden: None,
+            failed_starts: 0,
+            only_failed: false,
         }
     }
 }
@@ -277,6 +292,23 @@ struct ReportRow {
     series_earlier_p95_us: Vec<f64>,
     series_earlier_cv: Vec<f64>,
     series_baseline_absence: Vec<&'static str>,
+    self_test_session: Vec<u64>,
+    self_test_input_id: Vec<&'static str>,
+    self_test_tolerance: Vec<Option<f64>>,
+    self_test_npu_hash: Vec<String>,
+    self_test_cpu_hash: Vec<String>,
+    self_test_max_abs: Vec<Option<f64>>,
+    self_test_cosine: Vec<Option<f64>>,
+    self_test_top1_equal: Vec<Option<bool>>,
+    self_test_error_code: Vec<i32>,
+    start_failure_model_id: Vec<&'static str>,
+    start_failure_model_version: Vec<&'static str>,
+    start_failure_requested_eps: Vec<Vec<&'static str>>,
+    start_failure_phase: Vec<&'static str>,
+    start_failure_reason: Vec<&'static str>,
+    start_failure_ort_status: Vec<i32>,
+    start_failure_text: Vec<String>,
+    start_failure_count: Vec<u64>,
 }
 
 #[derive(Debug, Row, Serialize)]
@@ -364,6 +396,18 @@ impl Reports {
     }
 
     fn report(&self, device: u8, at: Timestamp) -> ReportRow {
+        let mut row = self.session_row(device, at);
+        if self.only_failed {
+            row.forget_session();
+        }
+        row
+    }
+
+    fn session_row(&self, device: u8, at: Timestamp) -> ReportRow {
+        let golden: Vec<(u8, f64)> = self.golden.into_iter().collect();
+        let tests = || golden.iter();
+        let failed = (self.failed_starts > 0).then_some(self.failed_starts);
+        let starts = || failed.iter();
         let place = self.place;
         let latency = self.latency(device);
         let (previous_version, previous_us) = self.previous.unwrap_or(("", 0.0));
@@ -451,6 +495,25 @@ impl Reports {
             series_earlier_p95_us: vec![0.0],
             series_earlier_cv: vec![0.0],
             series_baseline_absence: vec![absence],
+            self_test_session: tests().map(|_| 1).collect(),
+            self_test_input_id: tests().map(|_| "golden").collect(),
+            self_test_tolerance: tests().map(|_| Some(0.05)).collect(),
+            self_test_npu_hash: tests()
+                .map(|(hash, _)| format!("{hash:02x}").repeat(16))
+                .collect(),
+            self_test_cpu_hash: tests().map(|_| "00".repeat(16)).collect(),
+            self_test_max_abs: tests().map(|(_, max_abs)| Some(*max_abs)).collect(),
+            self_test_cosine: tests().map(|_| Some(0.9)).collect(),
+            self_test_top1_equal: tests().map(|_| Some(true)).collect(),
+            self_test_error_code: tests().map(|_| 0).collect(),
+            start_failure_model_id: starts().map(|_| "segmenter").collect(),
+            start_failure_model_version: starts().map(|_| self.version).collect(),
+            start_failure_requested_eps: starts().map(|_| vec!["QNNExecutionProvider"]).collect(),
+            start_failure_phase: starts().map(|_| "session_creation").collect(),
+            start_failure_reason: starts().map(|_| "backend_setup_failed").collect(),
+            start_failure_ort_status: starts().map(|_| 1).collect(),
+            start_failure_text: starts().map(|_| String::new()).collect(),
+            start_failure_count: starts().copied().collect(),
         }
     }
 
@@ -475,6 +538,68 @@ impl Reports {
             min_us: values[0],
             max_us: values[values.len() - 1],
         }
+    }
+}
+
+impl ReportRow {
+    fn forget_session(&mut self) {
+        self.session_uid.clear();
+        self.session_model_id.clear();
+        self.session_model_version.clear();
+        self.session_directive_id.clear();
+        self.session_requests_npu.clear();
+        self.session_graph_kind.clear();
+        self.session_placement_source.clear();
+        self.session_fingerprint_algorithm.clear();
+        self.session_fingerprint_exact.clear();
+        self.session_fingerprint_normalised.clear();
+        self.session_n_nodes.clear();
+        self.session_npu_nodes.clear();
+        self.session_npu_partitions.clear();
+        self.session_cpu_nodes.clear();
+        self.session_cpu_benign_nodes.clear();
+        self.session_npu_macs_share.clear();
+        self.session_macs_attributed.clear();
+        self.session_reasons.clear();
+        self.series_session.clear();
+        self.series_phase.clear();
+        self.series_thermal.clear();
+        self.series_power_save.clear();
+        self.series_performance_mode.clear();
+        self.series_shape_key.clear();
+        self.series_session_age.clear();
+        self.series_is_clean.clear();
+        self.series_hist_scheme.clear();
+        self.series_hist_bucket.clear();
+        self.series_hist_count.clear();
+        self.series_n.clear();
+        self.series_sum_us.clear();
+        self.series_m2_us2.clear();
+        self.series_min_us.clear();
+        self.series_max_us.clear();
+        self.series_runs_seen.clear();
+        self.series_sampled_one_in.clear();
+        self.series_dropped_runs.clear();
+        self.series_first_runs_us.clear();
+        self.series_slow_fast_switches.clear();
+        self.series_longest_slow_streak.clear();
+        self.series_beyond_1_4x.clear();
+        self.series_beyond_2x.clear();
+        self.series_beyond_3x.clear();
+        self.series_previous_version.clear();
+        self.series_previous_n.clear();
+        self.series_previous_p10_us.clear();
+        self.series_previous_p50_us.clear();
+        self.series_previous_p95_us.clear();
+        self.series_previous_cv.clear();
+        self.series_earlier_firmware.clear();
+        self.series_earlier_runtime.clear();
+        self.series_earlier_n.clear();
+        self.series_earlier_p10_us.clear();
+        self.series_earlier_p50_us.clear();
+        self.series_earlier_p95_us.clear();
+        self.series_earlier_cv.clear();
+        self.series_baseline_absence.clear();
     }
 }
 

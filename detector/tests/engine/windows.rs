@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
 use epwatch_detector::Evaluator;
-use epwatch_detector::source::{Arrivals, Source};
+use epwatch_detector::source::{Arrivals, ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -27,6 +27,17 @@ fn of<'a>(verdicts: &'a [CohortVerdict], version: &str, chipset: &str) -> &'a Co
         .collect();
     assert_eq!(found.len(), 1, "{version} on {chipset} in {verdicts:#?}");
     found[0]
+}
+
+/// The only model there is.
+async fn read_model(source: &Source, span: &Span) -> ModelWindows {
+    let models = source.models(span).await.unwrap();
+    assert_eq!(models.len(), 1);
+    let arrivals = Arrivals::default();
+    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
+    let model = &models[0].model;
+    let read = source.model_windows(model, span, &arrivals, &mut fetched);
+    read.unwrap()
 }
 
 /// Version 1 everywhere, then version 2: SM8635 drops the head to the CPU.
@@ -173,12 +184,8 @@ async fn devices_with_few_runs_add_earlier_buckets_of_the_same_kind() {
         lookback: config().lookback.0,
     };
     let source = Source::new(store.client(), 10_000);
-    let model = source.models(&span).await.unwrap().remove(0);
-    assert_eq!(model.cohorts, 1);
-    let read = source
-        .model_windows(&model.model, &span, &Arrivals::default())
-        .await
-        .unwrap();
+    let read = read_model(&source, &span).await;
+    assert_eq!(read.cohorts.len(), 1);
     let window = &read.cohorts[0];
     assert_eq!((window.n_devices(), window.n_runs()), (20, 20 * 6));
     for vote in &window.votes {
@@ -337,14 +344,49 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         lookback: config().lookback.0,
     };
     let source = Source::new(store.client(), 10_000);
-    let model = source.models(&span).await.unwrap().remove(0);
-    let read = source
-        .model_windows(&model.model, &span, &Arrivals::default())
-        .await
-        .unwrap();
+    let read = read_model(&source, &span).await;
     let history = read.history("2.0.0", "SM8635");
     let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
     assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));
     assert_eq!(read.history("1.0.0", "SM8635").0.len(), 0);
+    store.stop().await;
+}
+
+/// A first version has nothing before it: the lab's placement tells that all of it fell back.
+#[tokio::test]
+async fn a_certified_placement_is_the_reference_of_a_first_version() {
+    let store = TestStore::start().await;
+    let base = base();
+    let fallen = Reports {
+        place: crate::support::Place {
+            fingerprint: 30,
+            npu_nodes: 0,
+            cpu_nodes: 42,
+            npu_macs_share: Some(0.0),
+            cpu_ops: &["Conv"],
+        },
+        ..Reports::default()
+    };
+    fallen.store(&store, after(base, 10)).await;
+    let before = evaluate(&store, after(base, 60)).await;
+    let verdict = of(&before, "1.0.0", "SM8635");
+    assert_eq!(verdict.class, VerdictClass::NotEnoughData);
+    store
+        .client()
+        .query(
+            "INSERT INTO certified_placements (app_id, environment, model_id, model_version, \
+             chipset, stored_at, ort_version, ep_version, graph_kind, placement_source, \
+             fingerprint_algorithm, fingerprint_normalised, n_nodes, npu_nodes, npu_macs_share, \
+             macs_attributed) VALUES ('camera', '*', 'segmenter', '1.0.0', 'SM8635', now64(3), \
+             '1.31.1', '2.7.0', 'jit', 'assignment_api', 1, 31, 42, 42, 1.0, 1.0)",
+        )
+        .execute()
+        .await
+        .unwrap();
+    let judged = evaluate(&store, after(base, 60)).await;
+    let verdict = of(&judged, "1.0.0", "SM8635");
+    let found = (verdict.class, verdict.severity);
+    assert_eq!(found, (VerdictClass::TotalFallback, Severity::Page));
+    assert_eq!(verdict.numbers.reference_npu_share, Some(1.0));
     store.stop().await;
 }

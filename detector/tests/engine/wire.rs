@@ -7,8 +7,8 @@ use epwatch_proto::{
     App, BaselineAbsence, BaselineKind, Baselines, Chipset, CpuNode, Device, EpBackend, EpLinkage,
     EpShare, Fingerprint, GraphKind, HistScheme, InstallationId, LatencySeries, Model, Phase,
     Placement, PlacementSource, PowerSave, RamClass, ReasonCode, Report, ReportKey, Runtime, Sdk,
-    SdkHealth, SelfBaseline, Sequence, Session, SessionAge, SessionOptions, SessionUid,
-    SparseHistogram, Stratum, StreamId, Thermal,
+    SdkHealth, SelfBaseline, SelfTest, Sequence, Session, SessionAge, SessionOptions, SessionUid,
+    SparseHistogram, StartFailure, StartPhase, Stratum, StreamId, Thermal,
 };
 use jiff::Timestamp;
 
@@ -82,7 +82,12 @@ impl Reports {
                 version: "0.1.0".into(),
                 language: "rust".into(),
             },
-            sessions: vec![self.wire_session(uid, at)],
+            sessions: match self.only_failed {
+                true => Vec::new(),
+                false => vec![self.wire_session(uid, at)],
+            },
+            self_tests: self.wire_tests(uid),
+            start_failures: self.wire_starts(),
             series: vec![LatencySeries {
                 session_uid: uid,
                 stratum: Stratum {
@@ -109,10 +114,46 @@ impl Reports {
                 exceed: None,
                 baselines,
             }],
-            self_tests: Vec::new(),
-            start_failures: Vec::new(),
             run_errors: Vec::new(),
             health: SdkHealth::default(),
+        }
+    }
+
+    fn wire_tests(&self, session_uid: SessionUid) -> Vec<SelfTest> {
+        let tests = self.golden.iter().map(|(hash, max_abs)| SelfTest {
+            session_uid,
+            input_id: "golden".into(),
+            tolerance: Some(0.05),
+            npu_output_hash: Some([*hash; 16]),
+            cpu_output_hash: Some([0; 16]),
+            max_abs: Some(*max_abs),
+            cosine: Some(0.9),
+            top1_equal: Some(true),
+            error_code: 0,
+        });
+        tests.collect()
+    }
+
+    fn wire_starts(&self) -> Vec<StartFailure> {
+        let failure = StartFailure {
+            model: Model {
+                id: "segmenter".into(),
+                version: self.version.into(),
+                sha256: None,
+                source_sha256: None,
+                ep_compatibility: String::new(),
+            },
+            requested_eps: vec![QNN_EP.into()],
+            phase: StartPhase::SessionCreation,
+            reason: ReasonCode::BackendSetupFailed,
+            ort_status_code: 1,
+            text: String::new(),
+            count: self.failed_starts.max(1),
+        };
+        if self.failed_starts > 0 {
+            vec![failure]
+        } else {
+            Vec::new()
         }
     }
 

@@ -95,6 +95,58 @@ fn a_board_of_mainline_is_known_by_its_first_entry_where_the_last_is_a_sibling()
     assert_eq!(ride.hexagon_arch, Some(73));
 }
 
+/// Trees of Linux's own sources; the last entry, or one before, is the chip.
+#[test]
+fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
+    #[track_caller]
+    fn check(compatible: &[u8], machine: &[u8], chipset: &str, hexagon: Option<u32>) {
+        let device = device(&[
+            (COMPATIBLE, compatible),
+            ("sys/devices/soc0/family", b"Snapdragon\n"),
+            ("sys/devices/soc0/machine", machine),
+        ]);
+        assert_eq!(device.chipset.as_str(), chipset);
+        assert_eq!(device.hexagon_arch, hexagon, "{chipset}");
+        assert_fits(&device);
+    }
+    // RB3 Gen 2, by the sibling alone and by the socinfo driver.
+    check(b"qcom,qcm6490\0", b"", "QCM6490", Some(68));
+    check(
+        b"qcom,qcm6490-idp\0qcom,qcm6490\0",
+        b"QCM6490\n",
+        "QCM6490",
+        Some(68),
+    );
+    check(b"fairphone,fp5\0qcom,qcm6490\0", b"", "QCM6490", Some(68));
+    // RB5: Hexagon v66 has no HTP, so no version that the HTP's libraries are named after.
+    let rb5 = b"qcom,qrb5165-rb5\0qcom,qrb5165\0qcom,sm8250\0";
+    check(rb5, b"", "SM8250", None);
+    check(
+        b"qcom,sa8775p-ride\0qcom,sa8775p\0",
+        b"",
+        "SA8775",
+        Some(73),
+    );
+    check(
+        b"qcom,qcs8550-aim300-aiot\0qcom,qcs8550-aim300\0qcom,qcs8550\0qcom,sm8550\0",
+        b"QCS8550\n",
+        "QCS8550",
+        Some(73),
+    );
+    check(
+        b"lenovo,thinkpad-x13s\0qcom,sc8280xp\0",
+        b"",
+        "SC8280XP",
+        Some(68),
+    );
+    check(
+        b"qcom,qcs8300-ride\0qcom,qcs8300\0",
+        b"",
+        "QCS8300",
+        Some(75),
+    );
+}
+
 #[test]
 fn a_qcs9100_is_told_by_the_socinfo_driver_alone() {
     let device = device(&[

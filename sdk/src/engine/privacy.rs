@@ -8,6 +8,13 @@
 //! ours, another process has forgotten ours. What we recorded for it is dropped then, and counted.
 //! With a new one there we go on under that; with none, consent was withdrawn, and we keep
 //! nothing until our host gives it again.
+//!
+//! The collector may know a deletion that we do not: somebody presented our secret elsewhere, or
+//! the folder came back with a backup. A tombstone never goes, so nothing of this installation
+//! will ever be taken again: with consent we go on as a new one, whose reports do not lead to the
+//! old one, as [`Watch::reset_installation`](crate::Watch::reset_installation) does. Once a
+//! process: a collector that refuses the next one, too, is not believed, or installations would
+//! be made up one after the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,6 +35,8 @@ pub(super) struct Privacy {
     n_forgotten: u64,
     /// When to try again what could not be wiped.
     wipe_at: Option<Duration>,
+    /// The collector had deleted our installation, and we began a new one.
+    began_after_deletion: bool,
     /// Another process withdrew consent; the number of times ours was told that it is there.
     orphaned_at: Option<u64>,
 }
@@ -40,6 +49,7 @@ impl Privacy {
             has_looked: false,
             n_forgotten: 0,
             wipe_at: None,
+            began_after_deletion: false,
             orphaned_at: None,
         }
     }
@@ -88,6 +98,22 @@ impl Engine {
         if self.spool.is_none() && self.last_error.is_none() {
             self.open();
         }
+    }
+
+    /// The collector says that our installation was deleted. The wipe that follows asks for the
+    /// deletion once more, which the collector acknowledges, and nothing of the old one is kept.
+    pub(super) fn begin_after_deletion(&mut self) {
+        let privacy = &mut self.privacy;
+        if privacy.began_after_deletion || !privacy.consent.wish().is_given {
+            return;
+        }
+        privacy.began_after_deletion = true;
+        privacy.consent.forget();
+        self.follow_consent();
+        // A host's subscriber may panic.
+        let _ = std::panic::catch_unwind(|| {
+            tracing::warn!("the collector had deleted this installation; a new one was begun");
+        });
     }
 
     fn forget(&mut self) {

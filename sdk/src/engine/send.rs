@@ -13,7 +13,8 @@ use crate::{
     spool::Spool,
     time::Now,
     upload::{
-        Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer, settle,
+        Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer,
+        says_deleted, settle,
     },
 };
 
@@ -275,6 +276,8 @@ impl Engine {
         now: Now,
     ) -> Result<(), UploadError> {
         let received = directives::take_from(&mut response);
+        let ours = lock(&self.core).installation();
+        let is_deleted = says_deleted(keys, &response, ours);
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
         let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
         let schedule = &mut self.sender.reports;
@@ -308,6 +311,9 @@ impl Engine {
         let named: Vec<_> = core.streams_to_name().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
+        if is_deleted {
+            self.begin_after_deletion();
+        }
         Ok(())
     }
 

@@ -5,17 +5,20 @@
 
 use std::path::Path;
 
-use epwatch_proto::{CpuNode, ModelManifest, Placement, ReasonCode};
+use epwatch_proto::{CpuNode, ModelManifest, Placement, ReasonCode, clipped};
 use ort::session::{Session, builder::SessionBuilder};
 
 use super::{
     SummaryInput, listen,
     log::{SessionLog, soc_of},
     ort::read,
-    scrubbed, start_failure_reason, summarise,
+    start_failure_reason, summarise,
     summary::all_cpu_nodes,
 };
 use crate::session::{record_assignment, status_code};
+
+/// Longest error text, in bytes; some name each node of a graph.
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// What is known of a session before it is made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,7 +42,7 @@ pub enum Inspection {
     Placed(Box<Placement>),
     /// There was none.
     Failed {
-        /// ORT's error, scrubbed of paths, its first line.
+        /// ORT's error in its own words, at most 4 KiB: not for a report.
         error: String,
         /// Why, as far as error and log say.
         reason: ReasonCode,
@@ -56,7 +59,7 @@ pub fn inspect_file(builder: SessionBuilder, model: &Path, input: InspectInput<'
     match make(&mut builder) {
         Ok(session) => Inspection::Placed(Box::new(placed(&session, &heard, input))),
         Err(error) => Inspection::Failed {
-            error: scrubbed(error.message()),
+            error: clipped(error.message().trim(), MAX_ERROR_BYTES),
             reason: match start_failure_reason(error.message()) {
                 ReasonCode::Unknown => heard
                     .reasons

@@ -200,7 +200,7 @@ fn reasons(input: &SummaryInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> 
     let is_off = reasons.contains(&ReasonCode::NpuOffByDirective);
     if !asks_for_npu && !is_off {
         reasons.push(ReasonCode::EpNotRequested);
-    } else if asks_for_npu && !has_npu_nodes && reasons.is_empty() {
+    } else if asks_for_npu && !has_npu_nodes && !eps.is_empty() && reasons.is_empty() {
         // Asked for, there or not, and without a single node: a log would tell which.
         reasons.push(ReasonCode::Unknown);
     }

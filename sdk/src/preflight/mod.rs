@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use epwatch_proto::{
     ReasonCode,
-    chipset::{SOCS, Soc, soc_by_name, soc_by_qnn_id},
+    chipset::{QNN_SOC_MODEL_NAMES, SOCS, Soc, soc_by_name, soc_by_qnn_id},
     clipped,
 };
 
@@ -46,7 +46,7 @@ const DRIVERS: [&str; 3] = [
 ];
 
 /// What a host is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Platform {
     /// An app on a phone.
@@ -54,7 +54,6 @@ pub enum Platform {
     /// A robot or another device with a Hexagon DSP.
     Linux,
     /// A machine without a DSP, for example with the HTP emulator: only what is asked for is checked.
-    #[default]
     Other,
 }
 
@@ -69,14 +68,22 @@ impl Platform {
     }
 }
 
+impl Default for Platform {
+    /// [`Self::current`].
+    fn default() -> Self {
+        Self::current()
+    }
+}
+
 /// What only the host knows; `None` and empty: not known, so not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PreflightFacts {
-    /// What kind of machine it is.
+    /// What kind of machine it is; the one this was built for if nothing else is said.
     pub platform: Platform,
     /// As it is handed to the QNN EP; a bare name is looked for by the system's loader.
     pub backend_path: PathBuf,
-    /// Chipset as it is handed to the QNN EP, by QNN's number or name.
+    /// Chipset as it is handed to the QNN EP, by QNN's number or name. Numbers are QNN's to know, also
+    /// those that epwatch has not heard of; of names QNN knows few.
     pub soc_model: String,
     /// Version of the Hexagon architecture, for example 75; `None`: that of `soc_model`.
     pub hexagon_arch: Option<u32>,
@@ -146,26 +153,40 @@ fn check(reason: ReasonCode, seen: impl AsRef<str>) -> Option<Check> {
     Some(Check { reason, seen })
 }
 
-/// A path that is absolute is where the library must be; a name is the loader's to find.
+/// A path that is absolute is where the library must be; a name is the loader's to find. So is a
+/// path into an APK (`/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so`), if the APK is there.
 fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     let path = &facts.backend_path;
     if !path.is_absolute() || host.exists(path) {
         return None;
     }
-    let seen = format!("nothing at {}", path.display());
+    let text = path.to_string_lossy();
+    if let Some((apk, _)) = text.split_once("!/")
+        && host.exists(Path::new(apk))
+    {
+        return None;
+    }
+    let seen = format!("nothing at {text}");
     check(ReasonCode::BackendLibraryMissing, seen)
 }
 
-/// QNN takes a text it does not know for its default chipset.
+/// QNN takes a text it does not know for its default chipset; a number it does not know it refuses
+/// aloud.
 fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     let asked = facts.soc_model.trim();
-    if asked.is_empty() || soc_of(asked).is_some() {
+    let is_number = !asked.is_empty() && asked.bytes().all(|b| b.is_ascii_digit());
+    let is_taken = |name: &str| asked.eq_ignore_ascii_case(name);
+    if asked.is_empty() || is_number || QNN_SOC_MODEL_NAMES.iter().any(|name| is_taken(name)) {
         return None;
     }
-    check(
-        ReasonCode::SocModelUnknown,
-        format!("soc_model is {asked:?}"),
-    )
+    let seen = match soc_of(asked) {
+        Some(soc) => format!(
+            "soc_model is {asked:?}, a name that QNN does not take; its number is {}",
+            soc.qnn_id
+        ),
+        None => format!("soc_model is {asked:?}"),
+    };
+    check(ReasonCode::SocModelUnknown, seen)
 }
 
 /// The chipset of that number or name.
@@ -185,11 +206,14 @@ fn runtime_age(facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::RuntimeOlderThanModel, seen)
 }
 
-/// The first three numbers of a version such as `v2.51.0.260101`.
+/// The first three numbers of a version such as `v2.51.0.260101`; `2.51` is `2.51.0`.
 fn numbers(version: &str) -> Option<[u32; 3]> {
-    let mut parts = version.trim().trim_start_matches('v').split('.');
+    let mut parts = version.trim().trim_start_matches(['v', 'V']).split('.');
     let mut next = |default: Option<u32>| match parts.next() {
-        Some(part) => part.parse().ok(),
+        Some(part) => {
+            let end = part.find(|c: char| !c.is_ascii_digit());
+            part[..end.unwrap_or(part.len())].parse().ok()
+        }
         None => default,
     };
     Some([next(None)?, next(None)?, next(Some(0))?])
@@ -257,18 +281,39 @@ fn holds(host: &dyn Host, folder: &str, skeleton: &str) -> bool {
     host.exists(&folder.join(skeleton)) || host.exists(&folder.join("cdsp").join(skeleton))
 }
 
-/// Libraries that stay inside the APK are no files, and the DSP reads files.
+/// Libraries that stay inside the APK are no files, and the DSP reads files. Where others of QNN's
+/// are there as files, the skeleton was not left inside: it was never packaged.
 fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     if facts.platform != Platform::Android {
         return None;
     }
     let folder = facts.native_library_dir.as_ref()?;
-    let path = folder.join(skeleton_of(arch(facts)?));
-    if host.exists(&path) {
+    let skeleton = skeleton_of(arch(facts)?);
+    if host.exists(&folder.join(&skeleton)) {
         return None;
     }
-    let seen = format!("nothing at {}", path.display());
-    check(ReasonCode::NativeLibrariesNotExtracted, seen)
+    let extracted = qnn_libraries(facts).find(|name| host.exists(&folder.join(name)));
+    let folder = folder.display();
+    match extracted {
+        Some(other) => {
+            let seen = format!("{skeleton} was not packaged: {folder} holds {other}, but not it");
+            check(ReasonCode::BackendLibraryMissing, seen)
+        }
+        None => {
+            let seen = format!("nothing at {folder}/{skeleton}");
+            check(ReasonCode::NativeLibrariesNotExtracted, seen)
+        }
+    }
+}
+
+/// What QNN's part of an app consists of, the skeletons of other chipsets first: they tell most.
+fn qnn_libraries(facts: &PreflightFacts) -> impl Iterator<Item = String> {
+    let backend = facts.backend_path.file_name().unwrap_or_default();
+    let backend = backend.to_string_lossy().into_owned();
+    let skeletons = SOCS.iter().map(|soc| skeleton_of(soc.hexagon_arch));
+    let others = ["libQnnHtp.so", "libQnnSystem.so", "libQnnHtpPrepare.so"].map(str::to_owned);
+    let named = [backend].into_iter().filter(|name| !name.is_empty());
+    skeletons.chain(others).chain(named)
 }
 
 fn driver(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {

@@ -71,7 +71,7 @@ fn robot() -> (MadeUp, PreflightFacts) {
     let facts = PreflightFacts {
         platform: Platform::Linux,
         backend_path: "libQnnHtp.so".into(),
-        soc_model: "QCS6490".to_owned(),
+        soc_model: "93".to_owned(),
         hexagon_arch: Some(68),
         ..PreflightFacts::default()
     };
@@ -96,7 +96,12 @@ fn where_nothing_is_wrong_nothing_is_found() {
     finds(&host, &facts, &[]);
     let (host, facts) = robot();
     finds(&host, &facts, &[]);
-    finds(&MadeUp::default(), &PreflightFacts::default(), &[]);
+    let anywhere = PreflightFacts {
+        platform: Platform::Other,
+        ..PreflightFacts::default()
+    };
+    finds(&MadeUp::default(), &anywhere, &[]);
+    assert_eq!(PreflightFacts::default().platform, Platform::current());
 }
 
 #[test]
@@ -123,11 +128,25 @@ fn each_fault_of_a_phone_is_found_alone() {
 
     let (mut host, facts) = phone();
     host.files.remove(Path::new(SKELETON));
+    // The back end's other half is a file there: this one was never packaged.
     let expected = [
-        (ReasonCode::BackendLibraryMissing, "libQnnHtpV75Skel.so"),
+        (ReasonCode::BackendLibraryMissing, "in no folder"),
+        (ReasonCode::BackendLibraryMissing, "not packaged"),
+    ];
+    finds(&host, &facts, &expected);
+    // Nothing is: all of it is still in the APK, which the loader can read and the DSP cannot.
+    host.files.remove(Path::new("/data/app/lib/libQnnHtp.so"));
+    let mut facts = facts;
+    facts.backend_path = "/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so".into();
+    let host = host.with(&["/data/app/base.apk"]);
+    let expected = [
+        (ReasonCode::BackendLibraryMissing, "in no folder"),
         (ReasonCode::NativeLibrariesNotExtracted, SKELETON),
     ];
     finds(&host, &facts, &expected);
+    facts.backend_path = "/data/app/other.apk!/lib/arm64-v8a/libQnnHtp.so".into();
+    let missing = (ReasonCode::BackendLibraryMissing, "other.apk");
+    finds(&host, &facts, &[missing, expected[0], expected[1]]);
 
     let (host, mut facts) = phone();
     facts.backend_path = "/data/app/lib/libQnnHtpOld.so".into();
@@ -137,19 +156,33 @@ fn each_fault_of_a_phone_is_found_alone() {
         &[(ReasonCode::BackendLibraryMissing, "libQnnHtpOld.so")],
     );
 
-    for asked in ["snapdragon", "SM9999", "12345"] {
+    // QNN has no such name, or has the chipset by its number only.
+    for (asked, seen) in [
+        ("snapdragon", "snapdragon"),
+        ("SM9999", "SM9999"),
+        ("-1", "-1"),
+        ("QCS6490", "its number is 93"),
+        ("SA8775P", "SA8775P"),
+    ] {
         let (host, mut facts) = phone();
         facts.soc_model = asked.to_owned();
-        finds(&host, &facts, &[(ReasonCode::SocModelUnknown, asked)]);
+        finds(&host, &facts, &[(ReasonCode::SocModelUnknown, seen)]);
+    }
+    // Numbers are QNN's to know.
+    for asked in ["12345", "57", " sm8650 "] {
+        let (host, mut facts) = phone();
+        facts.soc_model = asked.to_owned();
+        finds(&host, &facts, &[]);
     }
 
     let (host, mut facts) = phone();
-    facts.model_qairt = "2.52".to_owned();
-    finds(
-        &host,
-        &facts,
-        &[(ReasonCode::RuntimeOlderThanModel, "2.52")],
-    );
+    for model in ["2.52", "2.51.1", "v2.52-rc1", "3.0.0"] {
+        facts.model_qairt = model.to_owned();
+        finds(&host, &facts, &[(ReasonCode::RuntimeOlderThanModel, model)]);
+    }
+    // A version without a patch is that of patch 0, not of none.
+    (facts.model_qairt, facts.runtime_qairt) = ("2.51.0".to_owned(), "2.51".to_owned());
+    finds(&host, &facts, &[]);
 }
 
 #[test]
@@ -202,7 +235,10 @@ fn the_chipset_asked_for_tells_which_skeleton_is_needed() {
     facts.soc_model = "SM8750".to_owned();
     let expected = [
         (ReasonCode::BackendLibraryMissing, "libQnnHtpV79Skel.so"),
-        (ReasonCode::NativeLibrariesNotExtracted, "V79"),
+        (
+            ReasonCode::BackendLibraryMissing,
+            "holds libQnnHtpV75Skel.so",
+        ),
     ];
     finds(&host, &facts, &expected);
 }

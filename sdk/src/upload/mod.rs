@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::{
-    Outcome, ParseError, ReportKey, SendClock, UploadFailureKind, UploadRequest, UploadResponse, v1,
+    InstallationId, Outcome, ParseError, ReportKey, SendClock, UploadFailureKind, UploadRequest,
+    UploadResponse, v1,
 };
 use prost::Message;
 
@@ -221,6 +222,21 @@ pub(crate) enum Settled {
     Kept,
 }
 
+/// Whether an answer says that this installation was deleted, and refuses its reports for that.
+pub(crate) fn says_deleted(
+    keys: &[ReportKey],
+    response: &v1::UploadResponse,
+    installation: Option<InstallationId>,
+) -> bool {
+    response.results.iter().any(|result| {
+        let key = usize::try_from(result.index)
+            .ok()
+            .and_then(|at| keys.get(at));
+        result.outcome() == v1::Outcome::RefusedDeleted
+            && key.is_some_and(|key| Some(key.installation) == installation)
+    })
+}
+
 /// Reads an answer for a request of `batch`.
 pub(crate) fn settle(
     keys: &[ReportKey],
@@ -256,7 +272,7 @@ pub(crate) fn settle(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epwatch_proto::{InstallationId, Sequence, StreamId};
+    use epwatch_proto::{Sequence, StreamId};
 
     fn keys() -> Vec<ReportKey> {
         let key = |sequence| ReportKey {

@@ -6,7 +6,7 @@
 
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{PlacementSource, ReasonCode, placement::QNN_EP};
-use epwatch_sdk::{ModelInfo, placement, qnn};
+use epwatch_sdk::{ModelInfo, placement, qnn, runtime};
 use ort::{
     AsPointer,
     session::{Session, builder::SessionBuilder},
@@ -47,7 +47,7 @@ fn add_azure_ep(builder: &mut SessionBuilder) {
 
 fn tell(version: &str) {
     let library = for_tests(engine(version)).ort_library();
-    let environment = ort::init_from(library).unwrap().build().unwrap();
+    let environment = runtime::load(library).unwrap().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
     let make = |hears_log: bool| {
@@ -74,6 +74,8 @@ fn tell(version: &str) {
         "version": placement::ort_version(),
         "deaf": told(&deaf),
         "heard": told(&heard),
+        "limit": runtime::check().err().map(|error| error.to_string()),
+        "explained": watch.explain(),
     });
     println!("{MARKER}{document}");
 }
@@ -105,11 +107,63 @@ fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
         old["heard"],
         json!({"source": PlacementSource::Log, "n_nodes": 4, "reasons": [not_there]})
     );
+    // It works, and says what it cannot do and what can be done about it.
+    let limit = old["limit"].as_str().unwrap();
+    assert!(limit.contains("1.22.1") && limit.contains("1.24 or later"));
+    assert!(old["explained"].as_str().unwrap().contains(limit));
     for version in ["1.24.4", "1.31.1"] {
         let new = of(version);
         let expected =
             json!({"source": PlacementSource::AssignmentApi, "n_nodes": 6, "reasons": [not_there]});
         assert_eq!(new["deaf"], expected, "{version}");
         assert_eq!(new["heard"], expected, "{version}");
+        assert_eq!(new["limit"], Value::Null, "{version}");
+        assert!(!new["explained"].as_str().unwrap().contains("too old"));
     }
+}
+
+/// A library that says of itself that it is ONNX Runtime 1.16.3, and has nothing else.
+const TOO_OLD: &str = r#"
+    #[repr(C)]
+    pub struct Base {
+        api: extern "C" fn(u32) -> *const u8,
+        version: extern "C" fn() -> *const u8,
+    }
+    extern "C" fn api(_: u32) -> *const u8 {
+        std::ptr::null()
+    }
+    extern "C" fn version() -> *const u8 {
+        b"1.16.3\0".as_ptr()
+    }
+    static BASE: Base = Base { api, version };
+    #[unsafe(no_mangle)]
+    pub extern "C" fn OrtGetApiBase() -> *const Base {
+        &BASE
+    }
+"#;
+
+#[test]
+fn a_runtime_that_is_too_old_is_an_error_with_both_versions_and_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, library) = (dir.path().join("old.rs"), dir.path().join("libold.so"));
+    std::fs::write(&source, TOO_OLD).unwrap();
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let built = std::process::Command::new(rustc)
+        .args(["--edition=2024", "--crate-type=cdylib", "-o"])
+        .args([&library, &source])
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{built:?}");
+
+    let Err(error) = runtime::load(&library) else {
+        panic!("1.16.3 was taken");
+    };
+    let text = error.to_string();
+    for part in ["1.16.3", "libold.so", "1.22 or later"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let Err(error) = runtime::load(dir.path().join("libnothing.so")) else {
+        panic!("nothing was taken");
+    };
+    assert!(error.to_string().contains("libonnxruntime.so"), "{error}");
 }

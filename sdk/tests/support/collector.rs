@@ -106,6 +106,11 @@ impl Collector {
         self.state.lock().unwrap().deletion_answers.extend(answers);
     }
 
+    /// Deletes an installation that has not asked for it itself.
+    pub fn delete(&self, installation: InstallationId) {
+        self.state.lock().unwrap().deleted.push(installation);
+    }
+
     /// Installations that are deleted.
     pub fn deleted(&self) -> Vec<InstallationId> {
         self.state.lock().unwrap().deleted.clone()

@@ -1,6 +1,6 @@
 //! What the detector says of some families, held against what is the matter with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,111 +10,52 @@ use epwatch_detector::period::Period;
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_detector::source::Source;
 use epwatch_detector::source::recorded::Intake;
-use epwatch_detector::verdict::{Severity, VerdictClass};
-use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec};
+use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
+use epwatch_detector::verdict::Severity;
+use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Story};
 
 use crate::START_MS;
-use crate::stories::Named;
+use crate::naive::{Fired, Naive, RULES};
+use crate::outcome::{FaultOutcome, Outcome};
 
-/// Families that are judged as one fleet.
-const FLEET: usize = 20;
+const DAY_MS: i64 = 86_400_000;
 
-/// One story's figures.
+/// App, model, version, chipset.
+type Cohort = (String, String, String, String);
+
+/// Families, their labels, and what came of them so far.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    pub(crate) name: String,
-    pub(crate) is_benign: bool,
-    pub(crate) healthy_windows: u64,
-    pub(crate) false_pages: u64,
-    pub(crate) faults: u64,
-    pub(crate) paged: u64,
-    pub(crate) in_first_window: u64,
-    pub(crate) windows_to_page: Vec<u64>,
-    pub(crate) classes: BTreeMap<String, u64>,
-    pub(crate) tickets: u64,
-    pub(crate) seconds: f64,
-    pub(crate) reports: u64,
+struct Fleet {
+    labels: BTreeMap<Cohort, CohortLabel>,
+    /// The app's family, and the end of the first window of its story.
+    apps: BTreeMap<String, (FamilySpec, i64)>,
+    /// By cohort and end of the window, in milliseconds since 1970.
+    naive: BTreeMap<(Cohort, i64), Fired>,
+    faults: BTreeMap<Cohort, FaultOutcome>,
+    /// Incidents and chipsets that were counted, with their severity.
+    counted: BTreeSet<(String, String, bool)>,
 }
 
-impl Judged {
-    pub(crate) fn per_10_000(&self) -> f64 {
-        self.false_pages as f64 * 10_000.0 / self.healthy_windows.max(1) as f64
-    }
-
-    pub(crate) fn recall(&self) -> f64 {
-        self.paged as f64 / self.faults.max(1) as f64
-    }
-
-    pub(crate) fn line(&self) -> String {
-        format!(
-            "{:<28} healthy windows {:>6} false pages {:>3} ({:.1} per 10,000) tickets {:>3} | faults {:>3} paged {:>3} \
-             ({:.3}) in first window {:>3} {:?} | {} reports {:.1} s",
-            self.name,
-            self.healthy_windows,
-            self.false_pages,
-            self.per_10_000(),
-            self.tickets,
-            self.faults,
-            self.paged,
-            self.recall(),
-            self.in_first_window,
-            self.classes,
-            self.reports,
-            self.seconds
-        )
-    }
-}
-
-/// Judges the families of a story.
+/// Judges families as one fleet.
 pub(crate) async fn judge(
-    story: &Named,
+    story: &str,
     specs: &[FamilySpec],
     verbose: bool,
-) -> anyhow::Result<Judged> {
-    let mut judged = Judged {
-        name: story.name.clone(),
-        is_benign: story.is_benign(),
-        ..Judged::default()
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome {
+        story: story.to_owned(),
+        ..Outcome::default()
     };
-    for fleet in specs.chunks(FLEET) {
-        judge_fleet(fleet, verbose, &mut judged).await?;
-    }
-    Ok(judged)
-}
-
-async fn judge_fleet(
-    specs: &[FamilySpec],
-    verbose: bool,
-    judged: &mut Judged,
-) -> anyhow::Result<()> {
     let mut intake = Intake::new(Duration::from_secs(3_600));
-    let mut labels: BTreeMap<(String, String, String, String), CohortLabel> = BTreeMap::new();
-    let mut specs_of = BTreeMap::new();
+    let mut fleet = Fleet::default();
+    let began = Instant::now();
     for spec in specs {
-        let family = Family::new(spec.clone(), START_MS);
-        specs_of.insert(family.app_id(), spec.clone());
-        for window in 0..family.n_windows() {
-            for report in family.window(window) {
-                intake.add_report(
-                    report.received_ms,
-                    (&family.app_id(), "production"),
-                    &report.report,
-                    &report.sent,
-                );
-            }
-        }
-        for label in family.labels() {
-            let key = (
-                label.app.clone(),
-                label.model.clone(),
-                label.version.clone(),
-                label.chipset.clone(),
-            );
-            labels.insert(key, label);
-        }
+        fleet.tell(Family::new(spec.clone(), START_MS), &mut intake);
     }
+    outcome.seconds_telling = began.elapsed().as_secs_f64();
     let began = Instant::now();
     let (recording, summary) = intake.finish();
+    outcome.reports = summary.reports;
     let options = ReplayOptions {
         config: DetectorConfig {
             step: Period(Duration::from_secs(86_400)),
@@ -131,88 +72,213 @@ async fn judge_fleet(
         Ok(())
     };
     replay(source, &options, &mut keep).await?;
-    judged.seconds += began.elapsed().as_secs_f64();
-    judged.reports += summary.reports;
-
-    let mut paged: BTreeMap<&CohortLabel2, String> = BTreeMap::new();
-    let keys: Vec<CohortLabel2> = labels.keys().cloned().collect();
+    outcome.seconds_judging = began.elapsed().as_secs_f64();
     for line in &lines {
-        match line {
+        let is_wrong = match line {
             Line::Verdict(verdict) if verdict.firmware.is_empty() => {
-                let key = (
-                    verdict.app.clone(),
-                    verdict.model.clone(),
-                    verdict.version.clone(),
-                    verdict.chipset.clone(),
-                );
-                let label = labels.get(&key);
-                if label.is_some_and(|label| !label.is_fault) {
-                    judged.healthy_windows += 1;
-                }
-                let quiet = matches!(
-                    verdict.verdict,
-                    VerdictClass::Healthy | VerdictClass::NotEnoughData
-                );
-                if verbose && !quiet {
-                    eprint_line(line, label, specs_of.get(&verdict.app));
-                }
-                if verbose && quiet && label.is_some_and(|label| label.is_fault) {
-                    eprint_line(line, label, specs_of.get(&verdict.app));
-                }
+                fleet.verdict(verdict, &mut outcome)?
             }
-            Line::Incident(line) if line.incident.state == State::Firing => {
-                let incident = &line.incident;
-                if incident.severity != Severity::Page {
-                    judged.tickets += 1;
-                    continue;
-                }
-                for chipset in &incident.chipsets {
-                    let key = (
-                        incident.app.clone(),
-                        incident.model.clone(),
-                        incident.version.clone(),
-                        chipset.clone(),
-                    );
-                    let Some(label) = labels.get(&key) else {
-                        continue;
-                    };
-                    let known = keys.iter().find(|known| **known == key);
-                    let Some(known) = known else { continue };
-                    if paged.contains_key(known) {
-                        continue;
-                    }
-                    paged.insert(known, line.window_end.clone());
-                    if !label.is_fault {
-                        judged.false_pages += 1;
-                    } else if label.is_page_worthy {
-                        judged.paged += 1;
-                        let class = incident.verdict.map(|class| class.to_string());
-                        *judged.classes.entry(class.unwrap_or_default()).or_default() += 1;
-                        let end: jiff::Timestamp = line.window_end.parse()?;
-                        let late = end.as_millisecond() - label.fault_from_ms.unwrap_or(0);
-                        let windows = u64::try_from(late / 86_400_000).unwrap_or(0);
-                        judged.windows_to_page.push(windows + 1);
-                        judged.in_first_window += u64::from(windows == 0);
-                    }
-                }
+            Line::Incident(incident) if incident.incident.state == State::Firing => {
+                fleet.fires(&incident.incident, &incident.window_end, &mut outcome)?
             }
-            _ => {}
+            _ => false,
+        };
+        if verbose && is_wrong {
+            eprint(line, &fleet);
         }
     }
-    judged.faults += labels.values().filter(|label| label.is_page_worthy).count() as u64;
-    Ok(())
+    outcome.faults = fleet.faults.into_values().collect();
+    Ok(outcome)
 }
 
-type CohortLabel2 = (String, String, String, String);
+impl Fleet {
+    fn tell(&mut self, family: Family, intake: &mut Intake) {
+        let app = family.app_id();
+        let mut naive = Naive::default();
+        for window in 0..family.n_windows() {
+            family.each_report(window, |report| {
+                naive.add(&report);
+                let key = (app.as_str(), "production");
+                intake.add_report(report.received_ms, key, &report.report, &report.sent);
+            });
+            let end = START_MS + i64::from(window + 1) * DAY_MS;
+            let fired = naive.end_window(end >= family.story_from_ms());
+            for ((model, version, chipset), fired) in fired {
+                let cohort = (app.clone(), model, version, chipset);
+                self.naive.insert((cohort, end), fired);
+            }
+        }
+        let spec = family.spec();
+        for label in family.labels() {
+            let cohort = (
+                label.app.clone(),
+                label.model.clone(),
+                label.version.clone(),
+                label.chipset.clone(),
+            );
+            if label.is_fault {
+                self.faults.insert(cohort.clone(), of_fault(spec, &label));
+            }
+            self.labels.insert(cohort, label);
+        }
+        self.apps
+            .insert(app, (spec.clone(), family.story_from_ms()));
+    }
 
-fn eprint_line(line: &Line, label: Option<&CohortLabel>, spec: Option<&FamilySpec>) {
+    /// Counts a verdict; says whether it is worth a look.
+    fn verdict(&mut self, verdict: &VerdictSummary, outcome: &mut Outcome) -> anyhow::Result<bool> {
+        let cohort = (
+            verdict.app.clone(),
+            verdict.model.clone(),
+            verdict.version.clone(),
+            verdict.chipset.clone(),
+        );
+        let (Some(label), Some((spec, from))) =
+            (self.labels.get(&cohort), self.apps.get(&verdict.app))
+        else {
+            return Ok(false);
+        };
+        let end = milliseconds(&verdict.window_end)?;
+        let is_after = end >= *from;
+        let truth = truth(spec, label);
+        let is_page = verdict.severity == Severity::Page;
+        if !label.is_fault {
+            let healthy = outcome.healthy.entry(truth.clone()).or_default();
+            healthy.windows += 1;
+            healthy.windows_after += u64::from(is_after);
+        } else if label.fault_from_ms == Some(end)
+            && let Some(fault) = self.faults.get_mut(&cohort)
+        {
+            fault.found_first = is_page;
+        }
+        let judged = if label.is_fault {
+            label.is_page_worthy && label.fault_from_ms.is_some_and(|from| end >= from)
+        } else {
+            is_after
+        };
+        if !judged {
+            return Ok(is_page && !label.is_fault);
+        }
+        let class = verdict.verdict.to_string();
+        let classes = outcome.verdicts.entry(truth.clone()).or_default();
+        *classes.entry(class).or_default() += 1;
+        let rules = outcome.rules.entry(truth).or_default();
+        let mut count = |rule: usize, fires: bool| {
+            let slot = rules.entry(rule).or_default();
+            slot.0 += 1;
+            slot.1 += u64::from(fires);
+        };
+        count(RULES.len(), is_page);
+        if let Some(naive) = self.naive.get(&(cohort, end)) {
+            for rule in &naive.asked {
+                count(*rule, naive.fired.contains(rule));
+            }
+        }
+        Ok(is_page != label.is_page_worthy)
+    }
+
+    /// Counts an incident that fires; says whether it is false.
+    fn fires(
+        &mut self,
+        incident: &IncidentSummary,
+        window_end: &str,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<bool> {
+        let is_page = incident.severity == Severity::Page;
+        let mut is_false = false;
+        for chipset in &incident.chipsets {
+            let cohort = (
+                incident.app.clone(),
+                incident.model.clone(),
+                incident.version.clone(),
+                chipset.clone(),
+            );
+            let (Some(label), Some((spec, _))) =
+                (self.labels.get(&cohort), self.apps.get(&incident.app))
+            else {
+                continue;
+            };
+            let counted = (incident.incident.clone(), chipset.clone(), is_page);
+            if !self.counted.insert(counted) {
+                continue;
+            }
+            let Some(fault) = self.faults.get_mut(&cohort) else {
+                let healthy = outcome.healthy.entry(truth(spec, label)).or_default();
+                healthy.pages += u64::from(is_page);
+                healthy.tickets += u64::from(!is_page);
+                is_false |= is_page;
+                continue;
+            };
+            fault.ticketed |= !is_page;
+            if is_page && fault.paged_in.is_none() {
+                let late = milliseconds(window_end)? - label.fault_from_ms.unwrap_or(0);
+                // A fault that pages before it hits enough devices was found in time.
+                fault.paged_in = Some(u64::try_from(late / DAY_MS).unwrap_or(0) + 1);
+                fault.class = incident
+                    .verdict
+                    .map_or(String::new(), |class| class.to_string());
+            }
+        }
+        Ok(is_false)
+    }
+}
+
+fn milliseconds(time: &str) -> anyhow::Result<i64> {
+    Ok(time.parse::<jiff::Timestamp>()?.as_millisecond())
+}
+
+/// What is the matter with a cohort, as the tables name it.
+fn truth(spec: &FamilySpec, label: &CohortLabel) -> String {
+    match (spec.story, label.is_fault) {
+        (Story::Benign(benign), _) => format!("{benign:?}"),
+        (Story::Fault(fault), true) => kind_name(fault.kind).to_owned(),
+        (Story::Fault(_), false) => "beside a fault".to_owned(),
+    }
+}
+
+fn kind_name(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::Total => "total",
+        FaultKind::SomeDevices(_) => "some devices",
+        FaultKind::IntermittentRuns(_) => "intermittent runs",
+        FaultKind::IntermittentSessions(_) => "intermittent sessions",
+        FaultKind::Drift => "drift",
+    }
+}
+
+fn of_fault(spec: &FamilySpec, label: &CohortLabel) -> FaultOutcome {
+    let Story::Fault(fault) = spec.story else {
+        return FaultOutcome::default();
+    };
+    let (devices_share, runs_share) = match fault.kind {
+        FaultKind::Total | FaultKind::Drift => (1.0, 1.0),
+        FaultKind::SomeDevices(share) => (share, 1.0),
+        FaultKind::IntermittentRuns(share) | FaultKind::IntermittentSessions(share) => (1.0, share),
+    };
+    FaultOutcome {
+        seed: spec.seed,
+        kind: kind_name(fault.kind).to_owned(),
+        factor: fault.factor,
+        moved: fault.moved,
+        devices_share,
+        runs_share,
+        devices: spec.devices as u64,
+        runs: spec.runs,
+        view: format!("{:?}", spec.view),
+        shape_known: spec.shape_known,
+        is_page_worthy: label.is_page_worthy,
+        ..FaultOutcome::default()
+    }
+}
+
+fn eprint(line: &Line, fleet: &Fleet) {
     use std::io::Write;
-    let fault = label.is_some_and(|label| label.is_fault);
-    let _ = writeln!(
-        std::io::stderr(),
-        "  {} {} {:?}",
-        if fault { "FAULT" } else { "sound" },
-        to_json(line),
-        spec.map(|spec| (spec.story, spec.devices, spec.runs, spec.view))
-    );
+    let app = match line {
+        Line::Verdict(verdict) => &verdict.app,
+        Line::Incident(line) => &line.incident.app,
+        _ => return,
+    };
+    let spec = fleet.apps.get(app).map(|(spec, _)| spec);
+    let told = spec.map(|s| (s.story, s.devices, s.runs, s.view, s.shape_known, s.peers));
+    let _ = writeln!(std::io::stderr(), "  {told:?} {}", to_json(line));
 }

@@ -1,61 +1,129 @@
-//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and says how often it
-//! is right: false pages of each confounder, recall of each fault, and how hard the fleets are.
+//! `epwatch-proof`: judges labelled fleets and writes what came of them.
 //!
-//! `epwatch-proof [FIRST_SEED] [FAMILIES_PER_STORY] [--write FILE] [--only NAME] [--verbose]`
-
-mod hardness;
-mod judged;
-mod stories;
-mod table;
+//! Each fleet's figures are appended to a file, so that a run can be broken off and gone on with, and a
+//! longer one adds to a shorter one.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+use epwatch_proof::{Course, Outcome, Unit, judged, units, written};
 
-/// 2026-01-01.
-const START_MS: i64 = 1_767_225_600_000;
+const HELP: &str = "\
+epwatch-proof FIRST_SEED FAMILIES [OPTIONS]
+
+  FIRST_SEED            first of half a million seeds; report from 500000, tune below
+  FAMILIES              families of a fault; 500 are enough for the bounds of the report
+  --results FILE        append each fleet's figures here, and leave out those that are there; of the
+                        same seed and FAMILIES only
+  --write FILE          write the report here instead of to stdout
+  --only NAME           only stories whose name contains this
+  --threads N           judge so many fleets at once [default: 2]
+  --minutes N           begin no fleet after so many minutes";
+
+#[derive(Debug)]
+struct Args {
+    first_seed: u64,
+    families: u64,
+    results: Option<PathBuf>,
+    write: Option<PathBuf>,
+    only: Option<String>,
+    threads: usize,
+    minutes: u64,
+}
+
+impl Args {
+    fn read() -> anyhow::Result<Option<Self>> {
+        let mut read = Args {
+            first_seed: 500_000,
+            families: 20,
+            results: None,
+            write: None,
+            only: None,
+            threads: 2,
+            minutes: 24 * 60,
+        };
+        let mut numbers = Vec::new();
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--results" => read.results = Some(value()?.into()),
+                "--write" => read.write = Some(value()?.into()),
+                "--only" => read.only = Some(value()?),
+                "--threads" => read.threads = value()?.parse().context("--threads")?,
+                "--minutes" => read.minutes = value()?.parse().context("--minutes")?,
+                "--help" | "-h" => return Ok(None),
+                number => {
+                    let number: u64 = number
+                        .parse()
+                        .with_context(|| format!("{number:?} is no number; see --help"))?;
+                    numbers.push(number);
+                }
+            }
+        }
+        read.first_seed = numbers.first().copied().unwrap_or(read.first_seed);
+        read.families = numbers.get(1).copied().unwrap_or(read.families);
+        Ok(Some(read))
+    }
+}
 
 fn main() -> anyhow::Result<()> {
-    let mut args = std::env::args().skip(1);
-    let (mut numbers, mut file, mut only, mut verbose) = (Vec::new(), None, None, false);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--write" => file = Some(args.next().context("--write needs a file")?),
-            "--only" => only = Some(args.next().context("--only needs a name")?),
-            "--verbose" => verbose = true,
-            number => numbers.push(number.parse::<u64>().context("a number was expected")?),
+    let Some(args) = Args::read()? else {
+        writeln!(std::io::stdout(), "{HELP}")?;
+        return Ok(());
+    };
+    let mut outcomes = match &args.results {
+        Some(path) => known(path)?,
+        None => Vec::new(),
+    };
+    let all = units(args.families, args.only.as_deref());
+    let asked = all.len();
+    let left: Vec<Unit> = all
+        .into_iter()
+        .filter(|unit| !outcomes.iter().any(|outcome| unit.is_of(outcome)))
+        .collect();
+    let mut file = match &args.results {
+        Some(path) => {
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.create(true).append(true).open(path);
+            Some(file.with_context(|| format!("opening {}", path.display()))?)
         }
-    }
-    let first_seed = numbers.first().copied().unwrap_or(500_000);
-    let families = numbers.get(1).copied().unwrap_or(20);
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let mut report = format!(
-        "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
-         {first_seed}, {families} families a story) through the code of `epwatch replay`. No field data \
-         exists yet.\n\n## How hard the fleets are\n\n"
-    );
-    if only.is_none() {
-        report += &hardness::measured(first_seed, families.max(20)).to_string();
-    }
-    let mut results = Vec::new();
-    for (number, story) in stories::all().into_iter().enumerate() {
-        if only
-            .as_ref()
-            .is_some_and(|only| !story.name.contains(only.as_str()))
-        {
-            continue;
+        None => None,
+    };
+    let keep = |outcome: &Outcome| {
+        if let Some(file) = &mut file {
+            writeln!(file, "{}", serde_json::to_string(outcome)?)?;
         }
-        let seed = first_seed + 10_000 * number as u64;
-        let specs = story.families(seed, families);
-        let result = runtime.block_on(judged::judge(&story, &specs, verbose))?;
-        writeln!(std::io::stderr(), "{}", result.line())?;
-        results.push(result);
-    }
-    report += "## Figures\n\n";
-    report += &table::written(&results);
-    match file {
-        Some(path) => std::fs::write(&path, report).with_context(|| format!("writing {path}"))?,
+        Ok(())
+    };
+    let course = Course {
+        first_seed: args.first_seed,
+        threads: args.threads,
+        no_longer_than: Duration::from_secs(args.minutes * 60),
+        verbose: true,
+    };
+    outcomes.extend(judged(&left, course, keep)?);
+    let report = written(&outcomes, args.first_seed, asked);
+    match &args.write {
+        Some(path) => {
+            std::fs::write(path, report).with_context(|| format!("writing {}", path.display()))?;
+        }
         None => write!(std::io::stdout(), "{report}")?,
     }
     Ok(())
+}
+
+fn known(path: &Path) -> anyhow::Result<Vec<Outcome>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+    };
+    // The last line is torn where a run was broken off.
+    Ok(text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
 }

@@ -2,58 +2,114 @@
 
 use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Story};
 
-/// A named kind of family.
-#[derive(Debug)]
+/// A kind of fleet, and how much of it is told.
+#[derive(Debug, Clone)]
 pub(crate) struct Named {
     pub(crate) name: String,
+    /// Families, next to those asked for.
+    pub(crate) weight: f64,
     tell: Tell,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Tell {
-    Benign(Benign),
+    /// 78 % plain, the rest confounders.
+    Operational,
+    Confounders,
+    Others,
     Total,
     SomeDevices,
     Runs,
-    StrongRuns,
     Sessions,
     Drift,
     TheIncident(PlacementView),
     WithoutPasts,
+    /// As many devices as given, 50 runs each, one window of the fault.
+    Needed(Need, u32),
+    /// Twice the usual noise, with 3 or 14 earlier windows.
+    Wild(u32),
 }
 
+/// Faults whose least number of devices is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    Total3,
+    Total2,
+    Total2Missing,
+    Third,
+    Tenth,
+    Runs15,
+}
+
+pub(crate) const NEEDS: [(Need, &str); 6] = [
+    (Need::Total3, "total, 3x"),
+    (Need::Total2, "total, 2x"),
+    (Need::Total2Missing, "total, 2x, no placements"),
+    (Need::Third, "30 % of the devices, 3x"),
+    (Need::Tenth, "10 % of the devices, 3x"),
+    (Need::Runs15, "15 % of the runs, 3x"),
+];
+
+pub(crate) const NEEDED_DEVICES: [u32; 8] = [5, 8, 10, 12, 30, 50, 100, 200];
+
+/// Share of plain families in the operational mix.
+const PLAIN_SHARE: f64 = 0.78;
+
+/// Every story has so many seeds to itself, so that all of them stay within half a million.
+const SEEDS: u64 = 8_000;
+
+/// Twice the usual spread of devices and runs.
+const WILD: f64 = 2.0;
+
 pub(crate) fn all() -> Vec<Named> {
-    let mut all: Vec<Named> = Benign::ALL
-        .iter()
-        .map(|benign| Named {
-            name: format!("{benign:?}"),
-            tell: Tell::Benign(*benign),
-        })
-        .collect();
-    let faults = [
-        ("total", Tell::Total),
-        ("some devices", Tell::SomeDevices),
-        ("intermittent runs", Tell::Runs),
-        ("intermittent runs, strong", Tell::StrongRuns),
-        ("intermittent sessions", Tell::Sessions),
-        ("drift", Tell::Drift),
-        ("the incident, full", Tell::TheIncident(PlacementView::Full)),
-        (
+    let named = |name: &str, weight, tell| Named {
+        name: name.to_owned(),
+        weight,
+        tell,
+    };
+    let mut all = vec![
+        named("operational", 4.0, Tell::Operational),
+        named("confounders", 12.0, Tell::Confounders),
+        named("others", 2.0, Tell::Others),
+        named("total", 1.0, Tell::Total),
+        named("some devices", 1.6, Tell::SomeDevices),
+        named("intermittent runs", 2.0, Tell::Runs),
+        named("intermittent sessions", 1.0, Tell::Sessions),
+        named("drift", 1.0, Tell::Drift),
+        named(
+            "the incident, full",
+            0.2,
+            Tell::TheIncident(PlacementView::Full),
+        ),
+        named(
             "the incident, missing",
+            0.2,
             Tell::TheIncident(PlacementView::Missing),
         ),
-        (
+        named(
             "the incident, lying",
+            0.2,
             Tell::TheIncident(PlacementView::Lying),
         ),
+        named(
+            "the incident, devices without a past",
+            0.2,
+            Tell::WithoutPasts,
+        ),
+        named("wild, built-in rates", 0.8, Tell::Wild(3)),
+        named("wild, its own rates", 0.8, Tell::Wild(14)),
     ];
-    let others = [("the incident, devices without a past", Tell::WithoutPasts)];
-    let faults = faults.into_iter().chain(others);
-    all.extend(faults.map(|(name, tell)| Named {
-        name: name.to_owned(),
-        tell,
-    }));
+    for (need, name) in NEEDS {
+        for devices in NEEDED_DEVICES {
+            let tell = Tell::Needed(need, devices);
+            all.push(named(&needed_name(name, devices), 0.1, tell));
+        }
+    }
     all
+}
+
+pub(crate) fn needed_name(name: &str, devices: u32) -> String {
+    format!("{name}, {devices} devices")
 }
 
 /// A draw in [0, 1) from a seed and a purpose.
@@ -69,23 +125,49 @@ fn log_between(unit: f64, low: f64, high: f64) -> f64 {
     (low.ln() + unit * (high / low).ln()).exp()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "within the list")]
+fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
+    of[((unit * of.len() as f64) as usize).min(of.len() - 1)]
+}
+
 impl Named {
-    pub(crate) fn is_benign(&self) -> bool {
-        matches!(self.tell, Tell::Benign(_))
+    /// Families `from..to` of the story, `number` of all.
+    pub(crate) fn families(
+        &self,
+        first_seed: u64,
+        number: u64,
+        from: u64,
+        to: u64,
+    ) -> Vec<FamilySpec> {
+        let first = first_seed + SEEDS * number;
+        (from..to).map(|at| self.family(first + at, at)).collect()
     }
 
-    pub(crate) fn families(&self, first_seed: u64, n: u64) -> Vec<FamilySpec> {
-        (first_seed..first_seed + n)
-            .map(|seed| self.family(seed))
-            .collect()
+    /// Families that it tells when `asked` are asked for, at most as many as it has seeds.
+    #[expect(clippy::cast_possible_truncation, reason = "thousands")]
+    pub(crate) fn n_families(&self, asked: u64) -> u64 {
+        ((self.weight * asked as f64).ceil() as u64).min(SEEDS)
     }
 
-    fn family(&self, seed: u64) -> FamilySpec {
+    #[expect(clippy::cast_possible_truncation, reason = "within the list")]
+    fn family(&self, seed: u64, number: u64) -> FamilySpec {
         let at = |purpose| unit(seed, purpose);
-        let moved = log_between(at(1), 0.05, 1.0);
-        let factor = log_between(at(2), 2.0, 8.0);
+        let benign = |benign| FamilySpec::drawn(seed, Story::Benign(benign));
+        let in_turn = |of: &[Benign]| of[(number % of.len() as u64) as usize];
+        let confounders = &Benign::CONFOUNDERS[1..];
         let kind = match self.tell {
-            Tell::Benign(benign) => return FamilySpec::drawn(seed, Story::Benign(benign)),
+            Tell::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
+            Tell::Operational => return benign(one_of(confounders, at(5))),
+            Tell::Confounders => return benign(in_turn(confounders)),
+            Tell::Others => return benign(in_turn(&Benign::OTHERS)),
+            Tell::Wild(before) => {
+                return FamilySpec {
+                    windows: (before, 3),
+                    rollout: vec![1.0],
+                    wildness: WILD,
+                    ..benign(in_turn(&Benign::CONFOUNDERS))
+                };
+            }
             Tell::TheIncident(view) => return the_incident(seed, view),
             Tell::WithoutPasts => {
                 return FamilySpec {
@@ -93,28 +175,39 @@ impl Named {
                     ..the_incident(seed, PlacementView::Missing)
                 };
             }
+            Tell::Needed(need, devices) => return needed(seed, need, devices),
             Tell::Total => FaultKind::Total,
             Tell::Drift => FaultKind::Drift,
-            Tell::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.1, 0.75)),
-            Tell::Runs => FaultKind::IntermittentRuns(log_between(at(3), 0.05, 0.6)),
-            Tell::StrongRuns => FaultKind::IntermittentRuns(log_between(at(3), 0.15, 0.6)),
-            Tell::Sessions => FaultKind::IntermittentSessions(log_between(at(3), 0.1, 0.6)),
+            Tell::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.01, 1.0)),
+            Tell::Runs => FaultKind::IntermittentRuns(log_between(at(3), 0.01, 0.6)),
+            Tell::Sessions => FaultKind::IntermittentSessions(log_between(at(3), 0.05, 0.6)),
         };
-        let strong = matches!(self.tell, Tell::StrongRuns);
-        let factor = if strong { factor.max(3.0) } else { factor };
-        let mut spec = FamilySpec::drawn(
-            seed,
-            Story::Fault(Fault {
-                kind,
-                factor,
-                moved,
-            }),
-        );
-        if strong {
-            spec.shape_known = true;
-            spec.devices = spec.devices.max(30);
+        let fault = Fault {
+            kind,
+            factor: log_between(at(2), 1.3, 8.0),
+            moved: log_between(at(1), 0.05, 1.0),
+        };
+        let drawn = FamilySpec::drawn(seed, Story::Fault(fault));
+        let views = [
+            PlacementView::Full,
+            PlacementView::Full,
+            PlacementView::NodesOnly,
+            PlacementView::Missing,
+            PlacementView::Lying,
+        ];
+        FamilySpec {
+            view: one_of(&views, at(6)),
+            chipsets: 1,
+            windows: (
+                8,
+                if matches!(kind, FaultKind::Drift) {
+                    7
+                } else {
+                    4
+                },
+            ),
+            ..drawn
         }
-        spec
     }
 }
 
@@ -132,11 +225,43 @@ fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
         devices: 100,
         windows: (7, 2),
         rollout: vec![1.0],
+        rolls_out_twice: false,
         runs: 50.0,
         reports: 1,
         shape_known: true,
         peers: 0.0,
         base_us: 8_200.0,
+        ..FamilySpec::drawn(seed, Story::Fault(fault))
+    }
+}
+
+fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
+    let (kind, factor) = match need {
+        Need::Total3 => (FaultKind::Total, 3.0),
+        Need::Total2 | Need::Total2Missing => (FaultKind::Total, 2.0),
+        Need::Third => (FaultKind::SomeDevices(0.3), 3.0),
+        Need::Tenth => (FaultKind::SomeDevices(0.1), 3.0),
+        Need::Runs15 => (FaultKind::IntermittentRuns(0.15), 3.0),
+    };
+    let fault = Fault {
+        kind,
+        factor,
+        moved: 0.18,
+    };
+    FamilySpec {
+        view: match need {
+            Need::Total2Missing => PlacementView::Missing,
+            _ => PlacementView::Full,
+        },
+        chipsets: 1,
+        devices: devices as usize,
+        windows: (7, 3),
+        rollout: vec![1.0],
+        rolls_out_twice: false,
+        runs: 50.0,
+        shape_known: true,
+        peers: 0.0,
+        presence: 1.0,
         ..FamilySpec::drawn(seed, Story::Fault(fault))
     }
 }

@@ -32,6 +32,7 @@ fn spec(seed: u64, story: Story, view: PlacementView) -> FamilySpec {
         devices: 100,
         windows: (7, 2),
         rollout: vec![1.0],
+        rolls_out_twice: false,
         runs: 50.0,
         reports: 1,
         shape_known: true,
@@ -150,30 +151,88 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
 
 #[tokio::test]
 async fn splitting_a_window_into_more_reports_changes_no_verdict() {
-    let mut answers = Vec::new();
-    for split in [1, 6, 24] {
-        let mut spec = spec(5, INCIDENT, PlacementView::Full);
-        spec.reports = split;
-        let lines = judged(&reports(spec)).await;
-        let verdicts: Vec<(String, String, String, VerdictClass, Severity, u64)> = lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Verdict(v) => Some((
-                    v.window_end.clone(),
-                    v.version.clone(),
-                    v.chipset.clone() + &v.firmware,
-                    v.verdict,
-                    v.severity,
-                    v.devices_hit,
-                )),
-                _ => None,
-            })
-            .collect();
-        answers.push(verdicts);
+    let runs = Fault {
+        kind: FaultKind::IntermittentRuns(0.3),
+        factor: 4.0,
+        moved: 0.3,
+    };
+    let stories = [
+        (INCIDENT, PlacementView::Full),
+        (Story::Fault(runs), PlacementView::Missing),
+        (Story::Benign(Benign::Contention), PlacementView::NodesOnly),
+    ];
+    for (story, view) in stories {
+        let mut answers = Vec::new();
+        for split in [1, 6, 24] {
+            let told = reports(FamilySpec {
+                reports: split,
+                devices: 40,
+                chipsets: 2,
+                peers: 0.5,
+                ..spec(5, story, view)
+            });
+            answers.push(as_judged(&judged(&told).await));
+        }
+        assert!(!answers[0].is_empty());
+        assert_eq!(answers[0], answers[1], "{story:?}");
+        assert_eq!(answers[0], answers[2], "{story:?}");
     }
-    assert!(!answers[0].is_empty());
-    assert_eq!(answers[0], answers[1]);
-    assert_eq!(answers[0], answers[2]);
+}
+
+/// End of the window, model, version, chipset and firmware, verdict, devices hit.
+type AsJudged = (String, [String; 3], VerdictClass, Severity, u64);
+
+fn as_judged(lines: &[Line]) -> Vec<AsJudged> {
+    let verdicts = lines.iter().filter_map(|line| match line {
+        Line::Verdict(verdict) => Some(verdict),
+        _ => None,
+    });
+    let judged = verdicts.map(|v| {
+        let cohort = [
+            v.model.clone(),
+            v.version.clone(),
+            v.chipset.clone() + &v.firmware,
+        ];
+        let end = v.window_end.clone();
+        (end, cohort, v.verdict, v.severity, v.devices_hit)
+    });
+    judged.collect()
+}
+
+/// The DSP restarts at noon, and what ran on the NPU until then runs on the CPU from then on.
+#[tokio::test]
+async fn a_placement_that_changes_within_a_window_pages_if_it_is_slower() {
+    let split = |story| {
+        reports(FamilySpec {
+            reports: 6,
+            ..spec(20, story, PlacementView::Full)
+        })
+    };
+    let noon = START_MS + 7 * DAY_MS + DAY_MS / 2;
+    let mut told = split(PLAIN);
+    told.retain(|report| report.received_ms < noon);
+    let after = split(INCIDENT);
+    told.extend(after.into_iter().filter(|r| r.received_ms >= noon));
+    let pages = pages(&judged(&told).await);
+    assert_eq!(pages.len(), 1, "{pages:?}");
+    assert_eq!(pages[0].1, ["SM8650"], "{pages:?}");
+}
+
+/// A chipset that never ran the model before: there is nothing of its own to compare with, and it is
+/// as slow as it is.
+#[tokio::test]
+async fn a_model_that_is_new_on_a_chipset_is_no_fault() {
+    let mut told = reports(spec(21, PLAIN, PlacementView::Full));
+    let is_first = |report: &FamilyReport| report.report.device.chipset_raw == "SM8650";
+    told.retain(|report| !is_first(report) || is_new(report));
+    for report in told.iter_mut().filter(|report| is_first(report)) {
+        for series in &mut report.report.series {
+            series.baselines =
+                epwatch_proto::Baselines::Absent(epwatch_proto::BaselineAbsence::FirstVersion);
+            series.exceed = None;
+        }
+    }
+    check_quiet(&judged(&told).await);
 }
 
 /// 100,000 made-up installations claim what a real fault would look like.

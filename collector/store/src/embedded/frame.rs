@@ -95,6 +95,19 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
         .to_le_bytes()
 }
 
+/// A frame with a right checksum around whatever it holds.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn sealed(method: u8, raw: u32, payload: &[u8]) -> Vec<u8> {
+    let compressed = u32::try_from(payload.len() + HEADER_BYTES).expect("a small payload");
+    let mut summed = vec![method];
+    summed.extend(compressed.to_le_bytes());
+    summed.extend(raw.to_le_bytes());
+    summed.extend(payload);
+    let mut frame = checksum(&summed).to_vec();
+    frame.extend(summed);
+    frame
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

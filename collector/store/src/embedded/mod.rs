@@ -14,6 +14,9 @@ mod control;
 mod engine;
 mod format;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod http;
 mod listen;
 mod native;

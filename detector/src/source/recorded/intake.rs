@@ -18,6 +18,7 @@ use epwatch_proto::{
 use crate::cohort::ModelKey;
 
 use super::super::rows::NodesRow;
+use super::reported::{Teller, Told, asked_for_npu};
 use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
 
 /// What was read.
@@ -41,7 +42,7 @@ pub struct Intake {
     texts: HashSet<Arc<str>>,
     devices: Numbered<[u8; 16]>,
     device_models: Numbered<Arc<str>>,
-    models: BTreeMap<ModelKey, Names>,
+    models: BTreeMap<Arc<ModelKey>, Names>,
     apps: Vec<(Arc<str>, Arc<str>)>,
     kept: Vec<Kept>,
 }
@@ -76,9 +77,11 @@ struct Kept {
 /// What a report says of one model.
 #[derive(Debug)]
 struct Part {
-    model: ModelKey,
+    /// Shared: every report has it.
+    model: Arc<ModelKey>,
     seen: Vec<Seen>,
     series: Vec<Series>,
+    told: Told,
 }
 
 impl<T> Default for Numbered<T> {
@@ -154,6 +157,7 @@ impl Intake {
             device,
             votes: !is_late,
             stream: report.key.stream.0,
+            sequence: report.key.sequence.get(),
             chipset: Arc::from(""),
             firmware: self.text(&report.device.vendor_fingerprint_hash),
             device_model: 0,
@@ -205,7 +209,19 @@ impl Intake {
                 nodes: nodes.into_iter().map(|(_, _, nodes)| nodes).collect(),
                 ..ModelRecord::default()
             };
-            recording.models.insert(model, record);
+            recording.models.insert(ModelKey::clone(&model), record);
+        }
+        // Rows are the bulk: room is made for them once.
+        let mut room: HashMap<&ModelKey, (usize, usize)> = HashMap::new();
+        for part in self.kept.iter().flat_map(|kept| &kept.parts) {
+            let slot = room.entry(&part.model).or_default();
+            *slot = (slot.0 + part.seen.len(), slot.1 + part.series.len());
+        }
+        for (model, (seen, series)) in room {
+            if let Some(record) = recording.models.get_mut(model) {
+                record.seen.reserve_exact(seen);
+                record.series.reserve_exact(series);
+            }
         }
         let mut counted: HashSet<(u32, u64, u64)> = HashSet::with_capacity(self.kept.len());
         for kept in self.kept {
@@ -222,7 +238,7 @@ impl Intake {
             let arrivals = recording.arrivals.entry(app).or_default();
             arrivals.push((bucket, received, kept.device));
             for part in kept.parts {
-                let Some(record) = recording.models.get_mut(&part.model) else {
+                let Some(record) = recording.models.get_mut(&*part.model) else {
                     continue;
                 };
                 for seen in &part.seen {
@@ -238,9 +254,12 @@ impl Intake {
                 }
                 record.seen.extend(part.seen);
                 record.series.extend(part.series);
+                record.told.append(part.told);
             }
         }
-        recording.models.retain(|_, record| !record.seen.is_empty());
+        recording
+            .models
+            .retain(|_, record| !record.seen.is_empty() || !record.told.starts.is_empty());
         (recording, self.summary)
     }
 
@@ -263,6 +282,11 @@ impl Intake {
                 model_id: session.model.id.clone(),
             };
             let version = self.text(&session.model.version);
+            let known = self
+                .models
+                .get_key_value(&model)
+                .map(|(key, _)| key.clone());
+            let model = known.unwrap_or_else(|| Arc::new(model));
             let names = self.models.entry(model.clone()).or_default();
             let kind = names.kinds.number(context.kind(session, version.clone()));
             names.note_nodes(session, &version, context.received_ms);
@@ -273,17 +297,7 @@ impl Intake {
                 let place = &names.places.things[place as usize];
                 place.requests_npu && !place.is_directed && context.votes
             };
-            let part = match parts.iter_mut().position(|part| part.model == model) {
-                Some(at) => &mut parts[at],
-                None => {
-                    parts.push(Part {
-                        model: model.clone(),
-                        seen: Vec::new(),
-                        series: Vec::new(),
-                    });
-                    parts.last_mut().expect("one was just added")
-                }
-            };
+            let part = part_of(&mut parts, &model);
             part.seen.push(Seen {
                 bucket: context.bucket,
                 device: context.device,
@@ -292,6 +306,10 @@ impl Intake {
             });
             if !votes_at_all {
                 continue;
+            }
+            let tests = report.self_tests.iter();
+            for test in tests.filter(|test| test.session_uid == session.uid) {
+                part.told.add_test(context.teller(version.clone()), test);
             }
             let own = report
                 .series
@@ -302,6 +320,26 @@ impl Intake {
                 let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
                 part.series.push(context.series(series, kind, shape, texts));
             }
+        }
+        for failure in &report.start_failures {
+            if !context.votes || !asked_for_npu(failure) {
+                continue;
+            }
+            let model = ModelKey {
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
+                model_id: failure.model.id.clone(),
+            };
+            let known = self.models.get_key_value(&model);
+            let known = known.map(|(key, _)| key.clone());
+            let model = known.unwrap_or_else(|| Arc::new(model));
+            self.models.entry(model.clone()).or_default();
+            let teller = context.teller(self.text(&failure.model.version));
+            part_of(&mut parts, &model).told.add_start(teller, failure);
+        }
+        for part in &mut parts {
+            part.seen.shrink_to_fit();
+            part.series.shrink_to_fit();
         }
         parts.into_boxed_slice()
     }
@@ -320,6 +358,22 @@ impl Intake {
     }
 }
 
+fn part_of<'a>(parts: &'a mut Vec<Part>, model: &Arc<ModelKey>) -> &'a mut Part {
+    let at = parts
+        .iter()
+        .position(|part| Arc::ptr_eq(&part.model, model) || part.model == *model);
+    let at = at.unwrap_or_else(|| {
+        parts.push(Part {
+            model: model.clone(),
+            seen: Vec::new(),
+            series: Vec::new(),
+            told: Told::default(),
+        });
+        parts.len() - 1
+    });
+    &mut parts[at]
+}
+
 fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
     if let Some(known) = texts.get(wanted) {
         return known.clone();
@@ -336,12 +390,24 @@ struct Context {
     device: u32,
     votes: bool,
     stream: u64,
+    sequence: u64,
     chipset: Arc<str>,
     firmware: Arc<str>,
     device_model: u32,
 }
 
 impl Context {
+    fn teller(&self, model_version: Arc<str>) -> Teller {
+        Teller {
+            bucket: self.bucket,
+            order: (self.received_ms, self.stream, self.sequence),
+            device: self.device,
+            model_version,
+            chipset: self.chipset.clone(),
+            firmware: self.firmware.clone(),
+        }
+    }
+
     fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
         let placement = &session.placement;
         Kind {

@@ -6,6 +6,7 @@
 
 mod intake;
 mod packed;
+mod reported;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,8 +18,8 @@ use crate::cohort::ModelKey;
 use crate::window::Installation;
 
 use super::rows::{
-    ArrivalRow, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow, VersionRow,
-    VoteRow,
+    ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow,
+    VersionRow, VoteRow,
 };
 use super::{FoundModel, SourceError, Span};
 
@@ -72,7 +73,7 @@ struct Seen {
 struct Series {
     bucket: i64,
     /// Receive time, stream and session: the latest says what the device was used to.
-    order: (i64, u64, u64),
+    order: At,
     device: u32,
     kind: u32,
     shape: u32,
@@ -115,6 +116,7 @@ struct ModelRecord {
     nodes: Vec<Nodes>,
     /// Version and when it was received, for each session of a new version and bucket.
     versions: Vec<(i64, Arc<str>, i64)>,
+    told: reported::Told,
 }
 
 /// An app in an environment.
@@ -162,6 +164,7 @@ impl Recording {
             FoundModel {
                 model: model.clone(),
                 cohorts: cohorts.len() as u64,
+                sessions: seen.len() as u64,
             }
         });
         found.filter(|found| found.cohorts > 0).collect()
@@ -224,6 +227,9 @@ impl Recording {
         let (previous, earlier, absence) = sum.baselines();
         let moments = sum.moments();
         VoteRow {
+            app_id: String::new(),
+            environment: String::new(),
+            model_id: String::new(),
             model_version: kind.model_version.to_string(),
             chipset: kind.chipset.to_string(),
             firmware: kind.firmware.to_string(),
@@ -240,6 +246,7 @@ impl Recording {
             previous,
             earlier,
             absence,
+            at: sum.at(),
             hist_bucket: sum.histogram.indices().to_vec(),
             hist_count: sum.histogram.counts().to_vec(),
         }
@@ -267,6 +274,9 @@ impl Recording {
             let (device, kind, votes, directed) = key;
             let kind = record.kind(kind);
             PlacementRow {
+                app_id: String::new(),
+                environment: String::new(),
+                model_id: String::new(),
                 model_version: kind.model_version.to_string(),
                 chipset: kind.chipset.to_string(),
                 firmware: kind.firmware.to_string(),
@@ -318,6 +328,9 @@ impl Recording {
         let rows = counts.into_iter().map(|(key, (place, devices))| {
             let (version, chipset, graph_kind, source, algorithm, normalised) = key;
             CensusRow {
+                app_id: String::new(),
+                environment: String::new(),
+                model_id: String::new(),
                 model_version: version.to_owned(),
                 chipset: chipset.to_owned(),
                 graph_kind: graph_kind.to_owned(),
@@ -325,6 +338,9 @@ impl Recording {
                 fingerprint_algorithm: algorithm,
                 fingerprint_normalised: normalised,
                 numbers: record.places[place as usize].numbers(),
+                votes: true,
+                // Versions are asked for apart.
+                first_seen_ms: 0,
                 devices: devices.len() as u64,
                 devices_before: devices.values().filter(|before| **before).count() as u64,
             }
@@ -416,6 +432,11 @@ impl Recording {
         let rows = sums.into_iter().map(|((installation, shape), sum)| {
             let moments = sum.moments();
             SelfRow {
+                app_id: String::new(),
+                environment: String::new(),
+                model_id: String::new(),
+                model_version: String::new(),
+                chipset: String::new(),
                 installation,
                 device_model: self.device_models[sum.device_model() as usize].to_string(),
                 shape_key: shape.to_owned(),
@@ -450,11 +471,12 @@ impl Recording {
                 let slot = first.entry(*device).or_insert(*at);
                 *slot = (*slot).min(*at);
             }
-            rows.extend(first.into_iter().map(|(device, first_ms)| ArrivalRow {
+            rows.extend(first.into_iter().map(|(device, at_ms)| ArrivalRow {
                 app_id: app_id.to_string(),
                 environment: environment.to_string(),
                 installation: self.devices[device as usize],
-                first_ms,
+                at_ms,
+                devices: 1,
             }));
         }
         rows

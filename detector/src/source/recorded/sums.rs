@@ -3,7 +3,7 @@
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
-use super::super::rows::{EarlierRow, EarlierTuple, PreviousTuple, VoteRow};
+use super::super::rows::{At, EarlierRow, EarlierTuple, PreviousTuple, VoteRow};
 use super::{Series, packed};
 
 /// The sum of some series.
@@ -27,6 +27,10 @@ impl<'a> Sum<'a> {
 
     pub(super) fn moments(&self) -> Moments {
         self.moments
+    }
+
+    pub(super) fn at(&self) -> At {
+        self.latest.map_or((0, 0, 0), |series| series.order)
     }
 
     pub(super) fn device_model(&self) -> u32 {
@@ -69,6 +73,9 @@ impl Series {
 impl From<VoteRow> for EarlierRow {
     fn from(row: VoteRow) -> Self {
         EarlierRow {
+            app_id: row.app_id,
+            environment: row.environment,
+            model_id: row.model_id,
             model_version: row.model_version,
             chipset: row.chipset,
             firmware: row.firmware,

@@ -7,10 +7,15 @@
 
 mod comparison;
 mod family;
+mod measured;
 mod noise;
 mod reports;
 mod scenarios;
+mod spec;
+mod uploads;
+mod window;
 
 pub use comparison::{ks_p_value, sarle, wasserstein_log};
-pub use family::{CohortLabel, Family, FamilyReport, FamilySpec};
+pub use family::{CohortLabel, Family, FamilyReport};
 pub use scenarios::{Benign, Fault, FaultKind, PlacementView, Story};
+pub use spec::FamilySpec;

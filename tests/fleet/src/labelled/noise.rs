@@ -2,7 +2,7 @@
 //!
 //! `latency = base x silicon x lasting x placement x session drift x governor x contention x heat x
 //! power save x lognormal x spike`; the ranges are those of the project's detection notes, or within
-//! them: silicon 3-6 % between devices of one make, runs 3-7 % within one device, a day of its own 0.8 %,
+//! them: silicon 3-10 % between devices of one make, runs 3-7 % within one device, a day of its own 0.8 %,
 //! Pareto spikes, contention bursts, governor ramps, thermal ramps with a status that may stay 0, cold
 //! first runs (3-20, 1.25, 1.06), 18 % of the devices without context.
 
@@ -16,6 +16,8 @@ pub(super) struct Traits {
     pub(super) silicon: f64,
     /// A slow-down of its own that comes with the new version's time; 1 for nearly all.
     pub(super) lasting: f64,
+    /// Spread of its days and of its runs, as the sigma of a lognormal.
+    pub(super) day_sigma: f64,
     pub(super) run_sigma: f64,
     pub(super) runs: f64,
     pub(super) reports_context: bool,
@@ -25,6 +27,9 @@ pub(super) struct Traits {
     pub(super) always_fell_back: bool,
 }
 
+/// Sessions of a device in a calm window, on average.
+pub(super) const USUAL_SESSIONS: f64 = 2.5;
+
 /// How disturbed a window is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {
@@ -32,6 +37,8 @@ pub(super) struct Weather {
     pub(super) heat: f64,
     pub(super) power_save: f64,
     pub(super) governor: f64,
+    /// Whether the governor holds clocks low for good, not for moments.
+    pub(super) is_governed: bool,
     /// Share of the sessions that meet other work, and of their runs.
     pub(super) contention: f64,
     pub(super) contended_runs: f64,
@@ -45,6 +52,7 @@ impl Default for Weather {
             heat: 0.03,
             power_save: 0.03,
             governor: 1.0,
+            is_governed: false,
             contention: 0.03,
             contended_runs: 0.3,
             sessions: (1, 4),
@@ -104,7 +112,13 @@ pub(super) fn runs(
     let sessions =
         (fewest + whole(chance.unit() * f64::from(most - fewest + 1))).min(work.runs.max(1));
     // The device's day: what its clocks do that nothing reports.
-    let day = (0.008 * chance.normal()).exp();
+    let day = (traits.day_sigma * chance.normal()).exp();
+    // A governor that holds clocks low holds them for all runs of a device.
+    let held = if weather.is_governed {
+        chance.between((1.0, weather.governor))
+    } else {
+        1.0
+    };
     for session in 0..sessions {
         let runs = work.runs / sessions + u32::from(session < work.runs % sessions);
         let heat = if chance.happens(weather.heat) {
@@ -131,7 +145,7 @@ pub(super) fn runs(
                 1.0
             };
             let cold = COLD.get(run as usize).map(|range| chance.between(*range));
-            let governor = 1.0 + (traits.governor * weather.governor - 1.0) * chance.unit();
+            let governor = held * (1.0 + (traits.governor - 1.0) * chance.unit());
             let met = contended && chance.happens(weather.contended_runs);
             let other = if met { chance.between((1.2, 1.9)) } else { 1.0 };
             let spike = if chance.happens(SPIKES) {

@@ -22,7 +22,7 @@ pub enum Benign {
     ThermalWave,
     /// Half of the devices save power.
     PowerSave,
-    /// A governor that keeps clocks low: 1.05 to 1.4 on every run.
+    /// A governor that keeps clocks low: every run of a device is slower by up to 1.05 to 1.4.
     Governor,
     /// Other work on the devices: 15 to 45 % of the runs meet it.
     Contention,
@@ -44,11 +44,19 @@ pub enum Benign {
     ChangedCounting,
     /// One device makes a hundred times as many runs, slowly.
     WhaleDevice,
+    /// Another new version rolls out in stages as this one begins to: devices go from one to the next.
+    TwoRollouts,
+    /// 30 % of the devices send hours to five days late.
+    LateReports,
+    /// Wall clocks of 30 % of the devices are wrong by up to five years.
+    WrongClocks,
+    /// Reports of 30 % of the devices come twice.
+    DuplicateUploads,
 }
 
 impl Benign {
-    /// All of them.
-    pub const ALL: [Benign; 14] = [
+    /// The confounders of the project's detection notes.
+    pub const CONFOUNDERS: [Benign; 14] = [
         Benign::Plain,
         Benign::ThermalWave,
         Benign::PowerSave,
@@ -63,6 +71,14 @@ impl Benign {
         Benign::HarmlessSplit,
         Benign::ChangedCounting,
         Benign::WhaleDevice,
+    ];
+
+    /// What else a healthy fleet does: roll out twice, and lose and delay reports.
+    pub const OTHERS: [Benign; 4] = [
+        Benign::TwoRollouts,
+        Benign::LateReports,
+        Benign::WrongClocks,
+        Benign::DuplicateUploads,
     ];
 }
 

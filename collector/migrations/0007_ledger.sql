@@ -1,0 +1,179 @@
+-- What became of every report and run, by day of receipt (UTC). It closes in reports and in runs, for
+-- each app, environment and day, and so in total:
+--     recorded = stored + dropped + refused + missing
+--
+-- A stream spans days: what a day recorded is how much further the stream was known at its end than
+-- at the end of the day before, and likewise for what the device gave up. So a report that comes days
+-- late is stored on the day it comes, and takes itself off what is missing: `missing` is negative on a
+-- day that fills gaps of earlier ones. In total it is what is not, or not yet, seen.
+--
+-- Refusals are told twice. `refused` is what devices gave up because a collector refused it for good:
+-- that closes the sum. What collectors answered, by outcome, stands beside it: a report that was told
+-- to come again is answered each time, and what a stranger makes up belongs to no stream.
+--
+-- All of it is read from raw, so it reaches back as far as raw does. Of streams that are older than
+-- that only the part within is told; their first two days here may name a loss of before.
+
+-- One stream on one day: how far it was known, and what it had given up so far.
+CREATE OR REPLACE VIEW stream_days_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, installation, stream_id, toDate(at) AS day,
+    max(known_sequence) AS last_sequence,
+    minIf(known_sequence, is_stored) AS first_stored,
+    countIf(is_stored) AS stored,
+    sum(runs) AS stored_runs,
+    max(runs_recorded) AS recorded_runs,
+    max(unsealed) AS unsealed_runs,
+    maxMap(reports_given_up) AS dropped_reports,
+    maxMap(runs_given_up) AS dropped_runs
+FROM (
+    SELECT app_id, environment, installation, stream_id, received_at AS at, sequence AS known_sequence, true AS is_stored,
+        arraySum(series_n) AS runs, health_runs_recorded AS runs_recorded, toUInt64(0) AS unsealed,
+        CAST(health_dropped_reports, 'Map(String, UInt64)') AS reports_given_up,
+        CAST(health_dropped_runs, 'Map(String, UInt64)') AS runs_given_up
+    FROM counted_reports_v1
+    UNION ALL
+    -- A later stream names it. What its reports that never came held is not known.
+    SELECT app_id, environment, installation, id AS stream_id, received_at AS at, ifNull(last, 0) AS known_sequence, false AS is_stored,
+        toUInt64(0) AS runs, toUInt64(0) AS runs_recorded, ifNull(left_over, 0) AS unsealed,
+        CAST(map(), 'Map(String, UInt64)') AS reports_given_up,
+        CAST(map(), 'Map(String, UInt64)') AS runs_given_up
+    FROM counted_reports_v1 ARRAY JOIN ended_stream_id AS id, ended_last_sequence AS last, ended_unsealed_runs AS left_over
+)
+GROUP BY app_id, environment, installation, stream_id, day;
+
+-- The entries of the ledger. `kind` is recorded, stored, dropped, refused, duplicate or answered;
+-- `reason` is the device's reason for what it dropped, and the outcome of what was answered.
+CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
+SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
+FROM (
+    SELECT
+        app_id, environment, day,
+        -- The first day here of a stream that may have rows beyond the horizon.
+        place = 1 AND day <= toDate(now('UTC')) - ${raw_ttl_days} + 1 AS is_cut,
+        if(is_cut, if(stored = 0, last_sequence, toUInt64(first_stored - 1)), sequence_before) AS sequence_from,
+        if(is_cut, toUInt64(recorded_runs - least(recorded_runs, stored_runs)), runs_before) AS runs_from,
+        if(is_cut, unsealed_runs, unsealed_before) AS unsealed_from,
+        if(is_cut, dropped_reports, dropped_reports_before) AS dropped_reports_from,
+        if(is_cut, dropped_runs, dropped_runs_before) AS dropped_runs_from,
+        toInt64(greatest(last_sequence, sequence_from) - sequence_from) AS new_reports,
+        toInt64(greatest(recorded_runs, runs_from) - runs_from) AS new_runs,
+        toInt64(greatest(unsealed_runs, unsealed_from) - unsealed_from) AS new_unsealed,
+        -- `clipped` runs are in the histograms.
+        arrayFilter(r -> r != 'clipped', arrayDistinct(arrayConcat(mapKeys(dropped_reports), mapKeys(dropped_runs)))) AS reasons,
+        arrayMap(r -> (
+            if(r = 'refused', 'refused', 'dropped'), r,
+            toInt64(greatest(dropped_reports[r], dropped_reports_from[r]) - dropped_reports_from[r]),
+            toInt64(greatest(dropped_runs[r], dropped_runs_from[r]) - dropped_runs_from[r])), reasons) AS given_up,
+        -- These runs never were in a sealed report: the device's own count of recorded ones lacks them.
+        arraySum(arrayMap(d -> d.4, arrayFilter(d -> d.2 IN ('contended', 'consent'), given_up))) AS new_lost,
+        arrayConcat(
+            [('recorded', '', new_reports, new_runs + new_unsealed + toInt64(new_lost)),
+             ('stored', '', toInt64(stored), toInt64(stored_runs)),
+             ('dropped', 'unsealed', toInt64(0), new_unsealed)],
+            given_up) AS entries
+    FROM (
+        SELECT
+            *,
+            row_number() OVER (PARTITION BY app_id, environment, installation, stream_id ORDER BY day) AS place,
+            max(last_sequence) OVER earlier AS sequence_before,
+            max(recorded_runs) OVER earlier AS runs_before,
+            max(unsealed_runs) OVER earlier AS unsealed_before,
+            maxMap(dropped_reports) OVER earlier AS dropped_reports_before,
+            maxMap(dropped_runs) OVER earlier AS dropped_runs_before
+        FROM stream_days_v1
+        WINDOW earlier AS (PARTITION BY app_id, environment, installation, stream_id ORDER BY day
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
+)
+ARRAY JOIN entries AS entry
+WHERE entry.3 != 0 OR entry.4 != 0 OR entry.1 IN ('recorded', 'stored')
+GROUP BY app_id, environment, day, kind, reason
+UNION ALL
+-- Copies beyond the counted one: found surplus in the store ...
+SELECT app_id, environment, toDate(received_at) AS day, 'duplicate' AS kind, 'surplus' AS reason,
+    toInt64(count()) AS reports, toInt64(sum(arraySum(series_n))) AS runs
+FROM reports
+WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND installation NOT IN (SELECT installation FROM tombstones)
+GROUP BY app_id, environment, day
+UNION ALL
+-- ... or answered as duplicate at once; then nobody counted their runs.
+SELECT app_id, environment, toDate(bucket) AS day,
+    if(outcome = 'duplicate', 'duplicate', 'answered') AS kind, toString(outcome) AS reason,
+    toInt64(sum(report_outcomes.reports)) AS reports, toInt64(0) AS runs
+FROM report_outcomes
+WHERE bucket >= toDateTime(toDate(now('UTC')) - ${raw_ttl_days}, 'UTC')
+GROUP BY app_id, environment, day, kind, reason;
+
+-- In reports. An empty app is that of refusals whose app nothing proved.
+CREATE OR REPLACE VIEW loss_ledger_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day,
+    sumIf(reports, kind = 'recorded') AS recorded,
+    sumIf(reports, kind = 'stored') AS stored,
+    sumIf(reports, kind = 'dropped') AS dropped,
+    sumIf(reports, kind = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    sumIf(reports, kind = 'duplicate') AS duplicate,
+    sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
+    -- What collectors answered, by outcome; beside the sum.
+    sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome
+FROM loss_ledger_entries_v1
+GROUP BY app_id, environment, day;
+
+-- In runs, as far as devices counted them: sampled ones, not all that the app made.
+CREATE OR REPLACE VIEW loss_ledger_runs_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day,
+    sumIf(runs, kind = 'recorded') AS recorded,
+    sumIf(runs, kind = 'stored') AS stored,
+    sumIf(runs, kind = 'dropped') AS dropped,
+    sumIf(runs, kind = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    -- Of surplus copies in the store; those answered at once were not read.
+    sumIf(runs, kind = 'duplicate') AS duplicate,
+    sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
+FROM loss_ledger_entries_v1
+WHERE kind != 'answered'
+GROUP BY app_id, environment, day;
+
+-- The ledger of the app as a whole, as before, from the same entries.
+CREATE OR REPLACE VIEW loss_ledger_v1 ${on_cluster} AS
+SELECT
+    app_id, environment,
+    toUInt64(sumIf(reports, kind = 'recorded')) AS recorded,
+    toUInt64(sumIf(reports, kind = 'stored')) AS stored,
+    toUInt64(sumIf(reports, kind = 'dropped')) AS dropped,
+    toUInt64(sumIf(reports, kind = 'refused')) AS refused,
+    toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing
+FROM loss_ledger_entries_v1
+WHERE kind IN ('recorded', 'stored', 'dropped', 'refused')
+GROUP BY app_id, environment;
+
+-- Reports with a name that the cardinality guard put into `__other__`, by dimension.
+CREATE OR REPLACE VIEW cardinality_limited_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, toDate(received_at) AS day,
+    countIf(has(session_model_id, '__other__') OR has(start_failure_model_id, '__other__')) AS models,
+    countIf(has(session_model_version, '__other__') OR has(start_failure_model_version, '__other__')) AS versions,
+    countIf(chipset = '__other__') AS chipsets,
+    countIf(has(series_shape_key, '__other__')) AS shape_keys,
+    countIf(chipset = '__other__' OR has(session_model_id, '__other__') OR has(start_failure_model_id, '__other__')
+        OR has(session_model_version, '__other__') OR has(start_failure_model_version, '__other__')
+        OR has(series_shape_key, '__other__')) AS limited_reports,
+    count() AS reports
+FROM counted_reports_v1
+GROUP BY app_id, environment, day;
+
+-- Installations by whether they vote. Unproven ones were more new ones than the app or their network
+-- usually has.
+CREATE OR REPLACE VIEW installation_standing_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, toDate(received_at) AS day,
+    uniqExact(installation) AS installations,
+    uniqExactIf(installation, is_unproven) AS unproven,
+    count() AS reports,
+    countIf(is_unproven) AS unproven_reports
+FROM counted_reports_v1
+GROUP BY app_id, environment, day;

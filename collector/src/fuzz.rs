@@ -1,0 +1,209 @@
+//! What strangers send, as functions of bytes: the fuzz targets of `tests/fuzz` call these, and a test
+//! here runs them over the seeds. None of them may panic, whatever the bytes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use epwatch_proto::v1::{self, collector_service_server::CollectorService};
+use epwatch_proto::{Report, UploadRequest};
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::{Request, Response, Status};
+
+use crate::config::CollectorConfig;
+use crate::front::Front;
+use crate::metrics::Metrics;
+use crate::rows::{KnownPlacements, Prepared};
+use crate::wal::{Record, WalOffset, WalSegmentFuzz};
+use crate::{parse, record};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A call's message, from the wire to the rows that it becomes.
+pub fn request(bytes: &[u8]) {
+    let Ok(message) = v1::UploadRequest::decode(bytes) else {
+        // A report by itself, so that the fuzzer gets to it by a shorter way.
+        return report(bytes, &epwatch_proto::SendClock::default());
+    };
+    if let Ok(call) = UploadRequest::try_from(message) {
+        for report_bytes in &call.reports {
+            report(report_bytes, &call.clock);
+        }
+    }
+}
+
+fn report(bytes: &[u8], clock: &epwatch_proto::SendClock) {
+    let parsed = Report::parse(bytes);
+    let checked = parse::check(bytes);
+    // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
+    assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
+    let (Ok(facts), Ok(report)) = (checked, parsed) else {
+        return;
+    };
+    assert_eq!(facts.key, report.key);
+    assert_eq!(facts.app_id, report.app.id);
+    assert_eq!(facts.environment, report.app.environment);
+    let mut payload = Vec::new();
+    record::write_header(&mut payload, clock, &facts.app_id, &facts.environment);
+    payload.extend_from_slice(bytes);
+    let rows = rows_of(payload.into());
+    assert!(rows.unreadable.is_empty(), "{:?}", rows.unreadable);
+}
+
+fn rows_of(payload: Bytes) -> Prepared {
+    let record = Record::of(WalOffset(64), 1_760_000_000_000_000, payload);
+    Prepared::from_records(&[record], 7, HOUR, &mut KnownPlacements::default())
+}
+
+/// What a record of the log may hold, as a newer or damaged collector would have written it.
+pub fn wal_record(bytes: &[u8]) {
+    if !bytes.is_empty() {
+        rows_of(Bytes::copy_from_slice(bytes));
+    }
+}
+
+/// A segment: first as it is, then with sound records in it that the bytes damage.
+pub fn wal_segment(bytes: &[u8]) {
+    let segment = WalSegmentFuzz::default();
+    let n_read = segment.read(bytes.to_vec()).len();
+    assert!(n_read <= bytes.len() / 24);
+    let (lengths, damage) = bytes.split_at(bytes.len() / 2);
+    let payloads: Vec<Vec<u8>> = lengths
+        .iter()
+        .take(64)
+        .map(|&length| vec![length; usize::from(length) + 1])
+        .collect();
+    let (mut log, places) = segment.write(&payloads);
+    let mut is_touched = vec![false; log.len()];
+    for change in damage.chunks_exact(3) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        if let Some(byte) = log.get_mut(at) {
+            *byte ^= change[2];
+            is_touched[at] |= change[2] != 0;
+        }
+    }
+    let found = segment.read(log);
+    // Damage costs what it hits and nothing else.
+    let whole = places.into_iter().zip(payloads);
+    let untouched = whole.filter(|(place, _)| !is_touched[place.clone()].contains(&true));
+    let mut found = found.into_iter();
+    for (_, payload) in untouched {
+        assert!(
+            found.any(|record| record == payload),
+            "an untouched record is found"
+        );
+    }
+}
+
+/// Takes every call and does nothing.
+#[derive(Debug)]
+struct Nobody;
+
+#[tonic::async_trait]
+impl CollectorService for Nobody {
+    async fn upload(
+        &self,
+        _: Request<v1::UploadRequest>,
+    ) -> Result<Response<v1::UploadResponse>, Status> {
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn delete_installation(
+        &self,
+        _: Request<v1::DeleteInstallationRequest>,
+    ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn put_model_manifest(
+        &self,
+        _: Request<v1::PutModelManifestRequest>,
+    ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn put_certified_placement(
+        &self,
+        _: Request<v1::PutCertifiedPlacementRequest>,
+    ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
+        Err(Status::unavailable("nobody is here"))
+    }
+}
+
+thread_local! {
+    static FRONT: (tokio::runtime::Runtime, Arc<Front<Nobody>>) = {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let config = CollectorConfig::default();
+        let front = Front::new(&config, Nobody, None, Arc::new(Metrics::new()));
+        (runtime.expect("a runtime"), Arc::new(front))
+    };
+}
+
+/// A connection to the devices' port: these bytes, then the end.
+pub fn connection(bytes: &[u8]) {
+    // Far beyond what anything here takes: a connection that outlives its client has hung.
+    const PATIENCE: Duration = Duration::from_secs(20);
+    FRONT.with(|(runtime, front)| {
+        runtime.block_on(async {
+            let (mut client, server) = tokio::io::duplex(64 << 10);
+            let serving = front.serve_stream(server);
+            let sending = async {
+                // A server that has heard enough closes before all of it was sent.
+                let sent: io::Result<()> = client.write_all(bytes).await;
+                drop(sent);
+                let _ = client.shutdown().await;
+                let mut said = vec![0; 4096];
+                while matches!(client.read(&mut said).await, Ok(1..)) {}
+            };
+            let both = async { tokio::join!(serving, sending) };
+            let ended = tokio::time::timeout(PATIENCE, both).await;
+            assert!(ended.is_ok(), "the connection outlived its client");
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[track_caller]
+    fn check(target: &str, run: fn(&[u8])) {
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/seeds");
+        let mut n_seeds = 0;
+        for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
+            let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+            run(&bytes);
+            // Cut and turned, as a fuzzer begins.
+            for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
+                run(&bytes[..at]);
+                let mut turned = bytes.clone();
+                turned[at] ^= 0x81;
+                run(&turned);
+            }
+            n_seeds += 1;
+        }
+        assert!(n_seeds > 0, "{target} has no seeds");
+    }
+
+    #[test]
+    fn requests_of_the_seeds_are_taken_or_refused() {
+        check("request", super::request);
+    }
+
+    #[test]
+    fn records_of_the_seeds_are_read_or_left_out() {
+        check("wal_record", super::wal_record);
+    }
+
+    #[test]
+    fn segments_of_the_seeds_lose_only_what_is_damaged() {
+        check("wal_segment", super::wal_segment);
+    }
+
+    #[test]
+    fn connections_of_the_seeds_end() {
+        check("connection", super::connection);
+    }
+}

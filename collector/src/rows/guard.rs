@@ -1,0 +1,307 @@
+//! How many names an app may have: distinct models, versions, chipsets and shape keys, a day of
+//! receipt. What comes beyond becomes [`OTHER`] in the rows; the log keeps the bytes as they came.
+//!
+//! The same record must make the same rows when a batch goes out again after a crash. So a name
+//! that was let in is written down, in the file `names` in the log's directory, before anything of
+//! its batch goes out. Then nothing depends on when a record is looked at again: a name that got in
+//! is known, and one that did not finds the day as full as it was. Each collector guards on its own:
+//! two of them let in at most twice as many.
+//!
+//! The file has a JSON array a line: day, app, environment, dimension, name. A line that a crash
+//! tore is passed over; nothing of its batch had gone out. Days long past are dropped at start.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::Stored;
+use crate::config::NamesConfig;
+
+/// What a name beyond the limit becomes.
+pub(crate) const OTHER: &str = "__other__";
+
+const FILE: &str = "names";
+const TEMPORARY: &str = "names.tmp";
+const DAY_MS: i64 = 86_400_000;
+/// Days that are remembered: a batch of a quiet collector may span some.
+const MAX_DAYS: usize = 16;
+/// Names of one day over all apps. Apps are few where keys prove them; without keys anyone names
+/// one.
+const MAX_NAMES: usize = 200_000;
+
+/// What is limited. The text is the metric's label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Dimension {
+    Model,
+    Version,
+    Chipset,
+    ShapeKey,
+}
+
+impl Dimension {
+    pub(crate) const ALL: [Self; 4] = [Self::Model, Self::Version, Self::Chipset, Self::ShapeKey];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Version => "version",
+            Self::Chipset => "chipset",
+            Self::ShapeKey => "shape_key",
+        }
+    }
+}
+
+/// Names beyond the limit that reports had, by dimension.
+pub(crate) type Limited = [u64; 4];
+
+type Names = [HashSet<String>; 4];
+
+#[derive(Debug, Default)]
+struct Day {
+    n_names: usize,
+    /// By app, then environment.
+    apps: HashMap<String, HashMap<String, Names>>,
+}
+
+impl Day {
+    /// Returns whether the name is in, and whether it is new.
+    fn admit(&mut self, at: (&str, &str), of: Dimension, name: &str, most: usize) -> (bool, bool) {
+        let known = self.apps.get(at.0).and_then(|app| app.get(at.1));
+        let names = known.map(|names| &names[of as usize]);
+        if names.is_some_and(|names| names.contains(name)) {
+            return (true, false);
+        }
+        let n_names = names.map_or(0, HashSet::len);
+        if (most > 0 && n_names >= most) || self.n_names >= MAX_NAMES {
+            return (false, false);
+        }
+        let app = self.apps.entry(at.0.to_owned()).or_default();
+        let names = app.entry(at.1.to_owned()).or_default();
+        names[of as usize].insert(name.to_owned());
+        self.n_names += 1;
+        (true, true)
+    }
+}
+
+/// The names of one collector.
+#[derive(Debug)]
+pub(crate) struct NameGuard {
+    limits: [usize; 4],
+    days: BTreeMap<i64, Day>,
+    /// `None` keeps nothing.
+    file: Option<File>,
+    unwritten: Vec<u8>,
+}
+
+impl NameGuard {
+    /// Opens the file in the log's directory.
+    pub(crate) fn open(dir: &Path, config: &NamesConfig) -> io::Result<Self> {
+        let mut guard = Self {
+            limits: [
+                config.models,
+                config.versions,
+                config.chipsets,
+                config.shape_keys,
+            ],
+            days: BTreeMap::new(),
+            file: None,
+            unwritten: Vec::new(),
+        };
+        let path = dir.join(FILE);
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        let lines = text.lines().filter_map(|line| {
+            let line: (i64, String, String, usize, String) = serde_json::from_str(line).ok()?;
+            Some((line.3, line)).filter(|(at, _)| *at < Dimension::ALL.len())
+        });
+        for (at, (day, app, environment, _, name)) in lines {
+            // What was let in stays in, whatever the limit is by now.
+            guard.admit(day, (&app, &environment), Dimension::ALL[at], &name, 0);
+        }
+        // Written anew, without days long past and lines that were torn.
+        let temporary = dir.join(TEMPORARY);
+        let mut file = File::create(&temporary)?;
+        guard.unwritten.clear();
+        let days = std::mem::take(&mut guard.days);
+        for (day, names) in &days {
+            for (app, environments) in &names.apps {
+                for (environment, names) in environments {
+                    for of in Dimension::ALL {
+                        for name in &names[of as usize] {
+                            guard.note(*day, (app, environment), of, name);
+                        }
+                    }
+                }
+            }
+        }
+        guard.days = days;
+        file.write_all(&guard.unwritten)?;
+        file.sync_all()?;
+        guard.unwritten.clear();
+        fs::rename(&temporary, &path)?;
+        File::open(dir)?.sync_all()?;
+        guard.file = Some(OpenOptions::new().append(true).open(&path)?);
+        Ok(guard)
+    }
+
+    /// Replaces what is beyond the limits in one report, and counts it.
+    pub(super) fn apply(&mut self, stored: &mut Stored, limited: &mut Limited) {
+        let day = stored.received_ms.div_euclid(DAY_MS);
+        let Stored {
+            app_id,
+            environment,
+            chipset,
+            report,
+            ..
+        } = stored;
+        let at = (app_id.as_str(), environment.as_str());
+        let mut keep = |of, name: &str| {
+            let is_in = self.keeps(day, at, of, name);
+            limited[of as usize] += u64::from(!is_in);
+            is_in
+        };
+        if !keep(Dimension::Chipset, chipset) {
+            OTHER.clone_into(chipset);
+        }
+        let sessions = report.sessions.iter_mut().map(|s| &mut s.model);
+        let failures = report.start_failures.iter_mut().map(|f| &mut f.model);
+        for model in sessions.chain(failures) {
+            if !keep(Dimension::Model, &model.id) {
+                OTHER.clone_into(&mut model.id);
+            }
+            // A version is one of its model: "1" of two models is two names.
+            let version = format!("{}\n{}", model.id, model.version);
+            if model.id == OTHER || !keep(Dimension::Version, &version) {
+                OTHER.clone_into(&mut model.version);
+            }
+        }
+        for series in &mut report.series {
+            if !keep(Dimension::ShapeKey, &series.stratum.shape_key) {
+                OTHER.clone_into(&mut series.stratum.shape_key);
+            }
+        }
+    }
+
+    fn keeps(&mut self, day: i64, at: (&str, &str), of: Dimension, name: &str) -> bool {
+        // A device that says so itself takes no room.
+        name == OTHER || self.admit(day, at, of, name, self.limits[of as usize])
+    }
+
+    fn admit(
+        &mut self,
+        day: i64,
+        at: (&str, &str),
+        of: Dimension,
+        name: &str,
+        most: usize,
+    ) -> bool {
+        let (is_in, is_new) = self.days.entry(day).or_default().admit(at, of, name, most);
+        if is_new {
+            self.note(day, at, of, name);
+        }
+        while self.days.len() > MAX_DAYS {
+            self.days.pop_first();
+        }
+        is_in
+    }
+
+    fn note(&mut self, day: i64, at: (&str, &str), of: Dimension, name: &str) {
+        let line = serde_json::json!([day, at.0, at.1, of as usize, name]);
+        self.unwritten.extend(line.to_string().as_bytes());
+        self.unwritten.push(b'\n');
+    }
+
+    /// Makes the names that were let in durable: before anything of their batch goes out.
+    pub(crate) fn save(&mut self) -> io::Result<()> {
+        let Some(file) = self.file.as_mut().filter(|_| !self.unwritten.is_empty()) else {
+            return Ok(());
+        };
+        let saved = file
+            .write_all(&self.unwritten)
+            .and_then(|()| file.sync_data());
+        match saved {
+            Ok(()) => self.unwritten.clear(),
+            // Whatever part of it is there, the next try begins a line of its own.
+            Err(_) if self.unwritten.first() != Some(&b'\n') => self.unwritten.insert(0, b'\n'),
+            Err(_) => {}
+        }
+        saved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: (&str, &str) = ("app", "production");
+
+    fn config() -> NamesConfig {
+        NamesConfig {
+            models: 2,
+            versions: 3,
+            chipsets: 0,
+            shape_keys: 1,
+        }
+    }
+
+    #[test]
+    fn names_beyond_the_limit_stay_out_by_app_and_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut keeps = |day, at, of, name: &str| guard.keeps(day, at, of, name);
+        assert!(keeps(1, AT, Dimension::Model, "a"));
+        assert!(keeps(1, AT, Dimension::Model, "b"));
+        assert!(!keeps(1, AT, Dimension::Model, "c"));
+        assert!(keeps(1, AT, Dimension::Model, "a"), "known ones go on");
+        assert!(keeps(1, AT, Dimension::Model, OTHER));
+        assert!(keeps(1, ("app", "staging"), Dimension::Model, "c"));
+        assert!(keeps(1, ("other", "production"), Dimension::Model, "c"));
+        assert!(keeps(2, AT, Dimension::Model, "c"));
+        assert!((0..1_000).all(|n| keeps(1, AT, Dimension::Chipset, &n.to_string())));
+    }
+
+    /// After a crash the batch is looked at again, from the start, by a guard that has read the file.
+    #[test]
+    fn a_batch_that_is_looked_at_again_is_decided_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["a", "b", "c", "d", "b", "c", "line\nbreak", "a"];
+        let decide = |guard: &mut NameGuard| {
+            let decided = names.map(|name| guard.keeps(7, AT, Dimension::Version, name));
+            guard.save().unwrap();
+            decided
+        };
+        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let first = decide(&mut guard);
+        assert_eq!(first, [true, true, true, false, true, true, false, true]);
+        drop(guard);
+        // A torn line at the end is nobody's.
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(dir.path().join(FILE))
+            .unwrap();
+        file.write_all(b"[7,\"app\",\"prod").unwrap();
+        let mut again = NameGuard::open(dir.path(), &config()).unwrap();
+        assert_eq!(decide(&mut again), first);
+        let mut once_more = NameGuard::open(dir.path(), &config()).unwrap();
+        assert_eq!(decide(&mut once_more), first);
+    }
+
+    #[test]
+    fn strangers_who_make_up_apps_and_days_find_no_end_of_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let n_in = (0..MAX_NAMES + 1_000)
+            .filter(|n| guard.keeps(1, (&n.to_string(), "x"), Dimension::Model, "m"))
+            .count();
+        assert_eq!(n_in, MAX_NAMES);
+        for day in 0..100 {
+            guard.keeps(day, AT, Dimension::Model, "m");
+        }
+        assert_eq!(guard.days.len(), MAX_DAYS);
+    }
+}

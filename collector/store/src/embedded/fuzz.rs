@@ -1,0 +1,166 @@
+//! What whoever may connect to the engine's HTTP front sends, as functions of bytes: the fuzz targets of
+//! `tests/fuzz` call these, and a test here runs them over the seeds. None may panic.
+
+use hyper::{HeaderMap, header};
+
+use super::frame::{self, FrameDecoder};
+use super::native::Reframer;
+use super::reader::{self, ReaderAccess};
+use super::request::{Parameters, form_boundary};
+use super::statement::{self, Kind};
+
+/// A request to the engine: the URL's query, a content type, a header with credentials, and the body,
+/// one after the other with a line feed between.
+///
+/// # Panics
+/// Where a request is read otherwise than it was checked: that is what the fuzzer looks for.
+pub fn request(bytes: &[u8]) {
+    let mut parts = bytes.splitn(4, |byte| *byte == b'\n');
+    let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+    let (url, content_type, credentials) = (text(), text(), text());
+    let body = text();
+    let Ok(mut parameters) = Parameters::from_url(&url) else {
+        return;
+    };
+    check_password(&credentials, &parameters);
+    match form_boundary(&content_type) {
+        Some(boundary) => {
+            if parameters.put_form(&body, boundary).is_err() {
+                return;
+            }
+        }
+        None => parameters.query.push_str(&body),
+    }
+    let Ok(kind) = statement::read(&parameters.query) else {
+        return;
+    };
+    let _ = statement::output_format(&parameters.query);
+    let may_read = reader::check_statement(&parameters.query, &kind).is_ok();
+    if let Kind::InsertRows { data_at, .. } = kind {
+        assert!(!may_read, "a reader never writes: {:?}", parameters.query);
+        let rows = parameters.query.split_off(data_at);
+        drop(rows);
+    }
+    if may_read && reader::restrict(&mut parameters.settings).is_ok() {
+        let last = parameters.settings.last();
+        assert_eq!(
+            last.map(|(name, value)| (name.as_str(), value.as_str())),
+            Some(("readonly", "1"))
+        );
+    }
+}
+
+fn check_password(credentials: &str, parameters: &Parameters) {
+    const PASSWORD: &str = "a long password";
+    let access = ReaderAccess::new(([127, 0, 0, 1], 0).into(), PASSWORD).expect("long enough");
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = header::HeaderValue::from_str(credentials) {
+        headers.insert(header::AUTHORIZATION, value.clone());
+        headers.insert(header::HOST, value);
+    }
+    let _ = ReaderAccess::check_host(&headers);
+    let _ = access.check_password(&headers, parameters);
+}
+
+/// Compressed rows as they come in, in pieces of a length that the first byte gives: as they are, and as
+/// a frame whose checksum is right, which no fuzzer guesses.
+pub fn compressed_rows(bytes: &[u8]) {
+    let [piece, rest @ ..] = bytes else {
+        return;
+    };
+    decompress(rest, usize::from(*piece) + 1);
+    if let [method, raw @ ..] = rest
+        && let Some((raw, payload)) = raw.split_first_chunk::<3>()
+    {
+        // Up to 16 MiB; more only costs the fuzzer its time.
+        let raw = u32::from_le_bytes([raw[0], raw[1], raw[2], 0]);
+        decompress(
+            &frame::sealed(*method, raw, payload),
+            usize::from(*piece) + 1,
+        );
+    }
+}
+
+fn decompress(rows: &[u8], piece: usize) {
+    let mut frames = FrameDecoder::default();
+    for piece in rows.chunks(piece) {
+        frames.push(piece);
+        loop {
+            match frames.next_frame() {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+    let _ = frames.finish();
+}
+
+/// Native blocks on their way to a client: in pieces they become what they become as a whole.
+///
+/// # Panics
+/// Where they do not: that is what the fuzzer looks for.
+pub fn native_blocks(bytes: &[u8]) {
+    let [revision, piece, blocks @ ..] = bytes else {
+        return;
+    };
+    let revision = 54_400 + u64::from(*revision) * 8;
+    let (Some(mut whole), Some(mut pieced)) = (Reframer::new(revision), Reframer::new(revision))
+    else {
+        return;
+    };
+    let expected = whole
+        .push(blocks)
+        .and_then(|out| whole.finish().map(|()| out));
+    let mut found = Ok(Vec::new());
+    for piece in blocks.chunks(usize::from(*piece) + 1) {
+        found = found.and_then(|mut out| {
+            out.extend(pieced.push(piece)?);
+            Ok::<_, String>(out)
+        });
+    }
+    let found = found.and_then(|out| pieced.finish().map(|()| out));
+    assert_eq!(found.is_ok(), expected.is_ok(), "{found:?} {expected:?}");
+    if let (Ok(found), Ok(expected)) = (found, expected) {
+        assert_eq!(found, expected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[track_caller]
+    fn check(target: &str, run: fn(&[u8])) {
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/seeds");
+        let mut n_seeds = 0;
+        for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
+            let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+            run(&bytes);
+            // Cut and turned, as a fuzzer begins.
+            for at in 0..bytes.len().min(2_000) {
+                run(&bytes[..at]);
+                let mut turned = bytes.clone();
+                turned[at] ^= 0x81;
+                run(&turned);
+            }
+            n_seeds += 1;
+        }
+        assert!(n_seeds > 0, "{target} has no seeds");
+    }
+
+    #[test]
+    fn requests_of_the_seeds_are_taken_or_refused() {
+        check("engine_request", super::request);
+    }
+
+    #[test]
+    fn compressed_rows_of_the_seeds_are_taken_or_refused() {
+        check("engine_compressed_rows", super::compressed_rows);
+    }
+
+    #[test]
+    fn native_blocks_of_the_seeds_are_the_same_in_pieces() {
+        check("engine_native_blocks", super::native_blocks);
+    }
+}

@@ -1,0 +1,120 @@
+//! A gate before the store: closed, it is a store that is away; open, it passes bytes on, and may hold
+//! one statement back until a test has done something.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use epwatch_collector::Client;
+use epwatch_collector::schema::DATABASE;
+use epwatch_store::StoreTarget;
+
+type Choice = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// A statement that was held back; it goes on when this is dropped.
+pub(crate) type Held = oneshot::Sender<()>;
+
+/// Which statement to hold back, once, and whom to tell.
+struct Hold {
+    is_it: Choice,
+    tell: oneshot::Sender<Held>,
+}
+
+/// A way to the store's socket. Stops with the test.
+pub(crate) struct Gate {
+    address: SocketAddr,
+    is_open: watch::Sender<bool>,
+    hold: Arc<Mutex<Option<Hold>>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Gate {
+    /// Closed.
+    pub(crate) async fn before(socket: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_open = watch::Sender::new(false);
+        let hold = Arc::<Mutex<Option<Hold>>>::default();
+        let (opened, held) = (is_open.subscribe(), hold.clone());
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                if *opened.borrow() {
+                    tokio::spawn(pass(stream, socket.clone(), held.clone()));
+                }
+            }
+        });
+        Self {
+            address,
+            is_open,
+            hold,
+            accepting,
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let address = format!("http://{}", self.address);
+        epwatch_store::client(&StoreTarget::parse(&address, DATABASE).unwrap())
+    }
+
+    pub(crate) fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+
+    /// Holds back the first request whose bytes `is_it` knows; tells when it is there.
+    pub(crate) async fn hold_back(
+        &self,
+        is_it: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> oneshot::Receiver<Held> {
+        let (tell, told) = oneshot::channel();
+        *self.hold.lock().await = Some(Hold {
+            is_it: Box::new(is_it),
+            tell,
+        });
+        told
+    }
+}
+
+/// One connection, both ways.
+async fn pass(client: TcpStream, socket: PathBuf, hold: Arc<Mutex<Option<Hold>>>) {
+    let Ok(store) = UnixStream::connect(socket).await else {
+        return;
+    };
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_store, mut to_store) = store.into_split();
+    let answers = tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut from_store, &mut to_client).await;
+    });
+    let mut buffer = vec![0; 64 << 10];
+    // A statement may come in two pieces: what was passed on last is looked at again.
+    let mut seen = String::new();
+    while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
+        seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        let hit = {
+            let mut hold = hold.lock().await;
+            hold.take_if(|hold| (hold.is_it)(&seen))
+        };
+        if let Some(hold) = hit {
+            let (held, go_on) = oneshot::channel();
+            let _ = hold.tell.send(held);
+            let _ = go_on.await;
+        }
+        let keep = seen.len().saturating_sub(4 << 10);
+        seen = seen.split_off(seen.ceil_char_boundary(keep));
+        if to_store.write_all(&buffer[..n]).await.is_err() {
+            break;
+        }
+    }
+    answers.abort();
+}

@@ -1,0 +1,186 @@
+//! Moments between two steps of writer and roll-up, held open: what others do in them must not be
+//! forgotten, done twice, or waited for.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use epwatch_collector::Collector;
+use epwatch_collector::units::{ByteSize, Period};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+
+use crate::gate::Gate;
+use crate::support::{PATIENCE, Store, config, connect, report, send, start_with};
+
+const COPIES: &str = "SELECT count() AS n FROM reports";
+
+async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "gave up waiting: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn now_secs() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+}
+
+/// The buckets up to which a watermark's statement closes, if the text holds one.
+fn closes_until(text: &str) -> Option<u64> {
+    let (_, statement) = text.split_once("INSERT INTO rollup_watermark")?;
+    let (_, from) = statement.split_once("SELECT toDateTime(")?;
+    let (number, _) = from.split_once(',')?;
+    number.parse().ok()
+}
+
+/// A collector that nobody waited for stores a report while another closes its bucket: after the
+/// summary was built, before the watermark says so. Neither sees the other's work by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_stored_while_its_bucket_is_being_closed_is_in_the_summary() {
+    let store = Store::start().await;
+    let (of_closer, of_other) = (
+        Gate::before(store.socket()).await,
+        Gate::before(store.socket()).await,
+    );
+    let stop = CancellationToken::new;
+    let wal = |name: &str| config(&store.dir.path().join(name));
+    let mut writes_only = wal("other");
+    writes_only.rollup.enabled = false;
+    let other = Collector::start(writes_only, of_other.client(), stop())
+        .await
+        .unwrap();
+    let closer = Collector::start(wal("closer"), of_closer.client(), stop())
+        .await
+        .unwrap();
+    assert!(
+        send(&mut connect(&other).await, &[report(2, 20, 1)])
+            .await
+            .is_empty()
+    );
+    let after = now_secs() + 1;
+    assert!(
+        send(&mut connect(&closer).await, &[report(1, 10, 1)])
+            .await
+            .is_empty()
+    );
+
+    let closing = of_closer
+        .hold_back(move |text| closes_until(text).is_some_and(|until| until >= after))
+        .await;
+    of_closer.open();
+    let held = tokio::time::timeout(PATIENCE, closing)
+        .await
+        .unwrap()
+        .unwrap();
+    of_other.open();
+    wait_until("the other collector's report is stored", || {
+        other.is_drained()
+    })
+    .await;
+    drop(held);
+
+    let open = "SELECT count() AS n FROM report_copies \
+                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+    store.eventually(open, 0).await;
+    // Closed buckets are read from the summary alone.
+    let closed = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
+    store.eventually(closed, 2).await;
+    other.stop().await;
+    closer.stop().await;
+    assert_eq!(store.number(closed).await, 2);
+    store.engine.stop().await;
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// The store has a batch, the collector died before it wrote that down, and comes back when the
+/// store has forgotten the batch's token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    let wal = store.dir.path().join("wal");
+    let mut before = config(&wal);
+    before.batch.drain_timeout = Period(Duration::from_millis(1));
+    let collector = Collector::start(before, gate.client(), CancellationToken::new())
+        .await
+        .unwrap();
+    let reports: Vec<_> = (1..=20).map(|n| report(1, 10, n)).collect();
+    assert!(
+        send(&mut connect(&collector).await, &reports)
+            .await
+            .is_empty()
+    );
+    // Its end is written down before it goes out, and it has gone out.
+    let metrics = collector.metrics().clone();
+    wait_until("the batch was begun", || {
+        metrics
+            .encode()
+            .lines()
+            .any(|line| line.contains("what=\"batch\"") && !line.ends_with(" 0"))
+    })
+    .await;
+    collector.stop().await;
+    let at_the_crash = store.dir.path().join("wal-at-the-crash");
+    copy_dir(&wal, &at_the_crash);
+
+    let first = start_with(&store, config(&wal)).await;
+    store.eventually(COPIES, 20).await;
+    first.stop().await;
+    for table in ["reports", "report_copies"] {
+        let forget =
+            format!("ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = 0");
+        store.client.query(&forget).execute().await.unwrap();
+    }
+    let second = start_with(&store, config(&at_the_crash)).await;
+    wait_until("the batch is taken as stored", || second.is_drained()).await;
+    second.stop().await;
+    assert_eq!(store.number(COPIES).await, 20);
+    let copies = "SELECT count() AS n FROM report_copies";
+    assert_eq!(store.number(copies).await, 20);
+    store.engine.stop().await;
+}
+
+/// A batch's period is for the first report that waits alone, not for the rest of a backlog.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_behind_a_full_batch_is_written_at_once() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.batch.max_bytes = ByteSize(1 << 20);
+    config.batch.max_reports = 100;
+    // One such pause is all that this test waits for, and there are many batches.
+    config.batch.period = Period(PATIENCE);
+    let collector = Collector::start(config, gate.client(), CancellationToken::new())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    // The first batch waits for a full batch's worth of bytes.
+    let (mut n_sent, mut n_bytes) = (0, 0);
+    while n_bytes < 5 << 18 {
+        let reports: Vec<_> = (1..=150).map(|n| report(1, 10, n_sent + n)).collect();
+        assert!(send(&mut device, &reports).await.is_empty());
+        n_sent += 150;
+        n_bytes += reports.iter().map(Message::encoded_len).sum::<usize>();
+    }
+    // Not full, the last one.
+    assert!(
+        send(&mut device, &[report(1, 10, n_sent + 1)])
+            .await
+            .is_empty()
+    );
+    gate.open();
+    store.eventually(COPIES, n_sent + 1).await;
+    collector.stop().await;
+    store.engine.stop().await;
+}

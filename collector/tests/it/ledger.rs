@@ -1,0 +1,409 @@
+//! The loss ledger closes, every day and in total, however reports come and go: checked against a
+//! model of devices that count what they do themselves.
+
+use std::collections::BTreeMap;
+
+use clickhouse::Row;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde::{Deserialize, Serialize};
+
+use crate::support::Store;
+
+const DAY_MS: i64 = 86_400_000;
+const N_DAYS: i64 = 6;
+
+/// What happens to one device on one day.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// It seals a report of so many runs, which waits in the spool.
+    Seal(u64),
+    /// It sends what waits, this copy through so many collectors.
+    Send { copies: u64 },
+    /// The oldest waiting report is given up.
+    Drop(&'static str),
+    /// A report is lost without a word.
+    Lose,
+    /// Runs that another thread kept out.
+    Contend(u64),
+    /// The process starts again; so many runs were not sealed.
+    Restart(u64),
+    /// A day passes.
+    Sleep,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1..50_u64).prop_map(Step::Seal),
+        4 => (1..4_u64).prop_map(|copies| Step::Send { copies }),
+        1 => prop_oneof![Just("spool_full"), Just("spool_age"), Just("refused")].prop_map(Step::Drop),
+        1 => Just(Step::Lose),
+        1 => (1..9_u64).prop_map(Step::Contend),
+        1 => (0..5_u64).prop_map(Step::Restart),
+        3 => Just(Step::Sleep),
+    ]
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]
+struct CopyRow {
+    installation: [u8; 16],
+    stream_id: u64,
+    sequence: u64,
+    received_at: i64,
+    collector_id: u64,
+    wal_offset: u64,
+    bucket: u32,
+}
+
+/// The columns of a report that the ledger reads.
+#[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]
+struct ReportRow {
+    installation: [u8; 16],
+    stream_id: u64,
+    sequence: u64,
+    received_at: i64,
+    collector_id: u64,
+    wal_offset: u64,
+    bucket: u32,
+    app_id: String,
+    environment: String,
+    ended_stream_id: Vec<u64>,
+    ended_last_sequence: Vec<Option<u64>>,
+    ended_unsealed_runs: Vec<Option<u64>>,
+    series_n: Vec<u64>,
+    health_runs_recorded: u64,
+    health_dropped_reports: Vec<(String, u64)>,
+    health_dropped_runs: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Row, Deserialize)]
+struct Line {
+    day: u16,
+    recorded: i64,
+    stored: i64,
+    dropped: i64,
+    refused: i64,
+    missing: i64,
+    duplicate: i64,
+}
+
+/// Cumulative counters, as the collector's side can know them.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    last_sequence: u64,
+    runs: u64,
+    unsealed: u64,
+    dropped: BTreeMap<&'static str, (u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    number: u8,
+    stream: u64,
+    sequence: u64,
+    runs: u64,
+    dropped: BTreeMap<&'static str, (u64, u64)>,
+    ended: Vec<(u64, u64, u64)>,
+    waiting: Vec<ReportRow>,
+    /// Reports given up, by the stream that counts them.
+    given_up: BTreeMap<u64, u64>,
+    day: i64,
+}
+
+impl Device {
+    fn give_up(&mut self, reason: &'static str, reports: u64, runs: u64) {
+        let given_up = self.dropped.entry(reason).or_default();
+        given_up.0 += reports;
+        given_up.1 += runs;
+        *self.given_up.entry(self.stream).or_default() += reports;
+    }
+
+    fn seal(&mut self, runs: u64) {
+        self.sequence += 1;
+        self.runs += runs;
+        let of = |which: fn(&(u64, u64)) -> u64| {
+            let given_up = self.dropped.iter();
+            given_up
+                .map(|(reason, n)| ((*reason).to_owned(), which(n)))
+                .collect()
+        };
+        self.waiting.push(ReportRow {
+            installation: [self.number; 16],
+            stream_id: self.stream,
+            sequence: self.sequence,
+            app_id: format!("app-{}", self.number % 2),
+            environment: "production".into(),
+            ended_stream_id: self.ended.iter().map(|e| e.0).collect(),
+            ended_last_sequence: self.ended.iter().map(|e| Some(e.1)).collect(),
+            ended_unsealed_runs: self.ended.iter().map(|e| Some(e.2)).collect(),
+            series_n: vec![runs],
+            health_runs_recorded: self.runs,
+            health_dropped_reports: of(|n| n.0),
+            health_dropped_runs: of(|n| n.1),
+            ..ReportRow::default()
+        });
+    }
+}
+
+/// What the store is to say: lines by app and day, in reports and in runs.
+#[derive(Debug, Default)]
+struct Expected {
+    reports: BTreeMap<(String, i64), Line>,
+    runs: BTreeMap<(String, i64), Line>,
+    known: BTreeMap<(u8, u64), Known>,
+}
+
+impl Expected {
+    fn receive(&mut self, report: &ReportRow, day: i64, copies: u64) {
+        let at = (report.app_id.clone(), day);
+        let reports = self.reports.entry(at.clone()).or_default();
+        let runs = self.runs.entry(at).or_default();
+        let device = report.installation[0];
+        let n_runs = report.series_n[0];
+        reports.stored += 1;
+        runs.stored += signed(n_runs);
+        reports.duplicate += signed(copies - 1);
+        runs.duplicate += signed((copies - 1) * n_runs);
+
+        let known = self.known.entry((device, report.stream_id)).or_default();
+        reports.recorded += signed(grow(&mut known.last_sequence, report.sequence));
+        runs.recorded += signed(grow(&mut known.runs, report.health_runs_recorded));
+        let both = report
+            .health_dropped_reports
+            .iter()
+            .zip(&report.health_dropped_runs);
+        for ((reason, n_reports), (_, n_runs)) in both {
+            let key = ["spool_full", "spool_age", "refused", "contended"]
+                .into_iter()
+                .find(|known| known == reason)
+                .unwrap();
+            let before = known.dropped.entry(key).or_default();
+            let (more, more_runs) = (
+                signed(grow(&mut before.0, *n_reports)),
+                signed(grow(&mut before.1, *n_runs)),
+            );
+            let column = |line: &mut Line, n| {
+                if key == "refused" {
+                    line.refused += n;
+                } else {
+                    line.dropped += n;
+                }
+            };
+            column(reports, more);
+            column(runs, more_runs);
+            if key == "contended" {
+                runs.recorded += more_runs;
+            }
+        }
+        let ended = report
+            .ended_stream_id
+            .iter()
+            .zip(&report.ended_last_sequence);
+        for ((stream, last), unsealed) in ended.zip(&report.ended_unsealed_runs) {
+            let known = self.known.entry((device, *stream)).or_default();
+            reports.recorded += signed(grow(&mut known.last_sequence, last.unwrap()));
+            let more = signed(grow(&mut known.unsealed, unsealed.unwrap()));
+            runs.recorded += more;
+            runs.dropped += more;
+        }
+    }
+
+    /// `missing` is what the device recorded and nobody accounts for.
+    fn close(&mut self) {
+        for line in self.reports.values_mut().chain(self.runs.values_mut()) {
+            line.missing = line.recorded - line.stored - line.dropped - line.refused;
+        }
+    }
+}
+
+/// Raises a counter to what is now known of it; returns by how much.
+fn grow(counter: &mut u64, to: u64) -> u64 {
+    let more = to.saturating_sub(*counter);
+    *counter += more;
+    more
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap()
+}
+
+/// The rows that a fleet leaves, and what the ledger is to say of them.
+struct Played {
+    copies: Vec<CopyRow>,
+    reports: Vec<ReportRow>,
+    expected: Expected,
+    /// By app: lost, and never told as given up.
+    missing: BTreeMap<String, i64>,
+    given_up: BTreeMap<(u8, u64), u64>,
+}
+
+/// Plays the steps of all devices.
+fn play(fleet: &[Vec<Step>], today_ms: i64) -> Played {
+    let mut played = Played {
+        copies: Vec::new(),
+        reports: Vec::new(),
+        expected: Expected::default(),
+        missing: BTreeMap::new(),
+        given_up: BTreeMap::new(),
+    };
+    let first_day = today_ms / DAY_MS - N_DAYS;
+    let mut events: Vec<(i64, ReportRow, u64)> = Vec::new();
+    for (number, steps) in fleet.iter().enumerate() {
+        let number = u8::try_from(number).unwrap();
+        let mut device = Device {
+            number,
+            stream: 1,
+            ..Device::default()
+        };
+        let app = format!("app-{}", number % 2);
+        for step in steps
+            .iter()
+            .copied()
+            .chain([Step::Seal(1), Step::Send { copies: 1 }])
+        {
+            match step {
+                Step::Seal(runs) => device.seal(runs),
+                Step::Send { copies } => {
+                    for report in std::mem::take(&mut device.waiting) {
+                        events.push((device.day, report, copies));
+                    }
+                }
+                Step::Drop(reason) if !device.waiting.is_empty() => {
+                    let gone = device.waiting.remove(0);
+                    device.give_up(reason, 1, gone.series_n[0]);
+                }
+                Step::Lose => {
+                    if device.waiting.pop().is_some() {
+                        *played.missing.entry(app.clone()).or_default() += 1;
+                    }
+                }
+                Step::Contend(runs) => device.give_up("contended", 0, runs),
+                Step::Restart(unsealed) => {
+                    let ended = (device.stream, device.sequence, unsealed);
+                    device.ended.push(ended);
+                    device.stream += 1;
+                    device.sequence = 0;
+                    device.runs = 0;
+                    device.dropped.clear();
+                }
+                Step::Sleep => device.day = (device.day + 1).min(N_DAYS - 1),
+                Step::Drop(_) => {}
+            }
+        }
+        let given_up = device.given_up.iter();
+        played
+            .given_up
+            .extend(given_up.map(|(stream, n)| ((number, *stream), *n)));
+    }
+    // What the devices told last is in their last report, so each ends on the same day.
+    events.sort_by_key(|(day, report, _)| {
+        (*day, report.installation, report.stream_id, report.sequence)
+    });
+    let mut offset = 0;
+    for (day, report, copies) in events {
+        played.expected.receive(&report, first_day + day, copies);
+        for copy in 0..copies {
+            offset += 1;
+            let received_at = (first_day + day) * DAY_MS + signed(offset) * 10 + signed(copy);
+            let row = ReportRow {
+                received_at,
+                bucket: u32::try_from(received_at / 1000).unwrap(),
+                collector_id: 1 + copy,
+                wal_offset: offset,
+                ..report.clone()
+            };
+            played.copies.push(CopyRow {
+                installation: row.installation,
+                stream_id: row.stream_id,
+                sequence: row.sequence,
+                received_at: row.received_at,
+                collector_id: row.collector_id,
+                wal_offset: row.wal_offset,
+                bucket: row.bucket,
+            });
+            played.reports.push(row);
+        }
+    }
+    played.expected.close();
+    // A stream that ended before it could tell what it gave up leaves that missing.
+    for ((device, stream), n) in &played.given_up {
+        let told = played.expected.known.get(&(*device, *stream));
+        let told: u64 = told.map_or(0, |known| known.dropped.values().map(|n| n.0).sum());
+        *played
+            .missing
+            .entry(format!("app-{}", device % 2))
+            .or_default() += signed(n - told);
+    }
+    played
+}
+
+async fn check_lines(store: &Store, view: &str, expected: &BTreeMap<(String, i64), Line>) {
+    let mut found = BTreeMap::new();
+    for app in ["app-0", "app-1"] {
+        let sql = format!(
+            "SELECT day, recorded, stored, dropped, refused, missing, duplicate FROM {view} \
+             WHERE app_id = '{app}' ORDER BY day"
+        );
+        let lines = store.client.query(&sql).fetch_all::<Line>().await.unwrap();
+        for line in lines {
+            let day = i64::from(line.day);
+            found.insert((app.to_owned(), day), Line { day: 0, ..line });
+        }
+    }
+    assert_eq!(&found, expected, "{view}");
+    for (at, line) in &found {
+        let sum = line.stored + line.dropped + line.refused + line.missing;
+        assert_eq!(line.recorded, sum, "{view} does not close on {at:?}");
+    }
+}
+
+async fn insert<T>(store: &Store, table: &str, rows: &[T])
+where
+    T: clickhouse::RowOwned + clickhouse::RowWrite + for<'a> Row<Value<'a> = T>,
+{
+    // The columns that the ledger does not read have their defaults.
+    let client = store.client.clone().with_validation(false);
+    let mut insert = client.insert::<T>(table).await.unwrap();
+    for row in rows {
+        insert.write(row).await.unwrap();
+    }
+    insert.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() {
+    let store = Store::start().await;
+    let now_ms = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let today_ms = i64::try_from(now_ms.as_millis()).unwrap();
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let fleets = prop::collection::vec(prop::collection::vec(step(), 0..40), 1..8);
+    for _case in 0..12 {
+        let fleet = fleets.new_tree(&mut runner).unwrap().current();
+        let played = play(&fleet, today_ms);
+        for table in ["report_copies", "reports"] {
+            let sql = format!("TRUNCATE TABLE {table}");
+            store.client.query(&sql).execute().await.unwrap();
+        }
+        insert(&store, "report_copies", &played.copies).await;
+        insert(&store, "reports", &played.reports).await;
+        check_lines(&store, "loss_ledger_daily_v1", &played.expected.reports).await;
+        check_lines(&store, "loss_ledger_runs_daily_v1", &played.expected.runs).await;
+        // In total what is missing is what was lost without a word, neither more nor less.
+        for app in ["app-0", "app-1"] {
+            let sql = format!(
+                "SELECT toUInt64(sum(missing)) AS n FROM loss_ledger_v1 WHERE app_id = '{app}'"
+            );
+            let missing = played.missing.get(app).copied().unwrap_or(0);
+            assert_eq!(
+                store.number(&sql).await,
+                u64::try_from(missing).unwrap(),
+                "{app}: {fleet:?}"
+            );
+        }
+    }
+    store.engine.stop().await;
+}

@@ -1,0 +1,110 @@
+//! Names beyond an app's limit are stored as `__other__`, counted, and stay so after a restart.
+
+use epwatch_collector::config::NamesConfig;
+use epwatch_proto::v1;
+
+use crate::support::{Store, config, connect, report, send, start_with};
+
+fn named(sequence: u64, model: &str, version: &str) -> v1::Report {
+    let mut report = report(1, 10, sequence);
+    let model_of = report.sessions[0].model.as_mut().unwrap();
+    model_of.id = model.to_owned();
+    model_of.version = version.to_owned();
+    report
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.names = NamesConfig {
+        models: 2,
+        ..NamesConfig::default()
+    };
+    let collector = start_with(&store, config.clone()).await;
+    let mut device = connect(&collector).await;
+    let sent: Vec<v1::Report> = (1..=5)
+        .map(|n| named(n, &format!("model-{n}"), "1"))
+        .collect();
+    assert!(send(&mut device, &sent).await.is_empty());
+    store
+        .eventually("SELECT count() AS n FROM reports", 5)
+        .await;
+    // Counted once the batch is in the store: a stop waits for that.
+    let metrics = collector.metrics().clone();
+    collector.stop().await;
+    let text = metrics.encode();
+    let line = "collector_cardinality_limited_total{dimension=\"model\"} 3";
+    assert!(text.contains(line), "no {line} in\n{text}");
+
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let sent = [named(6, "model-9", "1"), named(7, "model-2", "1")];
+    assert!(send(&mut device, &sent).await.is_empty());
+    store
+        .eventually("SELECT count() AS n FROM reports", 7)
+        .await;
+    collector.stop().await;
+    for (sql, expected) in [
+        ("SELECT uniqExact(model_id) AS n FROM device_sessions_v1", 3),
+        (
+            "SELECT count() AS n FROM device_sessions_v1 WHERE model_id = '__other__'",
+            4,
+        ),
+        (
+            "SELECT count() AS n FROM device_sessions_v1 WHERE model_id = 'model-2'",
+            2,
+        ),
+        (
+            "SELECT count() AS n FROM placements WHERE model_id NOT IN ('__other__', 'model-1', 'model-2')",
+            0,
+        ),
+        (
+            "SELECT toUInt64(sum(models)) AS n FROM cardinality_limited_daily_v1",
+            4,
+        ),
+    ] {
+        assert_eq!(store.number(sql).await, expected, "{sql}");
+    }
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_is_a_metric() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.rollup.ledger_period =
+        epwatch_collector::units::Period(std::time::Duration::from_millis(50));
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    // The third of its stream is never seen.
+    let sent = [report(1, 10, 1), report(1, 10, 2), report(1, 10, 4)];
+    assert!(send(&mut device, &sent).await.is_empty());
+    let expected = |metric: &str, entry: &str, n: u64| {
+        format!(
+            "collector_loss_ledger_{metric}{{app=\"com.example.camera\",\
+             environment=\"production\",day=\"today\",entry=\"{entry}\"}} {n}"
+        )
+    };
+    let lines = [
+        expected("reports", "recorded", 4),
+        expected("reports", "stored", 3),
+        expected("reports", "missing", 1),
+        expected("runs", "recorded", 24),
+        expected("runs", "stored", 18),
+        expected("runs", "missing", 6),
+    ];
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    loop {
+        let text = collector.metrics().encode();
+        // Midnight may pass meanwhile.
+        let text = text.replace("\"yesterday\"", "\"today\"");
+        if lines.iter().all(|line| text.contains(line)) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{lines:?}\n{text}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    collector.stop().await;
+    store.engine.stop().await;
+}

@@ -1,0 +1,401 @@
+//! A fleet in the store, made by the store: rows of the exact tables, from `numbers()`.
+//!
+//! Every cohort (app, model, version, chipset) gets 100 reports in the window and on each day before
+//! it; each report has one session and one clean series of 20 buckets. Versions are two, the second
+//! rolled out ten days ago; one cohort in 100 has a fallback on a third of its devices; a tenth of
+//! the devices does not know its earlier self.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clickhouse::Client;
+use epwatch_store::embedded::EmbeddedStore;
+use epwatch_store::migrate::{Migration, TemplateValues, migrate};
+use jiff::Timestamp;
+
+pub(crate) const DATABASE: &str = "epwatch";
+
+const REPORTS_A_COHORT: u64 = 100;
+const CHIPSETS: u64 = 10;
+const VERSIONS: u64 = 2;
+const DAY_S: u64 = 86_400;
+/// Rows of one insert: below what one block may be, so that each is a part of its own.
+const CHUNK: u64 = 500_000;
+
+/// How many of what.
+#[derive(Debug, Clone)]
+pub(crate) struct Fleet {
+    /// In the window.
+    pub(crate) reports: u64,
+    pub(crate) apps: u64,
+    pub(crate) reports_a_device: u64,
+    /// Earlier windows of a day each.
+    pub(crate) days: u64,
+    pub(crate) end: Timestamp,
+}
+
+impl Fleet {
+    /// A part of it: as many apps fewer.
+    pub(crate) fn of_size(&self, reports: u64) -> Fleet {
+        Fleet {
+            reports,
+            apps: (self.apps * reports / self.reports.max(1)).max(1),
+            ..self.clone()
+        }
+    }
+
+    fn cohorts(&self) -> u64 {
+        (self.reports / REPORTS_A_COHORT).max(1)
+    }
+}
+
+const MIGRATIONS: &[(u32, &str, &str)] = &[
+    (
+        1,
+        "functions",
+        include_str!("../../../collector/migrations/0001_functions.sql"),
+    ),
+    (
+        2,
+        "reports",
+        include_str!("../../../collector/migrations/0002_reports.sql"),
+    ),
+    (
+        3,
+        "rollups",
+        include_str!("../../../collector/migrations/0003_rollups.sql"),
+    ),
+    (
+        4,
+        "detector",
+        include_str!("../../../collector/migrations/0004_detector.sql"),
+    ),
+    (
+        5,
+        "views",
+        include_str!("../../../collector/migrations/0005_views.sql"),
+    ),
+];
+
+/// Fills the store, unless it was filled before; says with what, and how long it took.
+pub(crate) async fn filled(
+    store: &EmbeddedStore,
+    fleet: &Fleet,
+    dir: &Path,
+) -> Result<(Fleet, Duration)> {
+    let migrations = MIGRATIONS.iter().map(|(version, name, sql)| Migration {
+        version: *version,
+        name,
+        sql,
+    });
+    let values = TemplateValues::new()
+        .with("on_cluster", "")
+        .with("replicated", "")
+        .with(
+            "deduplication_window",
+            "non_replicated_deduplication_window",
+        )
+        .with("raw_ttl_days", 30)
+        .with("rollup_ttl_days", 400);
+    migrate(
+        &store.target(DATABASE),
+        &migrations.collect::<Vec<_>>(),
+        &values,
+    )
+    .await?;
+    let mark = dir.join("filled-until");
+    if let Ok(end) = fs::read_to_string(&mark) {
+        let end = Timestamp::from_second(end.trim().parse()?)?;
+        return Ok((
+            Fleet {
+                end,
+                ..fleet.clone()
+            },
+            Duration::ZERO,
+        ));
+    }
+    let began = Instant::now();
+    let now = Timestamp::now().as_second();
+    let end = now - now % 3600;
+    let client = store.client(DATABASE);
+    let day = i64::try_from(DAY_S)?;
+    for ago in (0..=fleet.days).rev() {
+        let start = end - day * (i64::try_from(ago)? + 1);
+        let mut done = 0;
+        while done < fleet.reports {
+            let rows = CHUNK.min(fleet.reports - done);
+            insert(&client, fleet, start, ago, (done, rows)).await?;
+            done += rows;
+        }
+        eprintln!(
+            "{ago} days before: {} reports, {:?}",
+            fleet.reports,
+            began.elapsed()
+        );
+    }
+    execute(&client, &placements_sql(fleet, end)).await?;
+    for ago in 1..=fleet.days {
+        execute(
+            &client,
+            &windows_sql(fleet, end - day * i64::try_from(ago)?),
+        )
+        .await?;
+    }
+    // All but the last hour is closed, as the collector's roll-up leaves it.
+    let closed = format!(
+        "INSERT INTO rollup_watermark VALUES (toDateTime({}), now64(3))",
+        end - 3600
+    );
+    execute(&client, &closed).await?;
+    let end = Timestamp::from_second(end)?;
+    fs::write(&mark, end.as_second().to_string())?;
+    Ok((
+        Fleet {
+            end,
+            ..fleet.clone()
+        },
+        began.elapsed(),
+    ))
+}
+
+/// How many reports there are of earlier windows.
+pub(crate) async fn stored(client: &Client, fleet: &Fleet) -> Result<u64> {
+    let all: u64 = client
+        .query("SELECT count() FROM reports")
+        .fetch_one()
+        .await?;
+    Ok(all - fleet.reports)
+}
+
+async fn execute(client: &Client, sql: &str) -> Result<()> {
+    client
+        .query(sql)
+        .execute()
+        .await
+        .with_context(|| sql.to_owned())
+}
+
+/// One chunk of a day's reports, in the table's order.
+async fn insert(
+    client: &Client,
+    fleet: &Fleet,
+    start: i64,
+    ago: u64,
+    (offset, rows): (u64, u64),
+) -> Result<()> {
+    let rows = rows_sql(fleet, start, ago, offset, rows);
+    let copies = format!(
+        "INSERT INTO report_copies SELECT installation, stream_id, sequence, received_at, \
+         collector_id, wal_offset, bucket FROM ({rows})"
+    );
+    execute(client, &copies).await?;
+    let columns: Vec<&str> = REPORT.iter().map(|(name, _)| *name).collect();
+    let values: Vec<String> = REPORT.iter().map(|(_, sql)| spelled(sql)).collect();
+    let reports = format!(
+        "INSERT INTO reports ({}) SELECT {} FROM ({rows}) \
+         SETTINGS max_block_size = {CHUNK}, min_insert_block_size_rows = {CHUNK}, \
+         max_insert_threads = 1, max_threads = 2",
+        columns.join(", "),
+        values.join(", ")
+    );
+    execute(client, &reports).await
+}
+
+/// Who reports what: one row a report. `offset + number` counts reports of the day.
+fn rows_sql(fleet: &Fleet, start: i64, ago: u64, offset: u64, rows: u64) -> String {
+    let (cohorts, apps) = (fleet.cohorts(), fleet.apps);
+    let devices = (REPORTS_A_COHORT / fleet.reports_a_device).max(1);
+    // The second version is ten days old.
+    let is_there = if ago > 10 { "version = 0" } else { "true" };
+    let cells = CHIPSETS * VERSIONS;
+    format!(
+        "SELECT number + {offset} AS nth, nth % {cohorts} AS cohort, intDiv(nth, {cohorts}) AS turn, \
+            cohort % {apps} AS app, intDiv(cohort, {apps}) AS cell, \
+            cell % {CHIPSETS} AS chip, intDiv(cell, {CHIPSETS}) % {VERSIONS} AS version, \
+            intDiv(cell, {cells}) AS model, \
+            turn % {devices} AS device, intDiv(turn, {devices}) AS nth_of_device, \
+            MD5(toString((app, intDiv(model, 2), chip, version, device))) AS installation, \
+            toUInt64(1 + model) AS stream_id, \
+            toUInt64({start} + nth_of_device) AS sequence, \
+            toDateTime64({start} + intDiv({DAY_S}, {each}) * nth_of_device + nth % 1800 \
+                + (device % 3) * 3600, 3, 'UTC') AS received_at, \
+            toStartOfHour(received_at) AS bucket, \
+            toUInt64(1) AS collector_id, toUInt64({start} * 10000000 + nth) AS wal_offset \
+         FROM numbers({rows}) WHERE {is_there}",
+        each = fleet.reports_a_device,
+    )
+}
+
+/// What the detector found of every cohort in every hour of the day that ends then.
+fn windows_sql(fleet: &Fleet, end: i64) -> String {
+    format!(
+        "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, \
+            model_version, chipset, algo, devices, eligible_devices, runs, p50_us, p95_us, \
+            cv_within, cv_between, signal_id, signal_value, signal_p, signal_hits, signal_devices, \
+            verdict, severity, judged_at) \
+         SELECT toDateTime64({end} - 3600 * hour, 3, 'UTC'), {DAY_S}, \
+            concat('app-', toString(cohort % {apps})), 'production', \
+            concat('model-', toString(intDiv(cell, {cells}))), \
+            concat(toString(intDiv(cell, {CHIPSETS}) % {VERSIONS} + 1), '.0.0'), \
+            concat('SM8', leftPad(toString(350 + cell % {CHIPSETS} * 50), 3, '0')), 'v1', \
+            25, 25, 4400, 8640, 9200, 0.03, 0.02, \
+            ['EP', 'EJ', 'A', 'B', 'B1.6', 'B2.0', 'B2.5', 'B3.0', 'B4.0', 'C3', 'C5', 'C10', 'C20', 'C40'], \
+            arrayResize([0.], 14), arrayResize([1.], 14), arrayResize([toUInt64(0)], 14), \
+            arrayResize(emptyArrayUInt64(), 14, toUInt64(25)), \
+            'healthy', 'none', toDateTime64({end} - 3600 * hour, 3, 'UTC') \
+         FROM (SELECT number % {cohorts} AS cohort, intDiv(number, {cohorts}) AS hour, \
+            intDiv(cohort, {apps}) AS cell FROM numbers({cohorts} * 24))",
+        apps = fleet.apps,
+        cohorts = fleet.cohorts(),
+        cells = CHIPSETS * VERSIONS,
+    )
+}
+
+fn placements_sql(fleet: &Fleet, end: i64) -> String {
+    format!(
+        "INSERT INTO placements (app_id, environment, model_id, model_version, \
+            fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, first_seen, \
+            cpu_node_name, cpu_node_op_type, cpu_node_benign, cpu_node_reason, \
+            cpu_node_macs_share, cpu_nodes_truncated) \
+         SELECT concat('app-', toString(app)), 'production', concat('model-', toString(model)), \
+            concat(toString(version + 1), '.0.0'), 1, print, print, toDateTime64({end}, 3, 'UTC'), \
+            ['gelu_7'], ['Gelu'], [false], ['fp16_not_supported'], [0.18], false \
+         FROM (SELECT number % {apps} AS app, intDiv(number, {apps}) AS model, version, \
+                 1000 * (version + 1) + 7 AS print \
+             FROM numbers({n}) ARRAY JOIN [0, 1] AS version)",
+        apps = fleet.apps,
+        n = (fleet.cohorts() / (CHIPSETS * VERSIONS)).max(fleet.apps),
+    )
+}
+
+/// Writes out the words in capitals of [`REPORT`].
+fn spelled(sql: &str) -> String {
+    let words = [
+        ("FIRST", "toUInt16(896 + device % 7 + FALLEN * 256)"),
+        (
+            "MIDDLE",
+            "(8640 + 64 * (device % 7)) * if(FALLEN = 1, 4, 1)",
+        ),
+        ("USUAL", "(8640 + 64 * (device % 7))"),
+        ("KNOWS", "(nth_device % 10 != 0)"),
+        (
+            "FALLEN",
+            "toUInt32(version = 1 AND cohort % 100 = 13 AND device % 3 = 0)",
+        ),
+        ("nth_device", "(device + chip)"),
+    ];
+    words
+        .into_iter()
+        .fold(sql.to_owned(), |sql, (word, meaning)| {
+            sql.replace(word, meaning)
+        })
+}
+
+/// Columns of `reports` and what they are of such a row; the others keep their defaults.
+const REPORT: &[(&str, &str)] = &[
+    ("collector_id", "collector_id"),
+    ("wal_offset", "wal_offset"),
+    ("received_at", "received_at"),
+    ("bucket", "bucket"),
+    ("installation", "installation"),
+    ("stream_id", "stream_id"),
+    ("sequence", "sequence"),
+    ("occurred_at", "received_at"),
+    ("occurred_source", "'wall'"),
+    ("app_id", "concat('app-', toString(app))"),
+    ("environment", "'production'"),
+    ("app_version", "'7.1'"),
+    (
+        "chipset",
+        "concat('SM8', leftPad(toString(350 + chip * 50), 3, '0'))",
+    ),
+    ("device_model", "concat('phone-', toString(device % 5))"),
+    (
+        "firmware",
+        "concat('firmware-', toString(chip), '-', toString(device % 2))",
+    ),
+    ("ort_version", "'1.31.1'"),
+    ("ep_version", "'2.7.0'"),
+    ("session_uid", "[nth]"),
+    ("session_model_id", "[concat('model-', toString(model))]"),
+    (
+        "session_model_version",
+        "[concat(toString(version + 1), '.0.0')]",
+    ),
+    ("session_directive_id", "['']"),
+    ("session_requests_npu", "[true]"),
+    ("session_requested_eps", "[['QNNExecutionProvider']]"),
+    ("session_graph_kind", "['jit']"),
+    ("session_placement_source", "['assignment_api']"),
+    ("session_fingerprint_algorithm", "[1]"),
+    // A third of the devices of the second version falls back in one cohort of 100.
+    (
+        "session_fingerprint_exact",
+        "[1000 * (version + 1) + FALLEN * 7]",
+    ),
+    (
+        "session_fingerprint_normalised",
+        "[1000 * (version + 1) + FALLEN * 7]",
+    ),
+    ("session_n_nodes", "[43]"),
+    ("session_npu_nodes", "[42 - FALLEN]"),
+    ("session_npu_partitions", "[1 + FALLEN]"),
+    ("session_cpu_nodes", "[1 + FALLEN]"),
+    ("session_cpu_benign_nodes", "[1]"),
+    ("session_npu_macs_share", "[1.0 - 0.18 * FALLEN]"),
+    ("session_macs_attributed", "[1.0]"),
+    ("session_reasons", "[[]]"),
+    ("session_creation_us", "[400000]"),
+    ("session_created_at", "[received_at]"),
+    ("series_session", "[1]"),
+    ("series_phase", "['warm']"),
+    ("series_thermal", "['none']"),
+    ("series_power_save", "['off']"),
+    ("series_performance_mode", "['']"),
+    ("series_shape_key", "['static']"),
+    ("series_session_age", "['unknown']"),
+    ("series_is_clean", "[true]"),
+    ("series_hist_scheme", "['hdr_us_2sd_1_60s']"),
+    // Buckets of 64 us from 8.2 ms on, two octaves later for those that fell back.
+    ("series_hist_bucket", "[range(FIRST, FIRST + 20)]"),
+    (
+        "series_hist_count",
+        "[[1,1,2,3,3,4,4,5,4,3,3,2,2,1,1,1,1,1,1,1]]",
+    ),
+    ("series_n", "[44]"),
+    ("series_sum_us", "[44 * MIDDLE]"),
+    ("series_m2_us2", "[44 * pow(MIDDLE * 0.03, 2)]"),
+    ("series_min_us", "[MIDDLE * 0.95]"),
+    ("series_max_us", "[MIDDLE * 1.1]"),
+    ("series_runs_seen", "[44]"),
+    ("series_sampled_one_in", "[1]"),
+    ("series_dropped_runs", "[0]"),
+    ("series_first_runs_us", "[[]]"),
+    ("series_slow_fast_switches", "[0]"),
+    ("series_longest_slow_streak", "[0]"),
+    ("series_beyond_1_4x", "[0]"),
+    ("series_beyond_2x", "[0]"),
+    ("series_beyond_3x", "[0]"),
+    (
+        "series_previous_version",
+        "[if(KNOWS, concat(toString(version), '.0.0'), '')]",
+    ),
+    ("series_previous_n", "[if(KNOWS, 200, 0)]"),
+    ("series_previous_p10_us", "[if(KNOWS, USUAL * 0.97, 0)]"),
+    ("series_previous_p50_us", "[if(KNOWS, USUAL, 0)]"),
+    ("series_previous_p95_us", "[if(KNOWS, USUAL * 1.06, 0)]"),
+    ("series_previous_cv", "[if(KNOWS, 0.03, 0)]"),
+    ("series_earlier_firmware", "['']"),
+    ("series_earlier_runtime", "['']"),
+    ("series_earlier_n", "[0]"),
+    ("series_earlier_p10_us", "[0]"),
+    ("series_earlier_p50_us", "[0]"),
+    ("series_earlier_p95_us", "[0]"),
+    ("series_earlier_cv", "[0]"),
+    (
+        "series_baseline_absence",
+        "[if(KNOWS, '', 'first_version')]",
+    ),
+];

@@ -1,0 +1,222 @@
+//! What judging a window costs: `cargo bench -p epwatch-detector --bench evaluate`, with `-- --json`
+//! as one JSON document.
+//!
+//! Fills an embedded store of its own with a fleet's reports (100 a cohort and day; 14 days before the
+//! window as full as the window, and what the detector found in every hour of them), judges the last
+//! window as the detector does, and says how long that took, what processor time detector and engine
+//! used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000 cohorts).
+//! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
+//! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches` runs it) a small fleet is judged once.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output"
+)]
+
+mod fleet;
+mod memory;
+mod sketches;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clickhouse::Client;
+use epwatch_detector::source::Source;
+use epwatch_detector::{DetectorConfig, Evaluator};
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::fleet::Fleet;
+
+const ENGINE_CHILD: &str = "engine-child";
+/// One evaluation alone in a process, so that its peak of memory is its own.
+const JUDGE: &str = "judge";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|arg| arg == ENGINE_CHILD) {
+        return epwatch_store::embedded::run_engine_child();
+    }
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+struct Plan {
+    sizes: Vec<u64>,
+    dir: Option<PathBuf>,
+    fleet: Fleet,
+    rounds: usize,
+    json: bool,
+}
+
+impl Plan {
+    fn from_args(args: &[String]) -> Result<Plan> {
+        let value = |name: &str| {
+            args.iter()
+                .position(|arg| arg == name)
+                .map(|at| args.get(at + 1))
+        };
+        let number = |name: &str, default: u64| match value(name) {
+            None => Ok(default),
+            Some(text) => {
+                let text = text.with_context(|| format!("{name} needs a number"))?;
+                text.parse()
+                    .with_context(|| format!("{name} {text} is no number"))
+            }
+        };
+        let has = |name: &str| args.iter().any(|arg| arg == name);
+        let full = has("--bench");
+        let reports = number("--reports", if full { 1_000_000 } else { 2_000 })?;
+        let sizes = match value("--only") {
+            Some(_) => vec![number("--only", 0)?],
+            None if full => vec![reports / 16, reports / 4, reports],
+            None => vec![reports],
+        };
+        Ok(Plan {
+            sizes,
+            dir: value("--dir").flatten().map(PathBuf::from),
+            fleet: Fleet {
+                reports,
+                apps: number("--apps", 50)?,
+                reports_a_device: number("--reports-a-device", 4)?,
+                days: number("--days", if full { 14 } else { 2 })?,
+                end: Timestamp::UNIX_EPOCH,
+            },
+            rounds: usize::try_from(number("--rounds", if full { 3 } else { 1 })?)?,
+            json: has("--json"),
+        })
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    if args.first().is_some_and(|arg| arg == JUDGE) {
+        let figures = runtime.block_on(judge(&args[1..]))?;
+        println!("{figures}");
+        return Ok(());
+    }
+    let plan = Plan::from_args(args)?;
+    let mut figures = serde_json::Map::new();
+    figures.insert("cohort_window".into(), sketches::measure());
+    let mut sizes = Vec::new();
+    for size in &plan.sizes {
+        let fleet = plan.fleet.of_size(*size);
+        let measured = runtime.block_on(measure(&plan, &fleet))?;
+        eprintln!("{measured}");
+        sizes.push(measured);
+    }
+    if let Some(last) = sizes.last().and_then(Value::as_object) {
+        figures.extend(last.clone());
+    }
+    figures.insert("sizes".into(), sizes.into());
+    if plan.json {
+        println!("{}", Value::from(figures));
+    } else {
+        println!("{}", serde_json::to_string_pretty(&Value::from(figures))?);
+    }
+    Ok(())
+}
+
+/// Fills a store of this size, and has another process judge its last window.
+async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
+    let temporary = tempfile::tempdir()?;
+    let dir = match &plan.dir {
+        Some(dir) => dir.join(format!("{}-{}", fleet.reports, fleet.days)),
+        None => temporary.path().to_owned(),
+    };
+    std::fs::create_dir_all(&dir)?;
+    let store = start(&dir).await?;
+    let (fleet, fill) = fleet::filled(&store, fleet, &dir).await?;
+    let stored = fleet::stored(&store.client(fleet::DATABASE), &fleet).await?;
+    store.stop().await;
+
+    let mut rounds = Vec::new();
+    for _ in 0..plan.rounds {
+        // A fresh engine: its peak of memory is that of the evaluation.
+        let store = start(&dir).await?;
+        let idle = memory::of_child();
+        let arguments = [
+            JUDGE.to_owned(),
+            format!("unix:{}", store.socket().display()),
+            fleet.end.as_second().to_string(),
+        ];
+        let engine_before = memory::cpu_seconds_of_child();
+        let mut judging = Command::new(std::env::current_exe()?);
+        judging.args(arguments).stderr(Stdio::inherit());
+        let output = tokio::task::spawn_blocking(move || judging.output()).await??;
+        ensure!(output.status.success(), "the evaluation failed");
+        let mut judged: Value = serde_json::from_slice(&output.stdout)?;
+        judged["engine_idle_rss_bytes"] = idle.into();
+        judged["engine_peak_rss_bytes"] = memory::of_child().into();
+        judged["engine_cpu_seconds"] = (memory::cpu_seconds_of_child() - engine_before).into();
+        store.stop().await;
+        rounds.push(judged);
+    }
+    rounds.sort_by(|a, b| seconds_of(a).total_cmp(&seconds_of(b)));
+    let mut figures = rounds.swap_remove(rounds.len() / 2);
+    figures["reports"] = fleet.reports.into();
+    figures["earlier_reports"] = stored.into();
+    figures["days"] = fleet.days.into();
+    figures["fill_seconds"] = fill.as_secs_f64().into();
+    Ok(figures)
+}
+
+fn seconds_of(figures: &Value) -> f64 {
+    figures["seconds"].as_f64().unwrap_or(f64::NAN)
+}
+
+/// One evaluation, of the window that ends at the second given, over the store given.
+async fn judge(args: &[String]) -> Result<Value> {
+    let [address, end] = args else {
+        anyhow::bail!("a store and the end of a window are needed");
+    };
+    let target = epwatch_store::StoreTarget::parse(address, fleet::DATABASE)?;
+    let client: Client = epwatch_store::client(&target);
+    let config = DetectorConfig::default();
+    let end = Timestamp::from_second(end.parse()?)?;
+    let evaluator = Evaluator::new(Source::new(client, config.max_votes), config);
+    let began = Instant::now();
+    let evaluation = evaluator.evaluate(end).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    ensure!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+    let whole = |v: &&epwatch_detector::verdict::CohortVerdict| v.key.firmware.is_none();
+    let cohorts = evaluation.verdicts.iter().filter(whole).count();
+    let mut classes = std::collections::BTreeMap::<&str, u64>::new();
+    for verdict in &evaluation.verdicts {
+        *classes.entry(verdict.class.as_str()).or_default() += 1;
+    }
+    Ok(json!({
+        "cohorts": cohorts,
+        "verdicts": evaluation.verdicts.len(),
+        "classes": classes,
+        "seconds": seconds,
+        "per_cohort_us": seconds * 1e6 / cohorts.max(1) as f64,
+        "peak_rss_bytes": memory::own(),
+        "detector_cpu_seconds": memory::own_cpu_seconds(),
+    }))
+}
+
+async fn start(dir: &Path) -> Result<EmbeddedStore> {
+    let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
+    let program = ChildProgram::new(std::env::current_exe()?, [ENGINE_CHILD]);
+    let config = EmbeddedConfig::new(dir.join("store"), library, program)
+        .with_memory_limit(4 << 30)
+        .with_stop_timeout(Duration::from_secs(30));
+    let store = EmbeddedStore::start(config).await?;
+    store.ready().await?;
+    Ok(store)
+}

@@ -1,0 +1,196 @@
+//! Plain rules on the coefficient of variation of all runs, as people ask for them first. Off by
+//! default: on healthy fleets they fire in most windows, and a replay says how often.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::ConfigProblem;
+use crate::reason::Reason;
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+/// One rule. It fires where every limit that is given is exceeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlainRule {
+    /// What a replay and reasons call it.
+    pub name: String,
+    /// The app it is for; without one it holds for all.
+    #[serde(default)]
+    pub app: Option<String>,
+    /// The environment; without one it holds for all.
+    #[serde(default)]
+    pub environment: Option<String>,
+    /// Fires above this coefficient of variation, for example 0.15.
+    #[serde(default)]
+    pub cv_above: Option<f64>,
+    /// Fires above this multiple of the mean over earlier windows: of the previous version on the
+    /// chipset, else of the same version.
+    #[serde(default)]
+    pub cv_above_baseline_times: Option<f64>,
+    /// How loud it is; `none` only counts it in replays.
+    #[serde(default = "ticket")]
+    pub severity: Severity,
+}
+
+fn ticket() -> Severity {
+    Severity::Ticket
+}
+
+/// What a replay always counts, so that a rule's cost is known before it is switched on.
+#[must_use]
+pub fn stock() -> Vec<PlainRule> {
+    let rule = |name: &str, cv_above, cv_above_baseline_times| PlainRule {
+        name: name.to_owned(),
+        app: None,
+        environment: None,
+        cv_above,
+        cv_above_baseline_times,
+        severity: Severity::None,
+    };
+    vec![
+        rule("cv_above_0.15", Some(0.15), None),
+        rule("cv_above_1.5_times_baseline", None, Some(1.5)),
+    ]
+}
+
+impl PlainRule {
+    fn is_for(&self, verdict: &CohortVerdict) -> bool {
+        let holds = |wanted: &Option<String>, text: &str| {
+            wanted.as_deref().is_none_or(|wanted| wanted == text)
+        };
+        let model = &verdict.key.model;
+        holds(&self.app, &model.app_id) && holds(&self.environment, &model.environment)
+    }
+
+    /// A limit without a baseline is not exceeded: nothing to compare with is no alarm.
+    fn fires(&self, cv: f64, baseline: Option<f64>) -> bool {
+        let above = self.cv_above.is_none_or(|limit| cv > limit);
+        let times = self.cv_above_baseline_times;
+        let risen = times.is_none_or(|times| baseline.is_some_and(|before| cv > times * before));
+        above && risen
+    }
+}
+
+/// Applies rules to a whole cohort's verdict. `baseline` is the CV of earlier windows.
+pub(crate) fn apply(rules: &[PlainRule], verdict: &mut CohortVerdict, baseline: Option<f64>) {
+    let Some(cv) = verdict.explanation.cv else {
+        return;
+    };
+    for rule in rules {
+        if !rule.is_for(verdict) || !rule.fires(cv, baseline) {
+            continue;
+        }
+        verdict.plain_rules.push(rule.name.clone());
+        if rule.severity == Severity::None {
+            continue;
+        }
+        verdict.reasons.push(Reason::PlainRule {
+            name: rule.name.clone(),
+            cv,
+            limit: rule.cv_above,
+            baseline: rule.cv_above_baseline_times.and(baseline),
+        });
+        if rule.severity > verdict.severity {
+            verdict.severity = rule.severity;
+            verdict.class = VerdictClass::CvSpike;
+        }
+    }
+}
+
+/// Returns what is wrong with rules, by key.
+pub(crate) fn validate(rules: &[PlainRule]) -> Vec<ConfigProblem> {
+    let mut problems = Vec::new();
+    for (at, rule) in rules.iter().enumerate() {
+        let mut wrong = |key: &str, problem: &str| {
+            problems.push(ConfigProblem {
+                key: format!("plain_rules[{at}].{key}"),
+                problem: problem.to_owned(),
+            });
+        };
+        if rule.name.is_empty() {
+            wrong("name", "must not be empty");
+        }
+        if rule.cv_above.is_none() && rule.cv_above_baseline_times.is_none() {
+            wrong("cv_above", "or cv_above_baseline_times must be given");
+        }
+        let sound = |limit: Option<f64>| limit.is_none_or(|l| l.is_finite() && l > 0.0);
+        if !sound(rule.cv_above) {
+            wrong("cv_above", "must be above 0, for example 0.15 for 15 %");
+        }
+        if !sound(rule.cv_above_baseline_times) {
+            wrong(
+                "cv_above_baseline_times",
+                "must be above 0, for example 1.5",
+            );
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fleet, judged, reference};
+
+    fn rule(cv_above: Option<f64>, times: Option<f64>, severity: Severity) -> PlainRule {
+        PlainRule {
+            name: "mine".into(),
+            app: Some("camera".into()),
+            environment: None,
+            cv_above,
+            cv_above_baseline_times: times,
+            severity,
+        }
+    }
+
+    fn applied(rule: PlainRule, usual: f64) -> CohortVerdict {
+        let mut verdict = judged(&Fleet::default().window(), None, &reference());
+        apply(&[rule], &mut verdict, Some(usual));
+        verdict
+    }
+
+    #[test]
+    fn a_limit_or_a_multiple_of_the_baseline_makes_a_ticket() {
+        for rule in [
+            rule(Some(0.05), None, Severity::Ticket),
+            rule(None, Some(1.5), Severity::Ticket),
+        ] {
+            let verdict = applied(rule, 0.03);
+            let found = (verdict.class, verdict.severity);
+            assert_eq!(found, (VerdictClass::CvSpike, Severity::Ticket));
+            assert_eq!(verdict.plain_rules, ["mine"]);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_only_counts_changes_no_verdict() {
+        let verdict = applied(rule(Some(0.05), None, Severity::None), 0.03);
+        assert_eq!(verdict.class, VerdictClass::Healthy);
+        assert_eq!(verdict.plain_rules, ["mine"]);
+    }
+
+    #[test]
+    fn both_limits_must_be_exceeded_and_other_apps_are_spared() {
+        let both = rule(Some(0.05), Some(10.0), Severity::Page);
+        assert_eq!(applied(both, 0.03).plain_rules, Vec::<String>::new());
+        let mut other = rule(Some(0.05), None, Severity::Page);
+        other.app = Some("mail".into());
+        assert_eq!(applied(other, 0.03).class, VerdictClass::Healthy);
+    }
+
+    #[test]
+    fn rules_without_a_sound_limit_are_refused() {
+        let keys = |rule| {
+            let problems = validate(&[rule]).into_iter();
+            problems.map(|problem| problem.key).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(rule(None, None, Severity::Page)),
+            ["plain_rules[0].cv_above"]
+        );
+        assert_eq!(
+            keys(rule(Some(0.1), Some(f64::NAN), Severity::Page)),
+            ["plain_rules[0].cv_above_baseline_times"]
+        );
+        assert!(validate(&stock()).is_empty());
+    }
+}

@@ -1,0 +1,320 @@
+//! O and OH: golden self-tests whose outputs differ.
+//!
+//! O counts devices whose NPU differs from their own CPU by more than the model's owner accepts: the
+//! outputs are wrong. OH counts devices whose NPU gives another output than most of their cohort:
+//! within the tolerance the model only behaves differently from phone to phone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use epwatch_stats::order_stat::median;
+
+use crate::baseline::{Baseline, Tally};
+use crate::reported::GoldenTest;
+use crate::window::{CohortWindow, Installation};
+
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+
+/// Share of healthy devices beyond the tolerance. The same bytes give the same output, so it is far
+/// below that of latencies.
+pub const BEYOND_RATE: f64 = 0.005;
+
+/// Share of healthy devices with another output: firmware differs within a cohort.
+pub const MINORITY_RATE: f64 = 0.03;
+
+/// Share of the devices that must be hit.
+pub const MIN_SHARE: f64 = 0.02;
+
+/// What O and OH found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outputs {
+    /// O; `None` where no test says both the difference and what is accepted.
+    pub beyond: Option<Beyond>,
+    /// OH; `None` where no test has a hash.
+    pub minority: Option<Minority>,
+}
+
+/// Devices whose outputs are beyond the tolerance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beyond {
+    /// Value: share of the tested devices hit.
+    pub signal: Signal,
+    /// Whether it is surprising enough to wake someone.
+    pub is_page: bool,
+    /// Median greatest absolute difference on the devices hit.
+    pub max_abs: f64,
+    /// The difference that is accepted.
+    pub tolerance: f64,
+    /// Median cosine of NPU and CPU on the devices hit.
+    pub cosine: Option<f64>,
+    /// Share of the devices hit whose largest element is still the same, in [0, 1].
+    pub top1_share: Option<f64>,
+}
+
+/// Devices whose NPU gives another output than most of their cohort's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Minority {
+    /// Value: share of the tested devices hit.
+    pub signal: Signal,
+    /// Different outputs, of the input that has most.
+    pub outputs: u64,
+    /// A firmware that all devices hit have and none of the others.
+    pub firmware: Option<String>,
+}
+
+impl Outputs {
+    /// Returns both signals.
+    #[must_use]
+    pub fn signals(&self) -> Vec<Signal> {
+        let beyond = self.beyond.iter().map(|found| &found.signal);
+        let minority = self.minority.iter().map(|found| &found.signal);
+        beyond.chain(minority).cloned().collect()
+    }
+}
+
+/// Looks at every device's latest tests; `None` without any.
+#[must_use]
+pub fn differ(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Outputs> {
+    let found = Outputs {
+        beyond: beyond(window, previous, baseline, limits),
+        minority: minority(window, previous, baseline, limits),
+    };
+    (found.beyond.is_some() || found.minority.is_some()).then_some(found)
+}
+
+fn run_tests(window: &CohortWindow) -> impl Iterator<Item = &GoldenTest> {
+    window.reported.tests.iter().filter(|test| test.has_run)
+}
+
+fn is_beyond(test: &GoldenTest) -> Option<bool> {
+    Some(test.max_abs? > test.tolerance?)
+}
+
+/// The device's worst input speaks.
+fn beyond_by_device(window: &CohortWindow) -> BTreeMap<Installation, (bool, &GoldenTest)> {
+    let mut devices: BTreeMap<Installation, (bool, &GoldenTest)> = BTreeMap::new();
+    for test in run_tests(window) {
+        let Some(is_beyond) = is_beyond(test) else {
+            continue;
+        };
+        let excess = |test: &GoldenTest| {
+            test.max_abs.unwrap_or(0.0) / test.tolerance.unwrap_or(0.0).max(f64::MIN_POSITIVE)
+        };
+        let slot = devices
+            .entry(test.installation)
+            .or_insert((is_beyond, test));
+        if excess(test) > excess(slot.1) {
+            *slot = (is_beyond, test);
+        }
+    }
+    devices
+}
+
+fn tally_of<T>(devices: &BTreeMap<Installation, (bool, T)>) -> Tally {
+    Tally {
+        hits: devices.values().filter(|(is_hit, _)| *is_hit).count() as u64,
+        devices: devices.len() as u64,
+    }
+}
+
+/// The cohort's healthy past, and the previous version in the same window.
+fn past(id: SignalId, baseline: &Baseline, before: Option<Tally>) -> Tally {
+    let mut past = baseline.history.of(id);
+    if let Some(before) = before {
+        past.hits += before.hits;
+        past.devices += before.devices;
+    }
+    past
+}
+
+fn beyond(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Beyond> {
+    let devices = beyond_by_device(window);
+    let tally = tally_of(&devices);
+    let before = previous.map(|window| tally_of(&beyond_by_device(window)));
+    let id = SignalId::Outputs;
+    let rate = baseline.rates.of(id, BEYOND_RATE);
+    let (signal, enough) = signal(id, tally, past(id, baseline, before), rate, limits)?;
+    let is_page = enough && signal.p <= limits.p_latency;
+    let hit = || devices.values().filter(|(is_hit, _)| *is_hit);
+    let of = |field: fn(&GoldenTest) -> Option<f64>| {
+        let values: Vec<f64> = hit().filter_map(|(_, test)| field(test)).collect();
+        median(&values)
+    };
+    let same: Vec<bool> = hit().filter_map(|(_, test)| test.top1_equal).collect();
+    let n_same = same.iter().filter(|same| **same).count();
+    let tolerances: Vec<f64> = devices.values().filter_map(|(_, t)| t.tolerance).collect();
+    Some(Beyond {
+        is_page,
+        max_abs: of(|test| test.max_abs).unwrap_or(0.0),
+        tolerance: of(|test| test.tolerance).or(median(&tolerances))?,
+        cosine: of(|test| test.cosine),
+        top1_share: (!same.is_empty()).then(|| n_same as f64 / same.len() as f64),
+        signal,
+    })
+}
+
+/// Each device's firmware, and whether any of its outputs is not the commonest one of that input;
+/// and how many different outputs there are.
+fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &str)>, u64) {
+    let mut by_input: BTreeMap<&str, BTreeMap<&str, Vec<&GoldenTest>>> = BTreeMap::new();
+    for test in run_tests(window).filter(|test| !test.npu_hash.is_empty()) {
+        let outputs = by_input.entry(&test.input_id).or_default();
+        outputs.entry(&test.npu_hash).or_default().push(test);
+    }
+    let mut devices: BTreeMap<Installation, (bool, &str)> = BTreeMap::new();
+    let mut most_outputs = 0;
+    for outputs in by_input.into_values() {
+        most_outputs = most_outputs.max(outputs.len() as u64);
+        // Of equally common ones the first by hash, so that the answer does not depend on order.
+        let commonest = outputs
+            .iter()
+            .max_by(|a, b| a.1.len().cmp(&b.1.len()).then(b.0.cmp(a.0)))
+            .map(|(hash, _)| *hash);
+        for (hash, tests) in &outputs {
+            for test in tests {
+                let slot = devices
+                    .entry(test.installation)
+                    .or_insert((false, &test.firmware));
+                slot.0 |= Some(*hash) != commonest;
+            }
+        }
+    }
+    (devices, most_outputs)
+}
+
+fn minority(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Minority> {
+    let (devices, outputs) = minority_by_device(window);
+    let tally = tally_of(&devices);
+    let before = previous.map(|window| tally_of(&minority_by_device(window).0));
+    let id = SignalId::OutputHash;
+    let rate = baseline.rates.of(id, MINORITY_RATE);
+    let (signal, _) = signal(id, tally, past(id, baseline, before), rate, limits)?;
+    Some(Minority {
+        signal,
+        outputs,
+        firmware: firmware_of_hits(&devices),
+    })
+}
+
+fn firmware_of_hits(devices: &BTreeMap<Installation, (bool, &str)>) -> Option<String> {
+    let mut sides: HashMap<bool, HashSet<&str>> = HashMap::new();
+    for (is_hit, firmware) in devices.values() {
+        sides.entry(*is_hit).or_default().insert(firmware);
+    }
+    let (hit, others) = (sides.get(&true)?, sides.get(&false)?);
+    let mut only = hit.iter().filter(|firmware| !others.contains(*firmware));
+    let firmware = only.next().filter(|firmware| !firmware.is_empty())?;
+    (hit.len() == 1).then(|| (*firmware).to_owned())
+}
+
+fn signal(
+    id: SignalId,
+    tally: Tally,
+    past: Tally,
+    rate: crate::rates::Rate,
+    limits: &Limits,
+) -> Option<(Signal, bool)> {
+    if tally.devices == 0 {
+        return None;
+    }
+    let p = surprise(tally, rate, past);
+    let share = tally.hits as f64 / tally.devices as f64;
+    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let signal = Signal {
+        id,
+        value: share,
+        p,
+        hits: tally.hits,
+        devices: tally.devices,
+        threshold: MIN_SHARE,
+        fires: enough && p <= limits.p_placement,
+    };
+    Some((signal, enough))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fleet, golden_tests as tested};
+
+    #[track_caller]
+    fn found(tests: Vec<GoldenTest>) -> Outputs {
+        let mut window = Fleet::default().window();
+        window.reported.tests = tests;
+        let limits = Limits::for_windows_a_day(1_000.0);
+        differ(&window, None, &Baseline::default(), &limits).unwrap()
+    }
+
+    #[test]
+    fn devices_beyond_the_tolerance_are_counted_with_their_distances() {
+        let mut tests = tested(0..40, "aa", "f1", 0.01);
+        tests.extend(tested(40..60, "bb", "f1", 0.4));
+        let beyond = found(tests).beyond.unwrap();
+        assert_eq!((beyond.signal.hits, beyond.signal.devices), (20, 60));
+        assert!(beyond.is_page);
+        assert_eq!((beyond.max_abs, beyond.tolerance), (0.4, 0.05));
+        assert_eq!((beyond.cosine, beyond.top1_share), (Some(0.9), Some(0.5)));
+    }
+
+    #[test]
+    fn a_test_that_failed_or_has_no_tolerance_says_nothing() {
+        let mut tests = tested(0..60, "aa", "f1", 0.4);
+        for test in &mut tests[..30] {
+            test.has_run = false;
+        }
+        for test in &mut tests[30..] {
+            test.tolerance = None;
+        }
+        let outputs = found(tests);
+        assert_eq!(outputs.beyond, None);
+        assert_eq!(outputs.minority.unwrap().signal.devices, 30);
+    }
+
+    #[test]
+    fn the_commonest_output_is_the_reference_and_a_firmware_is_named() {
+        let mut tests = tested(0..40, "zz", "f1", 0.01);
+        tests.extend(tested(40..60, "aa", "f2", 0.01));
+        let minority = found(tests).minority.unwrap();
+        assert_eq!((minority.signal.hits, minority.outputs), (20, 2));
+        assert!(minority.signal.fires);
+        assert_eq!(minority.firmware.as_deref(), Some("f2"));
+    }
+
+    #[test]
+    fn one_output_on_every_device_is_no_finding() {
+        let outputs = found(tested(0..60, "aa", "f1", 0.01));
+        assert!(!outputs.beyond.unwrap().signal.fires);
+        assert!(!outputs.minority.unwrap().signal.fires);
+    }
+
+    /// A tolerance that no device ever kept is a matter of the tolerance, not of this version.
+    #[test]
+    fn a_previous_version_that_was_as_far_off_makes_it_no_surprise() {
+        let mut window = Fleet::default().window();
+        window.reported.tests = tested(0..60, "aa", "f1", 0.4);
+        let limits = Limits::for_windows_a_day(1_000.0);
+        let before = window.clone();
+        let judge = |previous| {
+            let found = differ(&window, previous, &Baseline::default(), &limits).unwrap();
+            found.beyond.unwrap()
+        };
+        assert!(judge(None).is_page);
+        let mut many = before.clone();
+        many.reported.tests = tested(0..600, "aa", "f1", 0.4);
+        assert!(!judge(Some(&many)).is_page);
+    }
+}

@@ -1,0 +1,208 @@
+//! CV: devices whose runs vary more than they did.
+//!
+//! A device is hit where the coefficient of variation of its clean runs is at least twice its own
+//! earlier one, 1.5 times what the cohort had in earlier windows, and 0.15 at the least: single spikes
+//! move a steady device's CV by more than any fault. Both are asked because they are measured by
+//! different programs. Counted over devices, against the past.
+
+use std::collections::HashMap;
+
+use epwatch_stats::order_stat::median;
+
+use crate::baseline::{Baseline, Tally};
+use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
+
+use super::{Control, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+
+/// Healthy devices that are hit in a window: one device's clean CV spans 0.035 to 0.59 from the 5 %
+/// to the 95 % point in healthy fleets (the project's detection measurements).
+pub const FLEET_RATE: f64 = 0.1;
+
+/// Of its own earlier CV.
+const OWN: f64 = 2.0;
+
+/// Of the cohort's earlier CV.
+const OF_COHORT: f64 = 1.5;
+
+/// Below it a device is steady whatever it was before.
+const LEAST: f64 = 0.15;
+
+/// Share of the devices that must be hit.
+pub const MIN_SHARE: f64 = 0.1;
+
+/// What CV found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spread {
+    /// Value: share of the devices hit. Threshold: the multiple of their own earlier CV.
+    pub signal: Signal,
+    /// Median CV of the devices hit.
+    pub cv: Option<f64>,
+    /// Median of what they had before.
+    pub earlier_cv: Option<f64>,
+    /// Whether the previous version in the same window varies more as well.
+    pub control: Control,
+}
+
+/// A device's CV now and before.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    now: f64,
+    before: f64,
+}
+
+impl Pair {
+    fn ratio(self) -> f64 {
+        self.now / self.before
+    }
+
+    fn is_hit(self, of_cohort: f64) -> bool {
+        self.now >= LEAST && self.now >= OF_COHORT * of_cohort && self.ratio() >= OWN
+    }
+}
+
+/// Each device's worst pair.
+fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
+    let mut worst: HashMap<Installation, Pair> = HashMap::new();
+    for vote in votes {
+        let Some(latency) = vote.latency.as_ref() else {
+            continue;
+        };
+        let (Ok(earlier), Some(now)) = (&latency.earlier_self, latency.moments.cv()) else {
+            continue;
+        };
+        let enough = latency.moments.n() >= MIN_RUNS_HIGH && earlier.n >= MIN_RUNS_HIGH;
+        let says_something = earlier.cv.is_finite() && earlier.cv > 0.0;
+        if !(enough && says_something) {
+            continue;
+        }
+        let pair = Pair {
+            now,
+            before: earlier.cv,
+        };
+        let slot = worst.entry(vote.installation).or_insert(pair);
+        if pair.ratio() > slot.ratio() {
+            *slot = pair;
+        }
+    }
+    worst
+}
+
+/// The devices hit, and how many could have been.
+fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<Pair>, Tally) {
+    let pairs = pairs(&window.votes);
+    let hit: Vec<Pair> = pairs
+        .values()
+        .copied()
+        .filter(|pair| pair.is_hit(of_cohort))
+        .collect();
+    let tally = Tally {
+        hits: hit.len() as u64,
+        devices: pairs.len() as u64,
+    };
+    (hit, tally)
+}
+
+/// Counts devices that vary more; `None` where no device knows its earlier self, or nothing is known
+/// of the cohort's.
+#[must_use]
+pub fn varies(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Spread> {
+    let of_cohort = baseline.cv_within?;
+    let (hit, tally) = counted(window, of_cohort);
+    if tally.devices == 0 {
+        return None;
+    }
+    let rate = baseline.rates.of(SignalId::Spread, FLEET_RATE);
+    let p = surprise(tally, rate, baseline.history.of(SignalId::Spread));
+    let share = tally.hits as f64 / tally.devices as f64;
+    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let of = |field: fn(&Pair) -> f64| {
+        let values: Vec<f64> = hit.iter().map(field).collect();
+        median(&values)
+    };
+    Some(Spread {
+        signal: Signal {
+            id: SignalId::Spread,
+            value: share,
+            p,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold: OWN,
+            fires: enough && p <= limits.p_latency,
+        },
+        cv: of(|pair| pair.now),
+        earlier_cv: of(|pair| pair.before),
+        control: previous.map_or(Control::Absent, |window| control(window, of_cohort, share)),
+    })
+}
+
+/// The previous version varies too if at least half as large a share of its devices does.
+fn control(previous: &CohortWindow, of_cohort: f64, share: f64) -> Control {
+    let (_, tally) = counted(previous, of_cohort);
+    if tally.devices < MIN_ELIGIBLE {
+        return Control::Absent;
+    }
+    let of_previous = tally.hits as f64 / tally.devices as f64;
+    if tally.hits >= MIN_HITS && of_previous >= share / 2.0 {
+        Control::PreviousSlowed(of_previous)
+    } else {
+        Control::PreviousSteady(of_previous)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fleet, noisy};
+
+    #[track_caller]
+    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> Spread {
+        let limits = Limits::for_windows_a_day(1_000.0);
+        let baseline = Baseline {
+            cv_within: Some(0.17),
+            ..Baseline::default()
+        };
+        varies(window, previous, &baseline, &limits).unwrap()
+    }
+
+    #[test]
+    fn devices_that_vary_more_are_counted() {
+        let spread = found(&noisy(0.5), None);
+        assert!(spread.signal.fires, "{spread:?}");
+        assert!((25..=35).contains(&spread.signal.hits), "{spread:?}");
+        assert!(spread.cv.unwrap() > 2.0 * spread.earlier_cv.unwrap());
+    }
+
+    #[test]
+    fn devices_as_steady_as_before_are_not() {
+        for seed in 1..6 {
+            let fleet = Fleet {
+                seed,
+                ..Fleet::default()
+            };
+            assert!(!found(&fleet.window(), None).signal.fires, "seed {seed}");
+        }
+    }
+
+    /// A heavier model scales mean and deviation alike.
+    #[test]
+    fn a_slower_model_varies_no_more() {
+        let fleet = Fleet {
+            weight: 3.0,
+            ..Fleet::default()
+        };
+        assert!(!found(&fleet.window(), None).signal.fires);
+    }
+
+    #[test]
+    fn a_previous_version_that_varies_too_is_a_control() {
+        let sick = noisy(0.5);
+        let steady = Fleet::default().window();
+        assert!(found(&sick, Some(&sick)).control.vetoes());
+        assert!(!found(&sick, Some(&steady)).control.vetoes());
+    }
+}

@@ -1,0 +1,211 @@
+//! S: devices where the NPU does not start: a session asked onto it could not be made, or was made
+//! with nothing on the NPU and a code of its back end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use epwatch_proto::ReasonCode;
+
+use crate::baseline::{Baseline, Tally};
+use crate::window::{CohortWindow, DeviceVote, Installation};
+
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, placement, surprise};
+
+/// Share of healthy devices that never start: part of those that always fell back.
+pub const FLEET_RATE: f64 = placement::FLEET_RATE;
+
+/// Codes that mean the NPU's back end could not be set up.
+pub const BACKEND_CODES: [ReasonCode; 4] = [
+    ReasonCode::BackendLibraryMissing,
+    ReasonCode::BackendSetupFailed,
+    ReasonCode::SocModelUnknown,
+    ReasonCode::EpTooOldForOrt,
+];
+
+/// Codes that, with nothing on the NPU, mean as much: it was never there to be set up.
+const ABSENT_CODES: [ReasonCode; 4] = [
+    ReasonCode::EpNotAvailable,
+    ReasonCode::NoEpDevice,
+    ReasonCode::NativeLibraryNotDeclared,
+    ReasonCode::EpcontextWithoutEp,
+];
+
+/// What S found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Starts {
+    /// Value: share of the devices hit. Fires where that is more than the cohort's past explains.
+    pub signal: Signal,
+    /// Whether it is surprising enough to wake someone.
+    pub is_page: bool,
+    /// Devices hit.
+    pub hit_devices: HashSet<Installation>,
+    /// Of these, devices where a session could not be made at all.
+    pub failed_devices: u64,
+    /// Reason codes and on how many devices each was given, commonest first.
+    pub codes: Vec<(String, u64)>,
+}
+
+/// Counts devices where the NPU does not start; `None` without devices. The previous version in the
+/// same window is part of the past: what never started there is no news.
+#[must_use]
+pub fn failed(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Starts> {
+    let (hit, tally) = counted(window);
+    if tally.devices == 0 {
+        return None;
+    }
+    let mut past = baseline.history.of(SignalId::Start);
+    if let Some((_, before)) = previous.map(counted) {
+        past.hits += before.hits;
+        past.devices += before.devices;
+    }
+    let rate = baseline.rates.of(SignalId::Start, FLEET_RATE);
+    let p = surprise(tally, rate, past);
+    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS;
+    let mut by_code: BTreeMap<&str, u64> = BTreeMap::new();
+    for code in hit.values().flatten() {
+        *by_code.entry(code).or_default() += 1;
+    }
+    let mut codes: Vec<(String, u64)> = by_code
+        .into_iter()
+        .map(|(code, devices)| (code.to_owned(), devices))
+        .collect();
+    codes.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    let failed: HashSet<Installation> = window
+        .reported
+        .failed_starts
+        .iter()
+        .map(|start| start.installation)
+        .collect();
+    Some(Starts {
+        signal: Signal {
+            id: SignalId::Start,
+            value: tally.hits as f64 / tally.devices as f64,
+            p,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold: 0.0,
+            fires: enough && p <= limits.p_placement,
+        },
+        is_page: enough && p <= limits.p_latency,
+        hit_devices: hit.into_keys().collect(),
+        failed_devices: failed.len() as u64,
+        codes,
+    })
+}
+
+/// Devices hit with their codes, and how many there are in all.
+fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tally) {
+    let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::new();
+    let mut devices: HashSet<Installation> = HashSet::new();
+    for start in &window.reported.failed_starts {
+        devices.insert(start.installation);
+        let codes = hit.entry(start.installation).or_default();
+        codes.insert(&start.reason);
+    }
+    for vote in &window.votes {
+        devices.insert(vote.installation);
+        if let Some(code) = code_of(vote) {
+            hit.entry(vote.installation).or_default().insert(code);
+        }
+    }
+    let tally = Tally {
+        hits: hit.len() as u64,
+        devices: devices.len() as u64,
+    };
+    (hit, tally)
+}
+
+/// The code of a session that got nothing onto the NPU. Where anything runs there it was set up,
+/// whatever else the session says.
+fn code_of(vote: &DeviceVote) -> Option<&'static str> {
+    let placement = &vote.placement;
+    if placement.npu_nodes > 0 {
+        return None;
+    }
+    let said = |code: &ReasonCode| placement.reasons.iter().any(|r| r == code.as_str());
+    let codes = BACKEND_CODES.into_iter().chain(ABSENT_CODES);
+    codes.into_iter().find(said).map(|code| code.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::tests::placed;
+    use crate::reported::FailedStart;
+    use crate::testing::{Fleet, device};
+
+    fn limits() -> Limits {
+        Limits::for_windows_a_day(1_000.0)
+    }
+
+    fn failing(devices: std::ops::Range<u32>) -> Vec<FailedStart> {
+        devices
+            .map(|at| FailedStart {
+                installation: device(at),
+                firmware: "f1".into(),
+                reason: "backend_setup_failed".into(),
+                count: 3,
+                is_proven: true,
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> Starts {
+        failed(window, previous, &Baseline::default(), &limits()).unwrap()
+    }
+
+    /// A version that starts nowhere has failures and no session.
+    #[test]
+    fn devices_without_a_session_are_counted() {
+        let mut window = Fleet::default().window();
+        window.votes.clear();
+        window.reported.failed_starts = failing(0..12);
+        let starts = found(&window, None);
+        assert_eq!((starts.signal.hits, starts.signal.devices), (12, 12));
+        assert!(starts.is_page);
+        assert_eq!(starts.codes, [("backend_setup_failed".to_owned(), 12)]);
+    }
+
+    /// A retry that worked leaves a device with a failure and a session: it is one device.
+    #[test]
+    fn a_device_that_failed_and_ran_is_one_device() {
+        let mut window = Fleet::default().window();
+        window.reported.failed_starts = failing(0..2);
+        let starts = found(&window, None);
+        assert_eq!((starts.signal.hits, starts.signal.devices), (2, 60));
+        assert!(!starts.signal.fires);
+    }
+
+    #[test]
+    fn codes_of_sessions_count_only_with_nothing_on_the_npu() {
+        let mut dead = placed(5, 0, 25, None);
+        dead.reasons = vec!["backend_setup_failed".into()];
+        let mut alive = placed(6, 20, 5, None);
+        alive.reasons = dead.reasons.clone();
+        let with = |hit_placement| {
+            let fleet = Fleet {
+                hit_share: 0.5,
+                hit_placement,
+                ..Fleet::default()
+            };
+            found(&fleet.window(), None)
+        };
+        assert!(with(dead).is_page);
+        assert_eq!(with(alive).signal.hits, 0);
+    }
+
+    /// Phones whose NPU never started are no news with a new version.
+    #[test]
+    fn what_never_started_before_is_no_news() {
+        let mut window = Fleet::default().window();
+        window.reported.failed_starts = failing(0..20);
+        assert!(found(&window, None).is_page);
+        let before = window.clone();
+        assert!(!found(&window, Some(&before)).is_page);
+    }
+}

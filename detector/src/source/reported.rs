@@ -1,0 +1,246 @@
+//! Self-tests and failed starts, from the store's rows to the cohorts they belong to.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use clickhouse::{Client, Row};
+use epwatch_proto::placement::QNN_EP;
+use serde::Deserialize;
+
+use crate::cohort::{CohortKey, ModelKey};
+use crate::reported::{FailedStart, GoldenTest, Reported};
+use crate::window::{CohortWindow, Installation, Voteless};
+
+use super::{Arrivals, ModelWindows, SourceError, Span, failed};
+
+/// Each device's latest test of each input. Binds: look-back.
+const TESTS: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, installation, input_id,
+        argMax((firmware, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code),
+            (received_at, stream_id, sequence)) AS told
+    FROM (
+        SELECT app_id, environment, received_at, stream_id, sequence, chipset, firmware,
+            installation, indexOf(session_uid, uid) AS at,
+            session_model_id[at] AS model_id, session_model_version[at] AS model_version,
+            session_requests_npu[at] AS requests_npu, session_directive_id[at] AS directive_id,
+            input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
+        FROM counted_reports_v1
+        ARRAY JOIN self_test_session AS uid, self_test_input_id AS input_id,
+            self_test_npu_hash AS npu_hash, self_test_tolerance AS tolerance,
+            self_test_max_abs AS max_abs, self_test_cosine AS cosine,
+            self_test_top1_equal AS top1_equal, self_test_error_code AS error_code
+        WHERE NOT (is_late OR is_unproven)
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+    )
+    WHERE at > 0 AND requests_npu AND directive_id = ''
+    GROUP BY app_id, environment, model_id, model_version, chipset, installation, input_id
+    ORDER BY app_id, environment, model_id, model_version, chipset, installation, input_id";
+
+/// Sessions that were asked onto the NPU and could not be made. Binds: NPU's EP, window.
+const STARTS: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, installation, firmware, reason,
+        sum(failures) AS n
+    FROM (
+        SELECT app_id, environment, chipset, firmware, installation, start_model AS model_id,
+            start_version AS model_version, reason, failures
+        FROM counted_reports_v1
+        ARRAY JOIN start_failure_model_id AS start_model,
+            start_failure_model_version AS start_version,
+            start_failure_requested_eps AS eps, start_failure_reason AS reason,
+            start_failure_count AS failures
+        WHERE NOT (is_late OR is_unproven) AND (empty(eps) OR has(eps, ?))
+            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+    )
+    GROUP BY app_id, environment, model_id, model_version, chipset, installation, firmware, reason
+    ORDER BY app_id, environment, model_id, model_version, chipset, installation, firmware, reason";
+
+/// Firmware, hash, tolerance, greatest difference, cosine, first class equal, error code.
+pub(super) type TestTuple = (
+    String,
+    String,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<bool>,
+    i32,
+);
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct TestRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
+    pub(super) model_version: String,
+    pub(super) chipset: String,
+    pub(super) installation: [u8; 16],
+    pub(super) input_id: String,
+    pub(super) told: TestTuple,
+}
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct StartRow {
+    pub(super) app_id: String,
+    pub(super) environment: String,
+    pub(super) model_id: String,
+    pub(super) model_version: String,
+    pub(super) chipset: String,
+    pub(super) installation: [u8; 16],
+    pub(super) firmware: String,
+    pub(super) reason: String,
+    pub(super) n: u64,
+}
+
+/// Model, version, chipset.
+type Cohort = (ModelKey, String, String);
+
+/// What all devices told, by cohort.
+#[derive(Debug, Default)]
+pub(super) struct AllReported(BTreeMap<Cohort, Reported>);
+
+/// Reads the rows of all apps: most reports have neither, so they are few.
+pub(super) async fn read(
+    client: &Client,
+    span: &Span,
+) -> Result<(Vec<TestRow>, Vec<StartRow>), SourceError> {
+    let tests = client.query(TESTS).bind(span.earliest_s());
+    let tests = tests.bind(span.end_s()).fetch_all().await;
+    let starts = client.query(STARTS).bind(QNN_EP).bind(span.start_s());
+    let starts = starts.bind(span.end_s()).fetch_all().await;
+    Ok((
+        tests.map_err(failed("self-tests"))?,
+        starts.map_err(failed("failed starts"))?,
+    ))
+}
+
+impl AllReported {
+    /// Sorts rows into cohorts; installations beyond the usual number of new ones are left out.
+    pub(super) fn from_rows(
+        (tests, starts): (Vec<TestRow>, Vec<StartRow>),
+        arrivals: &Arrivals,
+    ) -> Self {
+        let is_flood = |model: &ModelKey, device: &Installation| {
+            arrivals
+                .of(model)
+                .is_some_and(|new| new.unproven.contains(device))
+        };
+        let is_proven = |model: &ModelKey, device: &Installation| {
+            !arrivals
+                .of(model)
+                .is_some_and(|new| new.newcomers.contains(device))
+        };
+        // Few different texts, many rows.
+        let mut texts: HashSet<Arc<str>> = HashSet::new();
+        let mut text = |wanted: String| -> Arc<str> {
+            if let Some(known) = texts.get(wanted.as_str()) {
+                return known.clone();
+            }
+            let new: Arc<str> = wanted.into();
+            texts.insert(new.clone());
+            new
+        };
+        let mut cohorts: BTreeMap<Cohort, Reported> = BTreeMap::new();
+        for row in tests {
+            let model = ModelKey {
+                app_id: row.app_id,
+                environment: row.environment,
+                model_id: row.model_id,
+            };
+            if is_flood(&model, &row.installation) {
+                continue;
+            }
+            let is_proven = is_proven(&model, &row.installation);
+            let (firmware, hash, tolerance, max_abs, cosine, top1_equal, error_code) = row.told;
+            let cohort = (model, row.model_version, row.chipset);
+            cohorts.entry(cohort).or_default().tests.push(GoldenTest {
+                installation: row.installation,
+                firmware: text(firmware),
+                input_id: text(row.input_id),
+                npu_hash: text(hash),
+                tolerance,
+                max_abs,
+                cosine,
+                top1_equal,
+                has_run: error_code == 0,
+                is_proven,
+            });
+        }
+        for row in starts {
+            let model = ModelKey {
+                app_id: row.app_id,
+                environment: row.environment,
+                model_id: row.model_id,
+            };
+            if is_flood(&model, &row.installation) {
+                continue;
+            }
+            let is_proven = is_proven(&model, &row.installation);
+            let cohort = (model, row.model_version, row.chipset);
+            let starts = &mut cohorts.entry(cohort).or_default().failed_starts;
+            starts.push(FailedStart {
+                installation: row.installation,
+                firmware: text(row.firmware),
+                reason: text(row.reason),
+                count: row.n,
+                is_proven,
+            });
+        }
+        Self(cohorts)
+    }
+
+    /// Returns models with failed starts: each may have no session at all.
+    pub(super) fn failing(&self) -> BTreeMap<ModelKey, u64> {
+        let mut models: BTreeMap<ModelKey, u64> = BTreeMap::new();
+        for ((model, _, _), reported) in &self.0 {
+            if !reported.failed_starts.is_empty() {
+                *models.entry(model.clone()).or_default() += 1;
+            }
+        }
+        models
+    }
+
+    /// Gives each cohort of a model what its devices told; one that only failed to start gets a
+    /// window without votes.
+    pub(super) fn attach(&self, read: &mut ModelWindows, span: &Span) {
+        let mut seen: HashSet<(String, String)> = HashSet::new();
+        for window in &mut read.cohorts {
+            let key = &window.key;
+            let cohort = (
+                read.model.clone(),
+                key.model_version.clone(),
+                key.chipset.clone(),
+            );
+            window.reported = self.0.get(&cohort).cloned().unwrap_or_default();
+            seen.insert((cohort.1, cohort.2));
+        }
+        let first = (read.model.clone(), String::new(), String::new());
+        let of_model = self.0.range(first..);
+        let of_model = of_model.take_while(|((model, _, _), _)| *model == read.model);
+        for ((_, version, chipset), reported) in of_model {
+            let is_known = seen.contains(&(version.clone(), chipset.clone()));
+            if is_known || reported.failed_starts.is_empty() {
+                // Tested before and not seen in this window, where it is not known.
+                continue;
+            }
+            read.cohorts.push(CohortWindow {
+                key: CohortKey {
+                    model: read.model.clone(),
+                    model_version: version.clone(),
+                    chipset: chipset.clone(),
+                    firmware: None,
+                },
+                end: span.end,
+                length: span.window,
+                votes: Vec::new(),
+                histograms: BTreeMap::new(),
+                voteless: Voteless::default(),
+                reported: reported.clone(),
+            });
+        }
+        read.cohorts
+            .sort_by(|a, b| order_of(&a.key).cmp(&order_of(&b.key)));
+    }
+}
+
+fn order_of(key: &CohortKey) -> (&str, &str) {
+    (&key.model_version, &key.chipset)
+}

@@ -1,0 +1,347 @@
+//! Reads all models of some apps at once: a table is scanned once for each kind of row, not once for
+//! each model.
+
+use std::collections::{BTreeMap, HashMap};
+
+use clickhouse::query::Query;
+use clickhouse::{Client, RowOwned, RowRead};
+
+use crate::baseline::{PlacementCount, VersionSeen};
+use crate::cohort::ModelKey;
+use crate::window::CohortWindow;
+
+use super::assemble::WindowBuilder;
+use super::queries::{CENSUS, EARLIER, HISTORY, PLACEMENTS, SELVES_BEFORE, VOTES};
+use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, PlacementRow, SelfRow, VoteRow};
+use super::{
+    Arrivals, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed, hist_scheme,
+};
+
+/// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
+/// store adds up stays far below its limit.
+const MAX_SESSIONS: u64 = 150_000;
+
+/// Cuts models into what is read and judged together: whole apps, since their models are each
+/// other's controls.
+#[must_use]
+pub fn batches(models: Vec<FoundModel>) -> Vec<Vec<FoundModel>> {
+    let mut batches: Vec<Vec<FoundModel>> = Vec::new();
+    let mut sessions = 0;
+    let mut last_app: Option<(String, String)> = None;
+    for found in models {
+        let app = (found.model.app_id.clone(), found.model.environment.clone());
+        let is_new_app = last_app.as_ref() != Some(&app);
+        let is_full = sessions >= MAX_SESSIONS;
+        last_app = Some(app);
+        sessions += found.sessions;
+        match batches.last_mut() {
+            Some(batch) if !(is_new_app && is_full) => batch.push(found),
+            _ => {
+                sessions = found.sessions;
+                batches.push(vec![found]);
+            }
+        }
+    }
+    batches
+}
+
+/// What the store knows of some models for one window.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    pub(super) models: HashMap<ModelKey, FetchedModel>,
+}
+
+/// What the store knows of one model.
+#[derive(Debug, Default)]
+pub(super) struct FetchedModel {
+    pub(super) cohorts: Option<Result<Vec<CohortWindow>, SourceError>>,
+    pub(super) census: Vec<PlacementCount>,
+    /// By version, in milliseconds since 1970.
+    first_seen: BTreeMap<String, i64>,
+    pub(super) histories: Vec<VersionHistory>,
+}
+
+impl FetchedModel {
+    /// Versions in the order of their names.
+    pub(super) fn versions(&self) -> Vec<VersionSeen> {
+        let seen = self.first_seen.iter();
+        seen.map(|(version, first_seen_ms)| VersionSeen {
+            version: version.clone(),
+            first_seen_ms: *first_seen_ms,
+        })
+        .collect()
+    }
+}
+
+/// A version of a model on a chipset.
+pub type VersionOnChipset = (ModelKey, String, String);
+
+/// Reads some models of the same or of neighbouring apps.
+pub(super) struct Reader<'a> {
+    pub(super) client: &'a Client,
+    pub(super) span: &'a Span,
+    pub(super) max_votes: usize,
+}
+
+impl Reader<'_> {
+    /// Reads everything but histories.
+    pub(super) async fn windows(
+        &self,
+        models: &[FoundModel],
+        arrivals: &Arrivals,
+    ) -> Result<Fetched, SourceError> {
+        let apps = apps_of(models.iter().map(|found| &found.model));
+        let sessions: u64 = models.iter().map(|found| found.sessions).sum();
+        let mut builders = Builders {
+            by_model: HashMap::new(),
+        };
+        for found in models {
+            let span = self.span;
+            let model = found.model.clone();
+            let builder = WindowBuilder::new(model, span.end, span.window, self.max_votes);
+            let builder = builder.with_arrivals(arrivals.of(&found.model));
+            builders.by_model.insert(found.model.clone(), Ok(builder));
+        }
+        // A large app is read in slices of its devices, so that the store adds up a part at a time.
+        let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
+        for slice in 0..slices {
+            self.add_votes(&apps, (slices, slice), &mut builders)
+                .await?;
+        }
+        let mut fetched = Fetched::default();
+        for (model, builder) in builders.by_model {
+            let slot = fetched.models.entry(model).or_default();
+            slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
+        }
+        self.add_census(&apps, &mut fetched).await?;
+        Ok(fetched)
+    }
+
+    async fn add_votes(
+        &self,
+        apps: &[(&str, &str)],
+        slice: (u64, u64),
+        builders: &mut Builders,
+    ) -> Result<(), SourceError> {
+        let span = self.span;
+        let (from, to) = (span.start_s(), span.end_s());
+        let query = of_apps(self.client.query(VOTES).bind(hist_scheme()), apps);
+        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
+        let add = |builder: &mut WindowBuilder, row: VoteRow| builder.add_vote(row);
+        builders.add("votes", query, add).await?;
+        builders.end_votes();
+        if builders.need_earlier_runs() {
+            let query = of_apps(self.client.query(EARLIER).bind(hist_scheme()), apps);
+            let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
+            let query = of_apps(query.bind(hist_scheme()), apps);
+            let query = of_slice(query.bind(from).bind(to), slice);
+            let add = |builder: &mut WindowBuilder, row: EarlierRow| builder.add_earlier(row);
+            builders.add("earlier runs", query, add).await?;
+        }
+        // After the votes, so that every vote finds its placement.
+        let query = of_apps(self.client.query(PLACEMENTS), apps);
+        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
+        let add = |builder: &mut WindowBuilder, row: PlacementRow| builder.add_placement(row);
+        builders.add("placements", query, add).await
+    }
+
+    async fn add_census(
+        &self,
+        apps: &[(&str, &str)],
+        fetched: &mut Fetched,
+    ) -> Result<(), SourceError> {
+        let span = self.span;
+        let query = of_apps(self.client.query(CENSUS).bind(span.start_s()), apps);
+        let query = query.bind(span.earliest_s()).bind(span.end_s());
+        let query = query.bind(span.earliest_s());
+        let what = "placements before";
+        let mut rows = query.fetch::<CensusRow>().map_err(failed(what))?;
+        while let Some(mut row) = rows.next().await.map_err(failed(what))? {
+            let Some(model) = fetched.models.get_mut(&row.take_model()) else {
+                continue;
+            };
+            let seen = model.first_seen.entry(row.model_version.clone());
+            let first = seen.or_insert(row.first_seen_ms);
+            *first = row.first_seen_ms.min(*first);
+            if row.votes {
+                model.census.push(PlacementCount::from(row));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads earlier verdicts.
+    pub(super) async fn add_histories(&self, fetched: &mut Fetched) -> Result<(), SourceError> {
+        let apps: Vec<(String, String)> = apps_of(fetched.models.keys())
+            .into_iter()
+            .map(|(app, environment)| (app.to_owned(), environment.to_owned()))
+            .collect();
+        let apps: Vec<(&str, &str)> = apps.iter().map(|(a, e)| (&**a, &**e)).collect();
+        let span = self.span;
+        let query = of_apps(self.client.query(HISTORY), &apps)
+            .bind(span.earliest_s())
+            .bind(span.end_s())
+            .bind(span.window.as_secs_f64())
+            .bind(span.end_s())
+            .bind(span.window.as_secs().max(1))
+            .bind(span.history_phase_s());
+        let rows = query.fetch_all::<HistoryRow>().await;
+        for mut row in rows.map_err(failed("earlier verdicts"))? {
+            if let Some(model) = fetched.models.get_mut(&row.take_model()) {
+                model.histories.extend(VersionHistory::from_row(row));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what devices of some versions were used to, version by version.
+    pub(super) async fn selves_before(
+        &self,
+        wanted: &[VersionOnChipset],
+    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
+        let apps = apps_of(wanted.iter().map(|(model, _, _)| model));
+        let keys: Vec<(&str, &str, &str, &str, &str)> = wanted
+            .iter()
+            .map(|(model, version, chipset)| {
+                let ModelKey {
+                    app_id,
+                    environment,
+                    model_id,
+                } = model;
+                (
+                    &**app_id,
+                    &**environment,
+                    &**model_id,
+                    &**version,
+                    &**chipset,
+                )
+            })
+            .collect();
+        let query = of_apps(self.client.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
+            .bind(keys)
+            .bind(self.span.earliest_s())
+            .bind(self.span.start_s());
+        let what = "devices before";
+        let mut selves: BTreeMap<VersionOnChipset, SelvesBefore> = BTreeMap::new();
+        let mut rows = query.fetch::<SelfRow>().map_err(failed(what))?;
+        let mut current: Option<VersionOnChipset> = None;
+        let mut of_current = Vec::new();
+        loop {
+            let row = rows.next().await.map_err(failed(what))?;
+            let key = row.as_ref().map(SelfRow::version_on_chipset);
+            if key != current {
+                if let Some(done) = current.take() {
+                    let rows = std::mem::take(&mut of_current);
+                    let built = SelvesBefore::from_rows(&done.1, rows).map_err(|source| {
+                        SourceError::Histogram {
+                            model: done.0.model_id.clone(),
+                            source,
+                        }
+                    })?;
+                    selves.insert(done, built);
+                }
+                current = key;
+            }
+            match row {
+                Some(row) => of_current.push(row),
+                None => break,
+            }
+        }
+        Ok(selves.into_iter().collect())
+    }
+}
+
+/// Windows that are being put together; one that failed does not hide the others.
+struct Builders {
+    by_model: HashMap<ModelKey, Result<WindowBuilder, SourceError>>,
+}
+
+impl Builders {
+    async fn add<R: OfModel + RowOwned + RowRead>(
+        &mut self,
+        what: &'static str,
+        query: Query,
+        add: impl Fn(&mut WindowBuilder, R) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let mut rows = query.fetch::<R>().map_err(failed(what))?;
+        while let Some(mut row) = rows.next().await.map_err(failed(what))? {
+            // What arrived since the models were listed belongs to a later evaluation.
+            let Some(slot) = self.by_model.get_mut(&row.take_model()) else {
+                continue;
+            };
+            if let Ok(builder) = slot
+                && let Err(error) = add(builder, row)
+            {
+                *slot = Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_votes(&mut self) {
+        for slot in self.by_model.values_mut() {
+            if let Ok(builder) = slot
+                && let Err(error) = builder.end_votes()
+            {
+                *slot = Err(error);
+            }
+        }
+    }
+
+    fn need_earlier_runs(&self) -> bool {
+        let mut builders = self.by_model.values().flatten();
+        builders.any(WindowBuilder::needs_earlier_runs)
+    }
+}
+
+fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
+    let mut apps: Vec<_> = models
+        .map(|model| (&*model.app_id, &*model.environment))
+        .collect();
+    apps.sort_unstable();
+    apps.dedup();
+    apps
+}
+
+fn of_apps(query: Query, apps: &[(&str, &str)]) -> Query {
+    query.bind(apps)
+}
+
+fn of_slice(query: Query, (slices, slice): (u64, u64)) -> Query {
+    query.bind(slices).bind(slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(app: &str, model: &str, sessions: u64) -> FoundModel {
+        FoundModel {
+            model: ModelKey {
+                app_id: app.into(),
+                environment: "production".into(),
+                model_id: model.into(),
+            },
+            cohorts: 1,
+            sessions,
+        }
+    }
+
+    #[test]
+    fn small_apps_are_read_together_and_no_app_is_torn() {
+        let half = MAX_SESSIONS / 2;
+        let models = vec![
+            found("a", "1", half),
+            found("b", "1", half),
+            found("b", "2", half),
+            found("c", "1", 1),
+            found("d", "1", 1),
+        ];
+        let batches = batches(models);
+        let apps = |batch: &Vec<FoundModel>| -> String {
+            batch.iter().map(|found| &*found.model.app_id).collect()
+        };
+        let apps: Vec<String> = batches.iter().map(apps).collect();
+        assert_eq!(apps, ["abb", "cd"]);
+    }
+}

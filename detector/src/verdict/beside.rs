@@ -1,0 +1,244 @@
+//! Findings beside placement and latency: the NPU does not start, its outputs are wrong or differ,
+//! runs vary more than they did.
+
+use crate::reason::Reason;
+use crate::signals::{Control, Evidence};
+
+use super::judge::{Finding, MIN_PAGE_SHARE};
+use super::{Severity, VerdictClass};
+
+/// Too few of the devices wake nobody, and must not hide what would.
+fn severity(is_page: bool, share: f64) -> Severity {
+    if is_page && share >= MIN_PAGE_SHARE {
+        Severity::Page
+    } else {
+        Severity::Ticket
+    }
+}
+
+/// S: the NPU does not start.
+pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
+    let starts = evidence.starts.as_ref()?;
+    let signal = &starts.signal;
+    signal.fires.then(|| Finding {
+        class: VerdictClass::NpuStartFailure,
+        severity: severity(starts.is_page, signal.value),
+        reasons: vec![Reason::starts(starts)],
+        hits: signal.hits,
+        eligible: signal.devices,
+        p: signal.p,
+    })
+}
+
+/// O: outputs beyond what the model's owner accepts.
+pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
+    let beyond = evidence.outputs.as_ref()?.beyond.as_ref()?;
+    let signal = &beyond.signal;
+    signal.fires.then(|| Finding {
+        class: VerdictClass::WrongOutputs,
+        severity: severity(beyond.is_page, signal.value),
+        reasons: vec![Reason::wrong_outputs(beyond)],
+        hits: signal.hits,
+        eligible: signal.devices,
+        p: signal.p,
+    })
+}
+
+/// OH: outputs that differ between devices, but not beyond that.
+pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
+    let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
+    let signal = &minority.signal;
+    signal.fires.then(|| Finding {
+        class: VerdictClass::WrongOutputs,
+        severity: Severity::Ticket,
+        reasons: vec![Reason::different_outputs(minority)],
+        hits: signal.hits,
+        eligible: signal.devices,
+        p: signal.p,
+    })
+}
+
+/// CV: runs vary more than they did. Never a page: in healthy fleets contention and governors do the
+/// same, and what is worth waking for fires C or M as well.
+pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
+    let spread = evidence.spread.as_ref()?;
+    let signal = &spread.signal;
+    if !signal.fires {
+        return None;
+    }
+    let mut reasons = vec![Reason::varies(spread)];
+    let (class, severity) = match spread.control {
+        Control::PreviousSlowed(share) => {
+            reasons.insert(0, Reason::PreviousVaries { share });
+            (VerdictClass::ThermalOrLoad, Severity::Info)
+        }
+        _ => (VerdictClass::CvSpike, Severity::Ticket),
+    };
+    Some(Finding {
+        class,
+        severity,
+        reasons,
+        hits: signal.hits,
+        eligible: signal.devices,
+        p: signal.p,
+    })
+}
+
+/// Names what else was found, where another finding leads.
+pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
+    if found.severity < Severity::Ticket {
+        return;
+    }
+    let starts = evidence.starts.as_ref().filter(|s| s.signal.fires);
+    if let Some(starts) = starts.filter(|_| found.class != VerdictClass::NpuStartFailure) {
+        found.reasons.push(Reason::starts(starts));
+    }
+    let beyond = evidence.outputs.as_ref().and_then(|o| o.beyond.as_ref());
+    let beyond = beyond.filter(|beyond| beyond.signal.fires);
+    if let Some(beyond) = beyond.filter(|_| found.class != VerdictClass::WrongOutputs) {
+        found.reasons.push(Reason::wrong_outputs(beyond));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::Baseline;
+    use crate::placement::tests::placed;
+    use crate::reported::{FailedStart, Reported};
+    use crate::testing::{Fleet, device, golden_tests, judged, noisy, reference};
+    use crate::verdict::CohortVerdict;
+    use crate::window::CohortWindow;
+
+    #[track_caller]
+    fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
+        let found = (verdict.class, verdict.severity);
+        assert_eq!(found, (class, severity), "{:#?}", verdict.reasons);
+    }
+
+    fn failing(n: u32) -> CohortWindow {
+        let starts = (0..n).map(|at| FailedStart {
+            installation: device(at),
+            firmware: "f1".into(),
+            reason: "backend_setup_failed".into(),
+            count: 1,
+            is_proven: true,
+        });
+        CohortWindow {
+            reported: Reported {
+                failed_starts: starts.collect(),
+                ..Reported::default()
+            },
+            ..Fleet::default().window()
+        }
+    }
+
+    #[test]
+    fn a_version_that_starts_nowhere_pages_without_a_single_session() {
+        let mut window = failing(20);
+        window.votes.clear();
+        window.histograms.clear();
+        let verdict = judged(&window, None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        let numbers = &verdict.numbers;
+        assert_eq!((numbers.devices_hit, numbers.devices_seen), (20, 20));
+        let why = verdict.reasons[0].to_string();
+        assert!(why.contains("backend_setup_failed on 20"), "{why}");
+    }
+
+    #[test]
+    fn a_few_failed_starts_among_many_devices_are_no_page() {
+        let verdict = judged(&failing(2), None, &reference());
+        check(&verdict, VerdictClass::Healthy, Severity::None);
+    }
+
+    /// The fallback is what the app made of it.
+    #[test]
+    fn a_fallback_of_devices_that_failed_to_start_is_a_start_failure() {
+        let fallen = Fleet::with_fallback(1.0).window();
+        let window = CohortWindow {
+            reported: failing(40).reported,
+            ..fallen
+        };
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        assert!(verdict.numbers.latency_ratio.unwrap() > 2.0);
+    }
+
+    #[test]
+    fn outputs_beyond_the_tolerance_page_with_their_numbers() {
+        let mut window = Fleet::default().window();
+        window.reported.tests = golden_tests(0..25, "bb", "f1", 0.4);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::WrongOutputs, Severity::Page);
+        assert_eq!(verdict.numbers.devices_hit, 25);
+        assert!(verdict.next_step.contains("directive"));
+    }
+
+    #[test]
+    fn outputs_that_only_differ_between_phones_are_a_ticket() {
+        let mut window = Fleet::default().window();
+        window.reported.tests = golden_tests(0..25, "bb", "f2", 0.01);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::WrongOutputs, Severity::Ticket);
+        assert!(verdict.reasons[0].to_string().contains("firmware f2"));
+    }
+
+    /// A phone on the CPU gives the CPU's output: the finding is the fallback.
+    #[test]
+    fn a_fallback_leads_over_outputs_that_differ_for_it() {
+        let mut window = Fleet::with_fallback(0.5).window();
+        window.reported.tests = golden_tests(0..30, "cpu", "f1", 0.0);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(30..60, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
+    }
+
+    #[test]
+    fn devices_that_vary_more_are_a_ticket_and_with_a_control_nothing_to_do() {
+        let noisy = noisy(0.5);
+        let baseline = Baseline {
+            cv_within: Some(0.17),
+            ..reference()
+        };
+        // Half of the runs four times as slow is C as well, which leads where the shape is known.
+        let verdict = judged(&noisy, None, &baseline);
+        assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
+        let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
+        let peers = crate::signals::PeerRatios::default();
+        let gather = |previous| Evidence::gather(&noisy, previous, &peers, &baseline, &limits);
+        let alone = cv_spike(&gather(None)).unwrap();
+        assert_eq!(
+            (alone.class, alone.severity),
+            (VerdictClass::CvSpike, Severity::Ticket)
+        );
+        let with_control = cv_spike(&gather(Some(&noisy))).unwrap();
+        assert_eq!(with_control.class, VerdictClass::ThermalOrLoad);
+    }
+
+    /// Nothing on the NPU and nothing to compare it with, but a code that says why.
+    #[test]
+    fn a_back_end_code_needs_no_reference() {
+        let mut dead = placed(5, 0, 25, None);
+        dead.reasons = vec!["soc_model_unknown".into()];
+        let fleet = Fleet {
+            placement: dead,
+            before: None,
+            ..Fleet::default()
+        };
+        let verdict = judged(&fleet.window(), None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        assert!(verdict.next_step.contains("soc_model"));
+    }
+}

@@ -1,0 +1,515 @@
+//! The figures as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use epwatch_fleet::labelled::Benign;
+
+use crate::naive::RULES;
+use crate::outcome::{FaultOutcome, Healthy, Outcome};
+use crate::stories::{NEEDED_DEVICES, NEEDS, needed_name};
+
+/// Bounds of a Poisson count, 95 % between them (Garwood's interval, by Wilson and Hilferty's
+/// approximation of the chi-squared quantile).
+fn bounds(count: u64) -> (f64, f64) {
+    let quantile = |df: f64, z: f64| {
+        let term = 1.0 - 2.0 / (9.0 * df) + z * (2.0 / (9.0 * df)).sqrt();
+        df * term.powi(3) / 2.0
+    };
+    let lower = if count == 0 {
+        0.0
+    } else {
+        quantile(2.0 * count as f64, -1.959_964)
+    };
+    (lower, quantile(2.0 * (count as f64 + 1.0), 1.959_964))
+}
+
+/// Wilson's interval of a share, 95 %.
+fn share_bounds(hits: u64, of: u64) -> (f64, f64) {
+    if of == 0 {
+        return (0.0, 1.0);
+    }
+    let (n, p, z) = (of as f64, hits as f64 / of as f64, 1.959_964_f64);
+    let middle = p + z * z / (2.0 * n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    let all = 1.0 + z * z / n;
+    (
+        ((middle - half) / all).max(0.0),
+        ((middle + half) / all).min(1.0),
+    )
+}
+
+/// One fleet's line.
+pub(crate) fn line(outcome: &Outcome) -> String {
+    let mut all = Healthy::default();
+    outcome
+        .healthy
+        .values()
+        .for_each(|healthy| all.add(healthy));
+    let worthy = || outcome.faults.iter().filter(|fault| fault.is_page_worthy);
+    format!(
+        "{:<38} {:>5}..{:<5} healthy windows {:>6} false pages {:>2} tickets {:>3} | worthy {:>3} paged {:>3} | \
+         {:>6} reports, told in {:.1} s, judged in {:.1} s",
+        outcome.story,
+        outcome.from,
+        outcome.to,
+        all.windows,
+        all.pages,
+        all.tickets,
+        worthy().count(),
+        worthy().filter(|fault| fault.paged_in.is_some()).count(),
+        outcome.reports,
+        outcome.seconds_telling,
+        outcome.seconds_judging,
+    )
+}
+
+/// The whole report, as Markdown. `asked` is how many fleets it would be if all were judged.
+#[must_use]
+pub fn written(outcomes: &[Outcome], first_seed: u64, asked: usize) -> String {
+    let mut text = format!(
+        "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
+         {first_seed}; thresholds were tuned below 500000) through the code of `epwatch replay`: {} of {asked} \
+         fleets that were asked for, {} reports of devices. `just detection` goes on where it ended. No field \
+         data exists yet.\n\n",
+        outcomes.len(),
+        outcomes.iter().map(|outcome| outcome.reports).sum::<u64>(),
+    );
+    let parts = [
+        hardness(outcomes),
+        false_pages(outcomes),
+        recall(outcomes),
+        strengths(outcomes),
+        incident(outcomes),
+        needed(outcomes),
+        rules(outcomes),
+        own_rates(outcomes),
+        verdicts(outcomes),
+    ];
+    for part in parts.into_iter().flatten() {
+        text += &part;
+        text.push('\n');
+    }
+    text
+}
+
+fn of_story<'a>(outcomes: &'a [Outcome], name: &str) -> Vec<&'a Outcome> {
+    outcomes.iter().filter(|o| o.story == name).collect()
+}
+
+/// Stories whose fleets are as fleets usually are.
+fn usual(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> {
+    outcomes
+        .iter()
+        .filter(|outcome| !outcome.story.starts_with("wild"))
+}
+
+fn summed_rules<'a>(
+    outcomes: impl Iterator<Item = &'a Outcome>,
+    truth: impl Fn(&str) -> bool,
+) -> BTreeMap<usize, (u64, u64)> {
+    let mut sums: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    for outcome in outcomes {
+        let wanted = outcome.rules.iter().filter(|(name, _)| truth(name));
+        for (rule, (asked, fired)) in wanted.flat_map(|(_, rules)| rules) {
+            let slot = sums.entry(*rule).or_default();
+            slot.0 += asked;
+            slot.1 += fired;
+        }
+    }
+    sums
+}
+
+fn hardness(outcomes: &[Outcome]) -> Option<String> {
+    let plain = summed_rules(usual(outcomes), |truth| truth == "Plain");
+    let asked = plain.get(&0)?.0;
+    let percent = |rule: usize| {
+        let (asked, fired) = plain.get(&rule).copied().unwrap_or_default();
+        100.0 * fired as f64 / asked.max(1) as f64
+    };
+    Some(format!(
+        "## How hard the fleets are\n\nOf {asked} plain healthy cohort windows, clean runs merged: CV > 15 % in \
+         {:.1} % (45 to 80 % wanted), Sarle > 0.555 in {:.1} % (30 to 60 %), dip p < 0.01 in {:.1} %; of {} on a \
+         new version KS p < 1e-3 against the previous one in {:.1} % (20 to 45 %), Wasserstein-1 > 0.15 in {:.1} %.\n",
+        percent(0),
+        percent(2),
+        percent(3),
+        plain.get(&4).map_or(0, |(asked, _)| *asked),
+        percent(4),
+        percent(5),
+    ))
+}
+
+fn per_10_000(count: f64, of: u64) -> f64 {
+    count * 10_000.0 / of.max(1) as f64
+}
+
+fn healthy_row(name: &str, healthy: &Healthy, windows: u64) -> String {
+    let (low, high) = bounds(healthy.pages);
+    format!(
+        "| {name} | {windows} | {} | {:.2} | {:.2} to {:.2} | {} |\n",
+        healthy.pages,
+        per_10_000(healthy.pages as f64, windows),
+        per_10_000(low, windows),
+        per_10_000(high, windows),
+        healthy.tickets
+    )
+}
+
+const HEALTHY_HEAD: &str = "| healthy fleets | cohort windows | false pages | per 10,000 | 95 % bounds | tickets |\n\
+                            |---|---|---|---|---|---|\n";
+
+fn false_pages(outcomes: &[Outcome]) -> Option<String> {
+    let mut by_name: BTreeMap<&str, Healthy> = BTreeMap::new();
+    for (name, healthy) in usual(outcomes).flat_map(|outcome| &outcome.healthy) {
+        by_name.entry(name).or_default().add(healthy);
+    }
+    let mut text = "## False pages\n\nA false page is an incident of severity page that fires on a cohort without a \
+                    fault; each of its cohorts counts. Windows of a confounder count from its first on; plain and \
+                    operational ones all count. Bounds are 95 % bounds of a Poisson count.\n\n"
+        .to_owned()
+        + HEALTHY_HEAD;
+    let mut operational = Healthy::default();
+    for outcome in of_story(outcomes, "operational") {
+        outcome
+            .healthy
+            .values()
+            .for_each(|healthy| operational.add(healthy));
+    }
+    text += &healthy_row(
+        "**operational mix**: 78 % plain, the rest confounders",
+        &operational,
+        operational.windows,
+    );
+    let (mut rates, mut uppers, mut lowers, mut n) = (0.0, 0.0, 0.0, 0.0);
+    for benign in Benign::CONFOUNDERS.iter().chain(&Benign::OTHERS) {
+        let name = format!("{benign:?}");
+        let Some(healthy) = by_name.get(name.as_str()) else {
+            continue;
+        };
+        let is_plain = *benign == Benign::Plain;
+        let windows = if is_plain {
+            healthy.windows
+        } else {
+            healthy.windows_after
+        };
+        text += &healthy_row(&name, healthy, windows);
+        if Benign::CONFOUNDERS.contains(benign) {
+            let (low, high) = bounds(healthy.pages);
+            let rate = per_10_000(healthy.pages as f64, windows);
+            rates += rate;
+            // Errors of independent rates add as squares.
+            uppers += (per_10_000(high, windows) - rate).powi(2);
+            lowers += (rate - per_10_000(low, windows)).powi(2);
+            n += 1.0;
+        }
+    }
+    if let Some(healthy) = by_name.get("beside a fault") {
+        text += &healthy_row(
+            "other cohorts of apps with a fault",
+            healthy,
+            healthy.windows,
+        );
+    }
+    let mean = rates / f64::max(n, 1.0);
+    let _ = writeln!(
+        text,
+        "\nThe {n:.0} confounders weighted equally: {mean:.2} per 10,000 ({:.2} to {:.2}).",
+        (mean - lowers.sqrt() / f64::max(n, 1.0)).max(0.0),
+        mean + uppers.sqrt() / f64::max(n, 1.0),
+    );
+    Some(text)
+}
+
+const KINDS: [&str; 5] = [
+    "total",
+    "some devices",
+    "intermittent runs",
+    "intermittent sessions",
+    "drift",
+];
+
+/// Faults of the stories that draw their strength.
+fn drawn_faults(outcomes: &[Outcome]) -> impl Iterator<Item = &FaultOutcome> {
+    let drawn = outcomes
+        .iter()
+        .filter(|outcome| KINDS.contains(&outcome.story.as_str()));
+    drawn.flat_map(|outcome| &outcome.faults)
+}
+
+fn recall_row<'a>(name: &str, faults: impl Iterator<Item = &'a FaultOutcome>) -> String {
+    let worthy: Vec<&FaultOutcome> = faults.filter(|fault| fault.is_page_worthy).collect();
+    let paged: Vec<&&FaultOutcome> = worthy.iter().filter(|f| f.paged_in.is_some()).collect();
+    let (n, hits) = (worthy.len() as u64, paged.len() as u64);
+    let (low, high) = share_bounds(hits, n);
+    let within = |windows| paged.iter().filter(|f| f.paged_in <= Some(windows)).count();
+    let right = paged.iter().filter(|fault| fault.is_right()).count();
+    format!(
+        "| {name} | {n} | {hits} | {:.3} | {low:.3} to {high:.3} | {} | {} | {:.1} % |\n",
+        hits as f64 / n.max(1) as f64,
+        within(1),
+        within(2),
+        100.0 * right as f64 / hits.max(1) as f64,
+    )
+}
+
+fn recall(outcomes: &[Outcome]) -> Option<String> {
+    drawn_faults(outcomes).next()?;
+    let mut text = "## Recall\n\nFaults worth a page: slow factor 2 or more, 10 devices hit in a window, 5 % of the \
+                    devices, 5 % of their runs. Windows count from the first in which that holds. The right verdict \
+                    is the one that names the fault as far as placements show it.\n\n\
+                    | fault | worth a page | paged | recall | 95 % bounds | in the first window | by the second | \
+                    right verdict |\n|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for kind in KINDS {
+        text += &recall_row(
+            kind,
+            drawn_faults(outcomes).filter(|fault| fault.kind == kind),
+        );
+    }
+    let strong = |fault: &&FaultOutcome| {
+        fault.kind == "intermittent runs"
+            && fault.runs_share >= 0.15
+            && fault.factor >= 3.0
+            && fault.devices >= 20
+            && fault.shape_known
+    };
+    text += &recall_row(
+        "intermittent runs, 15 % or more, 3x or more, 20 devices or more, shape known",
+        drawn_faults(outcomes).filter(strong),
+    );
+    text += &recall_row("all", drawn_faults(outcomes));
+    for view in ["Full", "NodesOnly", "Missing", "Lying"] {
+        let name = format!("all, placements: {view}");
+        text += &recall_row(
+            &name,
+            drawn_faults(outcomes).filter(|fault| fault.view == view),
+        );
+    }
+    Some(text)
+}
+
+const FACTORS: [(f64, f64); 5] = [(1.3, 1.6), (1.6, 2.0), (2.0, 3.0), (3.0, 5.0), (5.0, 8.1)];
+const SHARES: [(f64, f64); 6] = [
+    (0.0, 0.02),
+    (0.02, 0.05),
+    (0.05, 0.15),
+    (0.15, 0.3),
+    (0.3, 0.6),
+    (0.6, 1.01),
+];
+
+/// Paged of all, whether worth a page or not.
+fn strengths(outcomes: &[Outcome]) -> Option<String> {
+    drawn_faults(outcomes).next()?;
+    let mut text = "## Paged, by strength\n\nAll faults that hit 10 devices or more, those that are not worth a page \
+                    too: paged of all, by slow factor; rows are shares of the devices, runs or sessions hit.\n\n\
+                    | fault | share | 1.3-1.6x | 1.6-2x | 2-3x | 3-5x | 5-8x |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for kind in KINDS {
+        for share in SHARES {
+            let cells: Vec<String> = FACTORS
+                .iter()
+                .map(|factor| cell(outcomes, kind, share, *factor))
+                .collect();
+            if cells.iter().all(|cell| cell == "-") {
+                continue;
+            }
+            let percent = |share: f64| (share * 100.0).min(100.0).round();
+            let _ = writeln!(
+                text,
+                "| {kind} | {}-{} % | {} |",
+                percent(share.0),
+                percent(share.1),
+                cells.join(" | ")
+            );
+        }
+    }
+    Some(text)
+}
+
+fn cell(outcomes: &[Outcome], kind: &str, share: (f64, f64), factor: (f64, f64)) -> String {
+    let within = |value: f64, (low, high): (f64, f64)| value >= low && value < high;
+    let faults: Vec<&FaultOutcome> = drawn_faults(outcomes)
+        .filter(|fault| fault.kind == kind && within(fault.factor, factor))
+        .filter(|fault| within(fault.devices_share.min(fault.runs_share), share))
+        .filter(|fault| fault.devices as f64 * fault.devices_share * 0.8 >= 10.0)
+        .collect();
+    let paged = faults.iter().filter(|fault| fault.paged_in.is_some());
+    if faults.is_empty() {
+        "-".to_owned()
+    } else {
+        format!("{}/{}", paged.count(), faults.len())
+    }
+}
+
+fn incident(outcomes: &[Outcome]) -> Option<String> {
+    let stories: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.story.starts_with("the incident"))
+        .collect();
+    let names: std::collections::BTreeSet<&str> = stories
+        .iter()
+        .map(|outcome| outcome.story.as_str())
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let mut text = "## The incident\n\n400 devices on four chipsets, a new version of a model; on one chipset one \
+                    activation moves to the CPU, 18 % of the FLOPs, and p50 goes from 8.2 to 24 ms; 50 runs a device, \
+                    seven earlier windows.\n\n| placements | fleets | paged in the first window | verdicts | false \
+                    pages |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for name in names {
+        let of = || stories.iter().filter(|outcome| outcome.story == name);
+        let faults: Vec<&FaultOutcome> = of().flat_map(|outcome| &outcome.faults).collect();
+        let first = faults
+            .iter()
+            .filter(|fault| fault.paged_in == Some(1))
+            .count();
+        let mut classes: BTreeMap<&str, u64> = BTreeMap::new();
+        for fault in &faults {
+            *classes.entry(fault.class.as_str()).or_default() += 1;
+        }
+        let classes: Vec<String> = classes
+            .iter()
+            .map(|(class, n)| format!("{n} {class}"))
+            .collect();
+        let pages: u64 = of()
+            .flat_map(|outcome| outcome.healthy.values())
+            .map(|healthy| healthy.pages)
+            .sum();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {first} | {} | {pages} |",
+            name.trim_start_matches("the incident, "),
+            faults.len(),
+            classes.join(", ")
+        );
+    }
+    Some(text)
+}
+
+fn needed(outcomes: &[Outcome]) -> Option<String> {
+    let head: Vec<String> = NEEDED_DEVICES.iter().map(u32::to_string).collect();
+    let mut text = format!(
+        "## Devices needed\n\n50 runs a device in a window, seven earlier windows, MACs known. Share of fleets with a \
+         verdict of severity page in the first window / paged within three windows.\n\n| fault | {} |\n|---{}|\n",
+        head.join(" | "),
+        "|---".repeat(head.len())
+    );
+    let mut any = false;
+    for (_, name) in NEEDS {
+        let cells: Vec<String> = NEEDED_DEVICES
+            .iter()
+            .map(|devices| {
+                let told = of_story(outcomes, &needed_name(name, *devices));
+                let faults: Vec<&FaultOutcome> = told.iter().flat_map(|o| &o.faults).collect();
+                any |= !faults.is_empty();
+                let share = |n: usize| n as f64 / faults.len().max(1) as f64;
+                format!(
+                    "{:.2} / {:.2}",
+                    share(faults.iter().filter(|fault| fault.found_first).count()),
+                    share(
+                        faults
+                            .iter()
+                            .filter(|fault| fault.paged_in.is_some())
+                            .count()
+                    )
+                )
+            })
+            .collect();
+        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+    }
+    any.then_some(text)
+}
+
+fn rules(outcomes: &[Outcome]) -> Option<String> {
+    let operational = || {
+        outcomes
+            .iter()
+            .filter(|outcome| outcome.story == "operational")
+    };
+    let healthy = summed_rules(operational(), |_| true);
+    healthy.get(&RULES.len())?;
+    let mut text = "## Textbook rules beside ours\n\nOn the clean runs of a cohort window, merged: alarms per 10,000 \
+                    healthy windows of the operational mix from the change on, and the share of windows with a fault \
+                    worth a page in which the rule fires. Ours: verdicts of severity page, before confirmation.\n\n\
+                    | rule | healthy, per 10,000 | total | some devices | intermittent runs | intermittent sessions | \
+                    drift |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    let faults: Vec<BTreeMap<usize, (u64, u64)>> = KINDS
+        .iter()
+        .map(|kind| {
+            let told = outcomes
+                .iter()
+                .filter(|outcome| KINDS.contains(&outcome.story.as_str()));
+            summed_rules(told, |truth| truth == *kind)
+        })
+        .collect();
+    let names = RULES.iter().copied().chain(["**ours**"]);
+    for (rule, name) in names.enumerate() {
+        let (asked, fired) = healthy.get(&rule).copied().unwrap_or_default();
+        let shares: Vec<String> = faults
+            .iter()
+            .map(|of| of.get(&rule).copied().unwrap_or_default())
+            .map(|(asked, fired)| format!("{:.2}", fired as f64 / asked.max(1) as f64))
+            .collect();
+        let alarms = per_10_000(fired as f64, asked);
+        let _ = writeln!(text, "| {name} | {alarms:.1} | {} |", shares.join(" | "));
+    }
+    Some(text)
+}
+
+fn own_rates(outcomes: &[Outcome]) -> Option<String> {
+    let mut text = format!(
+        "## A fleet's own rates\n\nHealthy fleets of all confounders with twice the usual spread of devices and runs, \
+         judged with the built-in rates (three earlier windows) and with the fleet's own (14 earlier windows, which \
+         is what `epwatch detector calibrate` learns from).\n\n{HEALTHY_HEAD}"
+    );
+    let mut any = false;
+    for name in ["wild, built-in rates", "wild, its own rates"] {
+        let mut sum = Healthy::default();
+        for outcome in of_story(outcomes, name) {
+            outcome
+                .healthy
+                .values()
+                .for_each(|healthy| sum.add(healthy));
+            any = true;
+        }
+        text += &healthy_row(name, &sum, sum.windows_after);
+    }
+    any.then_some(text)
+}
+
+fn verdicts(outcomes: &[Outcome]) -> Option<String> {
+    let mut sums: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    for (truth, classes) in usual(outcomes).flat_map(|outcome| &outcome.verdicts) {
+        for (class, n) in classes {
+            let slot = sums.entry(truth).or_default();
+            *slot.entry(class).or_default() += n;
+        }
+    }
+    let classes: std::collections::BTreeSet<&str> = sums
+        .values()
+        .flat_map(|classes| classes.keys().copied())
+        .collect();
+    if classes.is_empty() {
+        return None;
+    }
+    let head: Vec<&str> = classes.iter().copied().collect();
+    let mut text = format!(
+        "## Verdicts\n\nCohort windows from the change on, by what is the matter (faults: worth a page) and by \
+         verdict.\n\n| what is the matter | {} |\n|---{}|\n",
+        head.join(" | "),
+        "|---".repeat(head.len())
+    );
+    for (truth, of) in &sums {
+        let cells: Vec<String> = head
+            .iter()
+            .map(|class| of.get(class).copied().unwrap_or(0).to_string())
+            .collect();
+        let _ = writeln!(text, "| {truth} | {} |", cells.join(" | "));
+    }
+    Some(text)
+}

@@ -1,0 +1,82 @@
+//! Whether the store holds what the devices know to be acknowledged: each report once, and no other.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use clickhouse::Client;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::load::Account;
+use crate::views::{self, ViewCount};
+
+/// What is wrong, if anything is.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Findings {
+    /// Reports that should be there.
+    pub expected: u64,
+    /// Of those, reports that no view shows.
+    pub lost: u64,
+    /// Reports that count more than once.
+    pub counted_twice: u64,
+    /// Reports that count although nobody was told that they are kept, or although they were deleted.
+    pub unexpected: u64,
+    /// Rows that a batch left twice: a view would hide them, the disk would not.
+    pub rows_twice: u64,
+    /// Reports that are in no closed bucket yet.
+    pub open: u64,
+    /// Views whose numbers do not follow from the reports.
+    pub wrong_views: Vec<ViewCount>,
+}
+
+impl Findings {
+    /// Whether everything is as it must be.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let wrong = self.lost + self.counted_twice + self.unexpected + self.rows_twice + self.open;
+        wrong == 0 && self.wrong_views.is_empty()
+    }
+}
+
+/// Looks until everything is as it must be, and once more after that; or until time is up, and says
+/// what is wrong then.
+pub(crate) async fn settled(
+    store: &Client,
+    account: &Account,
+    patience: Duration,
+) -> anyhow::Result<Findings> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let found = look(store, account).await;
+        match found {
+            Ok(findings) if findings.is_clean() => return Ok(findings),
+            Ok(findings) if Instant::now() > deadline => return Ok(findings),
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            // The engine may be starting again.
+            Ok(_) | Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+async fn look(store: &Client, account: &Account) -> clickhouse::error::Result<Findings> {
+    let keys = views::keys(store).await?;
+    let is_sure = |installation: &[u8; 16]| !account.maybe_deleted.contains(installation);
+    let mut findings = Findings::default();
+    let mut found = HashSet::with_capacity(keys.len());
+    for (key, n) in keys {
+        findings.counted_twice += u64::from(n > 1);
+        if is_sure(&key.0) && !account.acked.contains(&key) && account.given_up == 0 {
+            findings.unexpected += 1;
+        }
+        found.insert(key);
+    }
+    let acked = account.acked.iter().filter(|key| is_sure(&key.0));
+    findings.lost = acked.filter(|key| !found.contains(*key)).count() as u64;
+    findings.expected = account.acked.len() as u64;
+    findings.rows_twice = views::rows_twice(store).await?;
+    findings.open = views::open_reports(store).await?;
+    let counts = views::ask(store, findings.expected).await?;
+    let is_wrong = |count: &ViewCount| count.expected != count.found;
+    findings.wrong_views = counts.into_iter().filter(is_wrong).collect();
+    Ok(findings)
+}

@@ -1,0 +1,40 @@
+//! What to break, how often, and under which load.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which processes take the reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Servers {
+    /// Two `epwatch collector` before one store, each killed on its own.
+    Collectors,
+    /// One `epwatch serve` with the store inside.
+    Serve,
+}
+
+/// One run of the harness.
+#[derive(Debug, Clone)]
+pub struct FaultOptions {
+    /// The `epwatch` command.
+    pub program: PathBuf,
+    /// Where logs of the collectors, the store and what they print go.
+    pub dir: PathBuf,
+    /// Which processes take the reports.
+    pub servers: Servers,
+    /// Processes to kill before the end.
+    pub kills: u64,
+    /// No fault begins after this, whatever the number of kills.
+    pub length: Duration,
+    /// Equal seeds choose equal faults; when they hit, the machine decides.
+    pub seed: u64,
+    /// Devices that send.
+    pub devices: usize,
+    /// Mean pause of a device between two uploads.
+    pub pause: Duration,
+    /// Mean pause between two faults.
+    pub fault_pause: Duration,
+    /// Mean length of a spell without a store.
+    pub spell: Duration,
+    /// How long after the last fault everything may take to be acknowledged and stored.
+    pub drain: Duration,
+}

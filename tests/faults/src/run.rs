@@ -1,0 +1,365 @@
+//! One run: start, break under load, rest, check; and again, until there were enough kills.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::check::{self, Findings};
+use crate::device::Device;
+use crate::fault::{self, Fault, Lengths};
+use crate::load::{Shared, Told};
+use crate::options::{FaultOptions, Servers};
+use crate::servers::{COLLECTOR_TIMEOUT, Processes};
+
+/// Kills between two checks of everything: what goes wrong is found near where it did.
+const KILLS_A_ROUND: u64 = 100;
+
+/// Processes killed with SIGKILL, and spells.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Kills {
+    /// Collectors, or `serve` with the engine inside.
+    pub collectors: u64,
+    /// The store's engine.
+    pub stores: u64,
+    /// Spells in which the engine was stopped.
+    pub freezes: u64,
+    /// Spells in which the store could not be reached.
+    pub cuts: u64,
+    /// Seconds of all spells.
+    pub seconds_without_store: f64,
+}
+
+impl Kills {
+    /// Processes killed.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.collectors + self.stores
+    }
+}
+
+/// The one document of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Document {
+    /// Nothing was lost, nothing counted twice, nothing refused or left open.
+    pub ok: bool,
+    /// As given, or chosen.
+    pub seed: u64,
+    /// `collectors` or `serve`.
+    pub servers: &'static str,
+    /// What was broken.
+    pub kills: Kills,
+    /// Reports made.
+    pub sent: u64,
+    /// Reports acknowledged, and not deleted afterwards.
+    pub acked: u64,
+    /// Acks that said `duplicate`.
+    pub duplicates: u64,
+    /// Reports sent again, counted each time.
+    pub retried: u64,
+    /// Reports refused for good, by outcome.
+    pub refused: BTreeMap<String, u64>,
+    /// Reports neither acknowledged nor refused at the end.
+    pub given_up: u64,
+    /// What the latest call that failed was told.
+    pub last_failure: Option<String>,
+    /// Installations deleted, and their reports.
+    pub deleted_installations: u64,
+    /// See [`Document::deleted_installations`].
+    pub deleted_reports: u64,
+    /// Starts of collector processes.
+    pub collector_starts: u64,
+    /// Of those, processes that ended by themselves.
+    pub collectors_ended_by_themselves: u64,
+    /// Times that the engine's supervisor gave up, since each of its starts was killed.
+    pub store_gave_up: u64,
+    /// Checks of everything: one after each round of kills, and one at the end.
+    pub checks: u64,
+    /// Wall-clock time.
+    pub seconds: f64,
+    /// What the last check found.
+    pub findings: Findings,
+}
+
+/// Runs to the end, or to the first check that finds something. `say` gets a line now and then;
+/// cancelling `stop` ends the faults early, and everything is still checked.
+///
+/// # Errors
+/// The processes cannot be started, or the store cannot be read at the end.
+pub async fn run(
+    options: &FaultOptions,
+    mut say: impl FnMut(&str),
+    stop: CancellationToken,
+) -> anyhow::Result<Document> {
+    let began = Instant::now();
+    let processes = Processes::start(options).await?;
+    let shared = Arc::new(Shared::new());
+    let mut devices = JoinSet::new();
+    for _ in 0..options.devices {
+        let device = Device::new(processes.addresses(), shared.clone());
+        devices.spawn(device.live(options.pause));
+    }
+    let mut run = Run {
+        options,
+        processes: &processes,
+        shared: &shared,
+        chance: fastrand::Rng::with_seed(options.seed),
+        kills: Kills::default(),
+        store_gave_up: 0,
+        checks: 0,
+        until: began + options.length,
+        stop,
+    };
+    let mut findings = Findings::default();
+    while !run.is_over() {
+        run.round(&mut say).await?;
+        findings = run.check(&mut say).await?;
+        if !findings.is_clean() {
+            break;
+        }
+        shared.tell(Told::Send);
+    }
+    shared.tell(Told::End);
+    while devices.join_next().await.is_some() {}
+    if findings.is_clean() {
+        say("the collectors are told to drain and end");
+        // With `serve` the store ends, too: what it must hold was checked before.
+        findings = match options.servers {
+            Servers::Collectors => {
+                processes.all_listen().await?;
+                processes.stop_collectors().await?;
+                run.checks += 1;
+                run.look(options.drain).await?
+            }
+            Servers::Serve => {
+                let findings = run.check(&mut say).await?;
+                processes.stop_collectors().await?;
+                findings
+            }
+        };
+    }
+    let document = run.document(began.elapsed(), findings);
+    processes.stop_store().await;
+    Ok(document)
+}
+
+struct Run<'a> {
+    options: &'a FaultOptions,
+    processes: &'a Processes,
+    shared: &'a Shared,
+    chance: fastrand::Rng,
+    kills: Kills,
+    store_gave_up: u64,
+    checks: u64,
+    until: Instant,
+    stop: CancellationToken,
+}
+
+impl Run<'_> {
+    fn is_over(&self) -> bool {
+        self.kills.total() >= self.options.kills
+            || Instant::now() >= self.until
+            || self.stop.is_cancelled()
+    }
+
+    /// Breaks things until a round's worth of kills is reached.
+    async fn round(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<()> {
+        let enough = self.kills.total() + KILLS_A_ROUND;
+        let lengths = Lengths {
+            pause: self.options.fault_pause,
+            spell: self.options.spell,
+            collector_timeout: COLLECTOR_TIMEOUT,
+        };
+        let mut said = Instant::now();
+        while !self.is_over() && self.kills.total() < enough {
+            let (pause, fault) = fault::next(&mut self.chance, lengths);
+            sleep(pause).await;
+            self.inflict(fault).await?;
+            if self.processes.revive_store().await? {
+                self.store_gave_up += 1;
+            }
+            if said.elapsed() >= Duration::from_secs(5) {
+                said = Instant::now();
+                let account = self.shared.account();
+                say(&format!(
+                    "{} kills, {} reports acknowledged, {} sent again",
+                    self.kills.total(),
+                    account.acked.len(),
+                    account.retried
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    async fn inflict(&mut self, fault: Fault) -> anyhow::Result<()> {
+        let processes = self.processes;
+        match fault {
+            Fault::KillCollector { index, down } => {
+                self.kills.collectors += u64::from(processes.kill_collector(index, down).await);
+            }
+            Fault::KillStore => self.kills.stores += u64::from(processes.kill_store().await?),
+            Fault::KillAll => {
+                self.kills.stores += u64::from(processes.kill_store().await?);
+                self.kills.collectors += processes.kill_collectors().await;
+            }
+            Fault::Freeze(spell) => {
+                if processes.freeze_store(spell).await {
+                    self.kills.freezes += 1;
+                    self.kills.seconds_without_store += spell.as_secs_f64();
+                }
+            }
+            Fault::CutOff(spell) => {
+                if let Some(killed) = processes.cut_store_off(spell).await {
+                    self.kills.cuts += 1;
+                    self.kills.collectors += killed;
+                    self.kills.seconds_without_store += spell.as_secs_f64();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the devices bring everything to its end, and looks at the store.
+    async fn check(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<Findings> {
+        self.shared.tell(Told::Rest);
+        let far = self.shared.give_up();
+        self.shared.give_up_at(Instant::now() + self.options.drain);
+        let resting = self.shared.all_rest(self.options.devices);
+        // A device's last call may take its time after that.
+        let rested = timeout(self.options.drain + Duration::from_secs(60), resting).await;
+        rested.context("the devices did not come to rest")?;
+        self.shared.give_up_at(far);
+        self.processes.all_listen().await?;
+        self.checks += 1;
+        let findings = self.look(self.options.drain).await?;
+        let word = if findings.is_clean() {
+            "once each"
+        } else {
+            "WRONG"
+        };
+        say(&format!(
+            "after {} kills: {} reports in every view, {word}",
+            self.kills.total(),
+            findings.expected
+        ));
+        Ok(findings)
+    }
+
+    async fn look(&mut self, patience: Duration) -> anyhow::Result<Findings> {
+        // The supervisor may find out only now that it gives up.
+        const A_WHILE: Duration = Duration::from_secs(10);
+        let account = self.shared.account().clone();
+        let deadline = Instant::now() + patience;
+        loop {
+            self.store_gave_up += u64::from(self.processes.revive_store().await?);
+            let store = self.processes.client().await?;
+            let findings = check::settled(&store, &account, A_WHILE).await;
+            let is_over = Instant::now() >= deadline;
+            if is_over || findings.as_ref().is_ok_and(Findings::is_clean) {
+                return findings.context("failed to read the store back");
+            }
+        }
+    }
+
+    fn document(&self, took: Duration, findings: Findings) -> Document {
+        let account = self.shared.account();
+        let states: Vec<_> = self
+            .processes
+            .states()
+            .iter()
+            .map(|s| s.borrow().clone())
+            .collect();
+        Document {
+            ok: findings.is_clean()
+                && self.checks > 0
+                && !account.acked.is_empty()
+                && account.given_up == 0
+                && account.refused.is_empty(),
+            seed: self.options.seed,
+            servers: match self.options.servers {
+                Servers::Collectors => "collectors",
+                Servers::Serve => "serve",
+            },
+            kills: self.kills.clone(),
+            sent: account.sent,
+            acked: account.acked.len() as u64,
+            duplicates: account.duplicates,
+            retried: account.retried,
+            refused: account.refused.clone(),
+            given_up: account.given_up,
+            last_failure: account.last_failure.clone(),
+            deleted_installations: account.deleted.len() as u64,
+            deleted_reports: account.deleted_reports,
+            collector_starts: states.iter().map(|state| state.starts).sum(),
+            collectors_ended_by_themselves: states.iter().map(|s| s.ended_by_itself).sum(),
+            store_gave_up: self.store_gave_up,
+            checks: self.checks,
+            seconds: took.as_secs_f64(),
+            findings,
+        }
+    }
+}
+
+impl std::fmt::Display for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Kills {
+            collectors, stores, ..
+        } = self.kills;
+        writeln!(
+            f,
+            "{collectors} collectors and {stores} stores killed in {:.0} s; {} freezes and {} cuts of the store, \
+             {:.0} s without it",
+            self.seconds, self.kills.freezes, self.kills.cuts, self.kills.seconds_without_store
+        )?;
+        writeln!(
+            f,
+            "{} reports acknowledged, {} sent again, {} deleted with {} installations, {} checks",
+            self.acked, self.retried, self.deleted_reports, self.deleted_installations, self.checks
+        )?;
+        for (outcome, n) in &self.refused {
+            writeln!(f, "{n} refused: {outcome}")?;
+        }
+        let findings = &self.findings;
+        write!(
+            f,
+            "{} lost, {} counted twice, {} unexpected: {}",
+            findings.lost,
+            findings.counted_twice,
+            findings.unexpected,
+            if self.ok {
+                "as it must be"
+            } else {
+                "that is WRONG"
+            }
+        )?;
+        for count in &findings.wrong_views {
+            write!(
+                f,
+                "\n{}: {} expected, {} found",
+                count.view, count.expected, count.found
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The `epwatch` command beside a program of the same build.
+///
+/// # Errors
+/// It is not there.
+pub fn command_beside(program: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let found = program.with_file_name("epwatch");
+    anyhow::ensure!(
+        found.is_file(),
+        "{} does not exist; build it with `cargo build`, or name another with --program",
+        found.display()
+    );
+    Ok(found)
+}

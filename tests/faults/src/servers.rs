@@ -1,0 +1,291 @@
+//! The processes that are broken: collectors and the store behind them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clickhouse::Client;
+use epwatch_collector::schema::{self, DATABASE, Retention};
+use epwatch_engines::Engine;
+use epwatch_store::StoreTarget;
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
+use rustix::process::Signal;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::options::{FaultOptions, Servers};
+use crate::process::{Kept, StartLine, State, signal};
+
+/// Silent for this long, a collector is no longer waited for: others close buckets without it.
+pub(crate) const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(4);
+/// A start fetches the engine once, and migrates.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Everything that can be killed.
+pub(crate) struct Processes {
+    kept: Vec<Kept>,
+    /// `None` where the store is inside of `serve`.
+    store: Option<Mutex<EmbeddedStore>>,
+    options: FaultOptions,
+}
+
+impl Processes {
+    /// Starts them and waits until each listens.
+    pub(crate) async fn start(options: &FaultOptions) -> anyhow::Result<Self> {
+        let (store, lines) = match options.servers {
+            Servers::Collectors => {
+                let store = start_store(options).await?;
+                migrate(&store).await?;
+                let address = format!("unix:{}", store.socket().display());
+                let line = |n| collector(options, &address, n);
+                (Some(Mutex::new(store)), vec![line(1), line(2)])
+            }
+            Servers::Serve => (None, vec![serve(options)]),
+        };
+        let processes = Self {
+            kept: lines.into_iter().map(Kept::start).collect(),
+            store,
+            options: options.clone(),
+        };
+        processes.all_listen().await?;
+        Ok(processes)
+    }
+
+    /// Waits until each collector listens.
+    pub(crate) async fn all_listen(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for mut state in self.states() {
+            let listens = state.wait_for(|state| state.addresses.is_some());
+            let waited = timeout_at(deadline, listens).await;
+            waited.with_context(|| {
+                let dir = self.options.dir.display();
+                format!("a collector did not start; its log is in {dir}")
+            })??;
+        }
+        Ok(())
+    }
+
+    /// What is known of each collector, as it changes.
+    pub(crate) fn states(&self) -> Vec<watch::Receiver<State>> {
+        self.kept.iter().map(Kept::state).collect()
+    }
+
+    /// Where each collector listens now, for those that send.
+    pub(crate) fn addresses(&self) -> Vec<Where> {
+        self.states().into_iter().map(Where).collect()
+    }
+
+    /// Kills a collector; says whether it was there.
+    pub(crate) async fn kill_collector(&self, index: usize, down: Duration) -> bool {
+        self.kept[index % self.kept.len()].kill(down).await
+    }
+
+    /// Kills every collector; returns how many were there.
+    pub(crate) async fn kill_collectors(&self) -> u64 {
+        let mut killed = 0;
+        for kept in &self.kept {
+            killed += u64::from(kept.kill(Duration::ZERO).await);
+        }
+        killed
+    }
+
+    /// Kills the engine, be it ready or just starting; says whether it was there.
+    pub(crate) async fn kill_store(&self) -> anyhow::Result<bool> {
+        match self.engine_pid() {
+            // Gone by itself meanwhile is as good.
+            Some(pid) => Ok(signal(pid, Signal::KILL).is_ok()),
+            None => Ok(false),
+        }
+    }
+
+    /// Stops the engine in the middle of whatever it does, for a spell.
+    pub(crate) async fn freeze_store(&self, spell: Duration) -> bool {
+        let Some(pid) = self.engine_pid() else {
+            return false;
+        };
+        let frozen = signal(pid, Signal::STOP).is_ok();
+        sleep(spell).await;
+        frozen && signal(pid, Signal::CONT).is_ok()
+    }
+
+    /// Takes the store's socket away for a spell and kills collectors in it; returns how many, or
+    /// `None` where there was no socket.
+    pub(crate) async fn cut_store_off(&self, spell: Duration) -> Option<u64> {
+        let socket = self.socket().await?;
+        let away = socket.with_extension("away");
+        let engine = self.engine_pid();
+        std::fs::rename(&socket, &away).ok()?;
+        let mut killed = 0;
+        for _ in 0..3 {
+            sleep(spell / 4).await;
+            // The process of `serve` is the engine's supervisor: the cut would end with it.
+            if self.store.is_some() {
+                killed += self.kill_collectors().await;
+            }
+        }
+        sleep(spell / 4).await;
+        // An engine that was started meanwhile has made a socket of its own.
+        if self.engine_pid() == engine {
+            let _ = std::fs::rename(&away, &socket);
+        } else {
+            let _ = std::fs::remove_file(&away);
+        }
+        Some(killed)
+    }
+
+    /// The supervisor gives up where five starts in a row are killed; an operator starts it again.
+    pub(crate) async fn revive_store(&self) -> anyhow::Result<bool> {
+        let Some(store) = &self.store else {
+            return Ok(false);
+        };
+        let mut store = store.lock().await;
+        let gave_up = matches!(*store.state().borrow(), EngineState::Failed { .. });
+        if gave_up {
+            *store = start_store(&self.options).await?;
+        }
+        Ok(gave_up)
+    }
+
+    /// A client of the store as it is now.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        if let Some(store) = &self.store {
+            return Ok(store.lock().await.client(DATABASE));
+        }
+        let socket = self
+            .socket()
+            .await
+            .context("serve has not said where its store is")?;
+        Ok(epwatch_store::client(&StoreTarget::unix(&socket, DATABASE)))
+    }
+
+    /// Lets the collectors drain and end.
+    pub(crate) async fn stop_collectors(&self) -> anyhow::Result<()> {
+        for kept in &self.kept {
+            kept.stop().await.context("failed to stop a collector")?;
+        }
+        Ok(())
+    }
+
+    /// Ends the store, if it is ours.
+    pub(crate) async fn stop_store(self) {
+        if let Some(store) = self.store {
+            store.into_inner().stop().await;
+        }
+    }
+
+    async fn socket(&self) -> Option<PathBuf> {
+        if let Some(store) = &self.store {
+            return Some(store.lock().await.socket().to_owned());
+        }
+        let state = self.kept[0].state();
+        let addresses = state.borrow().addresses.clone()?;
+        Some(addresses.store?.strip_prefix("unix:")?.into())
+    }
+
+    fn engine_pid(&self) -> Option<u32> {
+        let parent = match self.store {
+            Some(_) => std::process::id(),
+            None => self.kept[0].state().borrow().pid?,
+        };
+        engine_child_of(parent)
+    }
+}
+
+/// Where a collector listens while it does.
+#[derive(Debug, Clone)]
+pub(crate) struct Where(watch::Receiver<State>);
+
+impl Where {
+    pub(crate) fn now(&self) -> Option<SocketAddr> {
+        self.0.borrow().addresses.as_ref().map(|a| a.collector)
+    }
+}
+
+/// The engine's process among the children of its supervisor.
+fn engine_child_of(parent: u32) -> Option<u32> {
+    let is_engine = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|word| word == b"engine-child")
+    };
+    let of_parent = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        line.and_then(|text| text.trim().parse().ok()) == Some(parent)
+    };
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| of_parent(pid) && is_engine(pid))
+}
+
+async fn start_store(options: &FaultOptions) -> anyhow::Result<EmbeddedStore> {
+    let fetch = || {
+        let installed = epwatch_engines::ensure(Engine::Chdb, &mut epwatch_engines::console());
+        installed.map_err(anyhow::Error::from)
+    };
+    let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
+    let program = ChildProgram::new(&options.program, ["engine-child"]);
+    let config = EmbeddedConfig::new(options.dir.join("store"), library, program)
+        .with_socket(options.dir.join("store.sock"));
+    let store = EmbeddedStore::start(config).await?;
+    store.ready().await?;
+    Ok(store)
+}
+
+async fn migrate(store: &EmbeddedStore) -> anyhow::Result<()> {
+    let values = schema::single_server(Retention::default());
+    epwatch_store::migrate(&store.target(DATABASE), schema::MIGRATIONS, &values).await?;
+    Ok(())
+}
+
+fn collector(options: &FaultOptions, store: &str, n: usize) -> StartLine {
+    let name = format!("collector-{n}");
+    let args = [
+        "collector",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--clickhouse",
+        store,
+    ];
+    line(options, &name, &args)
+}
+
+fn serve(options: &FaultOptions) -> StartLine {
+    line(
+        options,
+        "serve",
+        &["serve", "--json", "--listen=127.0.0.1:0"],
+    )
+}
+
+/// Small segments, short buckets and short pauses, so that every path is walked often.
+fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
+    let data_dir = options.dir.join(name).display().to_string();
+    let timeout = format!("{}s", COLLECTOR_TIMEOUT.as_secs());
+    let env = [
+        ("EPWATCH_LOG", "info"),
+        ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
+        ("EPWATCH_COLLECTOR__WAL__SEGMENT_BYTES", "256KiB"),
+        ("EPWATCH_COLLECTOR__WAL__MIN_FREE_BYTES", "0B"),
+        ("EPWATCH_COLLECTOR__BATCH__PERIOD", "100ms"),
+        ("EPWATCH_COLLECTOR__BATCH__MAX_BACKOFF", "500ms"),
+        ("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "2s"),
+        ("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms"),
+        ("EPWATCH_COLLECTOR__ROLLUP__COLLECTOR_TIMEOUT", &timeout),
+        ("EPWATCH_COLLECTOR__DELETION__REFRESH", "1s"),
+        ("EPWATCH_DETECTOR__BUCKET", "2s"),
+    ];
+    StartLine {
+        program: options.program.clone(),
+        args: args
+            .iter()
+            .map(|&arg| arg.to_owned())
+            .chain(["--data-dir".to_owned(), data_dir])
+            .collect(),
+        env: env
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .to_vec(),
+        log: options.dir.join(format!("{name}.log")),
+    }
+}

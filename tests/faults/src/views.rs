@@ -1,0 +1,126 @@
+//! What each view should say of so many reports, and what it says.
+
+use clickhouse::{Client, Row};
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Key, RUNS};
+
+/// One number of one view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViewCount {
+    /// The view, and what was asked of it.
+    pub view: &'static str,
+    /// What it should say.
+    pub expected: u64,
+    /// What it says.
+    pub found: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Number {
+    n: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct CountedKey {
+    installation: [u8; 16],
+    stream_id: u64,
+    sequence: u64,
+    n: u64,
+}
+
+/// A view, the number that is asked of it, and how much of it one report is.
+const VIEWS: &[(&str, &str, u64)] = &[
+    (
+        "counted_reports_v1",
+        "SELECT count() AS n FROM counted_reports_v1",
+        1,
+    ),
+    (
+        "device_sessions_v1",
+        "SELECT count() AS n FROM device_sessions_v1",
+        1,
+    ),
+    (
+        "device_series_v1",
+        "SELECT count() AS n FROM device_series_v1",
+        1,
+    ),
+    (
+        "device_buckets_v1",
+        "SELECT toUInt64(sum(n)) AS n FROM device_buckets_v1",
+        RUNS,
+    ),
+    (
+        "device_placements_v1",
+        "SELECT toUInt64(sum(sessions)) AS n FROM device_placements_v1",
+        1,
+    ),
+    (
+        "cohort_sessions_v1",
+        "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
+        1,
+    ),
+    (
+        "cohort_buckets_v1",
+        "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
+        RUNS,
+    ),
+    (
+        "cohort_buckets_v1, histograms",
+        "SELECT toUInt64(arraySum(mapValues(sumMap(hist)))) AS n FROM cohort_buckets_v1",
+        RUNS,
+    ),
+    (
+        "loss_ledger_v1, recorded",
+        "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
+        1,
+    ),
+    (
+        "loss_ledger_v1, stored",
+        "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
+        1,
+    ),
+    (
+        "loss_ledger_v1, missing, dropped and refused",
+        "SELECT toUInt64(sum(abs(missing) + dropped + refused)) AS n FROM loss_ledger_v1",
+        0,
+    ),
+];
+
+/// Asks every view.
+pub(crate) async fn ask(store: &Client, reports: u64) -> clickhouse::error::Result<Vec<ViewCount>> {
+    let mut counts = Vec::with_capacity(VIEWS.len());
+    for &(view, sql, each) in VIEWS {
+        let found = store.query(sql).fetch_one::<Number>().await?.n;
+        counts.push(ViewCount {
+            view,
+            expected: reports * each,
+            found,
+        });
+    }
+    Ok(counts)
+}
+
+/// Every report that counts, and how often.
+pub(crate) async fn keys(store: &Client) -> clickhouse::error::Result<Vec<(Key, u64)>> {
+    let sql = "SELECT installation, stream_id, sequence, count() AS n FROM counted_reports_v1 \
+               GROUP BY installation, stream_id, sequence";
+    let rows = store.query(sql).fetch_all::<CountedKey>().await?;
+    let key = |row: CountedKey| ((row.installation, row.stream_id, row.sequence), row.n);
+    Ok(rows.into_iter().map(key).collect())
+}
+
+/// Reports in buckets that are not closed yet: until there are none, the views read raw rows.
+pub(crate) async fn open_reports(store: &Client) -> clickhouse::error::Result<u64> {
+    let sql = "SELECT count() AS n FROM report_copies \
+               WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+    Ok(store.query(sql).fetch_one::<Number>().await?.n)
+}
+
+/// Rows of `reports` that came from one place of one log: a batch written twice.
+pub(crate) async fn rows_twice(store: &Client) -> clickhouse::error::Result<u64> {
+    let sql = "SELECT count() AS n FROM (SELECT collector_id, wal_offset FROM reports \
+               GROUP BY collector_id, wal_offset HAVING count() > 1)";
+    Ok(store.query(sql).fetch_one::<Number>().await?.n)
+}

@@ -1,0 +1,60 @@
+//! What was measured on real devices: base latencies, and how chipsets differ.
+//!
+//! From Qualcomm AI Hub Models v0.46.1 (public repository quic/ai-hub-models, commit 52c080d2, the
+//! `perf.yaml` files, BSD-3-Clause): rows of one model, precision and runtime that ran wholly on the
+//! NPU. The same data gives how much slower a model is that fell back, ONNX Runtime with layers on the
+//! CPU against QNN itself on the same device: wholly (117 rows) 2.9 to 59 x with a median of 13 x, a
+//! minority of its layers (85 rows) 1.06 to 36 x between the quartiles' outer neighbours with a median
+//! of 2.45 x. It is a point per row, so how runs and devices differ has to be modelled.
+
+use crate::chance::Chance;
+
+/// Milliseconds on a Galaxy S24's NPU, ONNX Runtime with QNN, 124 rows: 10, 25, 50, 75 and 90 % points.
+const BASE_MS: [f64; 5] = [0.674, 1.222, 3.421, 10.04, 32.4];
+
+/// A chipset, and its latency next to SM8650's: 10 and 90 % points over models, 159 to 300 rows each.
+const CHIPSETS: [(&str, (f64, f64)); 6] = [
+    ("SM8650", (0.98, 1.02)),
+    ("SM8550", (1.29, 1.49)),
+    ("SM8750", (0.71, 0.88)),
+    ("SM8450", (1.72, 3.10)),
+    ("SM8850", (0.56, 0.81)),
+    ("SM7750", (1.48, 2.32)),
+];
+
+/// As many as there are figures for.
+pub(super) const MOST_CHIPSETS: usize = CHIPSETS.len();
+
+pub(super) fn chipset(at: usize) -> &'static str {
+    CHIPSETS[at % MOST_CHIPSETS].0
+}
+
+/// Draws how slow a chipset is for a model.
+pub(super) fn chipset_slowness(at: usize, chance: &mut Chance) -> f64 {
+    chance.between(CHIPSETS[at % MOST_CHIPSETS].1)
+}
+
+/// Draws a model's latency on SM8650, in microseconds: between the 10 and the 90 % point.
+pub(super) fn base_us(chance: &mut Chance) -> f64 {
+    let points = [0.1, 0.25, 0.5, 0.75, 0.9];
+    let at = chance.between((0.1, 0.9));
+    let above = points.iter().skip(1).position(|point| at < *point);
+    let below = above.unwrap_or(points.len() - 2);
+    let share = (at - points[below]) / (points[below + 1] - points[below]);
+    let (low, high) = (BASE_MS[below], BASE_MS[below + 1]);
+    1_000.0 * low * (high / low).powf(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_models_are_faster_than_the_median() {
+        let mut chance = Chance::split(1, "base", 0);
+        let drawn: Vec<f64> = (0..4_000).map(|_| base_us(&mut chance)).collect();
+        let faster = drawn.iter().filter(|us| **us < 3_421.0).count();
+        assert!((1_850..2_150).contains(&faster), "{faster}");
+        assert!(drawn.iter().all(|us| (674.0..=32_400.0).contains(us)));
+    }
+}

@@ -1,0 +1,111 @@
+//! What a family is made of, and how varied fleets are.
+
+use serde::Serialize;
+
+use super::measured;
+use super::noise::whole;
+use super::{Benign, Fault, FaultKind, PlacementView, Story};
+use crate::chance::Chance;
+
+/// What a family is made of.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FamilySpec {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// What is the matter.
+    pub story: Story,
+    /// What placements say.
+    pub view: PlacementView,
+    /// Chipsets; the story happens on the first, weather on all.
+    pub chipsets: usize,
+    /// Devices of each chipset.
+    pub devices: usize,
+    /// Windows before the roll-out, and from it on.
+    pub windows: (u32, u32),
+    /// Share of the devices on the new version in each window of the roll-out; the last holds on.
+    pub rollout: Vec<f64>,
+    /// Whether another version begins to roll out three windows before.
+    pub rolls_out_twice: bool,
+    /// Runs of the median device in a window.
+    pub runs: f64,
+    /// Reports that each device's window is split into.
+    pub reports: u32,
+    /// Whether input shapes are sent.
+    pub shape_known: bool,
+    /// Share of the devices that also run a second model.
+    pub peers: f64,
+    /// Median of the model on the NPU, in microseconds.
+    pub base_us: f64,
+    /// Share of the devices without a self baseline.
+    pub without_baseline: f64,
+    /// In how many of its windows a device reports; as many of the devices are there from the start.
+    pub presence: f64,
+    /// How much wilder devices and runs are than fleets usually are: 1 as usual, 2 twice the spread.
+    pub wildness: f64,
+}
+
+/// Devices of a chipset: lognormal, so that many cohorts are small and few are large.
+const MEDIAN_DEVICES: f64 = 45.0;
+const DEVICES_SIGMA: f64 = 1.1;
+const DEVICES: (f64, f64) = (3.0, 1_500.0);
+
+impl FamilySpec {
+    /// Draws a family for a story, as varied as fleets are.
+    #[must_use]
+    pub fn drawn(seed: u64, story: Story) -> Self {
+        let mut chance = Chance::split(seed, "family", 0);
+        let few = story == Story::Benign(Benign::FewDevices);
+        let devices = if few {
+            3 + whole(chance.unit() * 10.0)
+        } else {
+            let drawn = MEDIAN_DEVICES * (DEVICES_SIGMA * chance.normal()).exp();
+            whole(drawn.clamp(DEVICES.0, DEVICES.1))
+        };
+        let drifts = matches!(
+            story,
+            Story::Fault(Fault {
+                kind: FaultKind::Drift,
+                ..
+            })
+        );
+        let rollout = if drifts {
+            vec![0.05, 0.15, 0.3, 0.5, 0.8, 1.0]
+        } else {
+            let plans = [vec![0.3, 0.7, 1.0], vec![1.0], vec![0.5, 0.9, 0.9]];
+            plans[whole(chance.unit() * 3.0) as usize].clone()
+        };
+        let views = [
+            PlacementView::Full,
+            PlacementView::Full,
+            PlacementView::NodesOnly,
+            PlacementView::Missing,
+        ];
+        Self {
+            seed,
+            story,
+            view: views[whole(chance.unit() * 4.0) as usize],
+            chipsets: 1 + whole(chance.unit() * 3.0) as usize,
+            devices: devices as usize,
+            windows: (7, 8),
+            rollout,
+            rolls_out_twice: chance.happens(0.1) || story == Story::Benign(Benign::TwoRollouts),
+            runs: [15.0, 50.0, 50.0, 120.0][whole(chance.unit() * 4.0) as usize],
+            reports: 1,
+            shape_known: chance.happens(0.8),
+            peers: [0.0, 0.5][whole(chance.unit() * 2.0) as usize],
+            base_us: measured::base_us(&mut chance),
+            without_baseline: chance.between((0.05, 0.25)),
+            presence: 0.9,
+            wildness: 1.0,
+        }
+    }
+
+    /// The fault, if the story is one.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        match self.story {
+            Story::Fault(fault) => Some(fault),
+            Story::Benign(_) => None,
+        }
+    }
+}

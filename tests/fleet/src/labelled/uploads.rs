@@ -1,0 +1,81 @@
+//! What happens to reports on their way: they come late, from devices with wrong clocks, or twice.
+
+use super::family::{FamilyReport, WINDOW_MS};
+use super::{Benign, Story};
+use crate::chance::Chance;
+
+/// Share of the devices that something happens to.
+const SHARE: f64 = 0.3;
+
+/// Shifts what a device's clocks say, when its reports arrive, and how often.
+pub(super) fn disturbed(
+    story: Story,
+    device: u64,
+    seed: u64,
+    reports: Vec<FamilyReport>,
+) -> Vec<FamilyReport> {
+    let Story::Benign(benign) = story else {
+        return reports;
+    };
+    let mut chance = Chance::split(seed, "uploads", device);
+    if !chance.happens(SHARE) {
+        return reports;
+    }
+    match benign {
+        Benign::LateReports => late(reports, &mut chance),
+        Benign::WrongClocks => wrong_clocks(reports, &mut chance),
+        Benign::DuplicateUploads => twice(reports, &mut chance),
+        _ => reports,
+    }
+}
+
+/// Hours to five days in the spool: what is older than two days has no vote.
+fn late(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
+    for report in &mut reports {
+        #[expect(clippy::cast_possible_truncation, reason = "days")]
+        let delay = (chance.between((0.1, 5.0)) * WINDOW_MS as f64) as i64;
+        report.received_ms += delay;
+        if let Some(wall) = &mut report.sent.wall_unix_ms {
+            *wall += delay;
+        }
+    }
+    reports
+}
+
+/// A wall clock that is wrong by up to five years, and on every third device is set right between the
+/// interval and its sending.
+fn wrong_clocks(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
+    #[expect(clippy::cast_possible_truncation, reason = "years")]
+    let wrong = (chance.between((-5.0, 5.0)) * 365.0 * WINDOW_MS as f64) as i64;
+    let set_right = chance.happens(1.0 / 3.0);
+    for report in &mut reports {
+        report.report.interval_start_unix_ms += wrong;
+        report.report.interval_end_unix_ms += wrong;
+        for session in &mut report.report.sessions {
+            session.created_at_unix_ms += wrong;
+        }
+        if let Some(wall) = report.sent.wall_unix_ms.as_mut().filter(|_| !set_right) {
+            *wall += wrong;
+        }
+    }
+    reports
+}
+
+/// The ack was lost: each report comes again, minutes or days later.
+fn twice(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
+    let again: Vec<FamilyReport> = reports
+        .iter()
+        .map(|report| {
+            let mut again = report.clone();
+            #[expect(clippy::cast_possible_truncation, reason = "days")]
+            let delay = (chance.between((0.001, 2.0)) * WINDOW_MS as f64) as i64;
+            again.received_ms += delay;
+            if let Some(wall) = &mut again.sent.wall_unix_ms {
+                *wall += delay;
+            }
+            again
+        })
+        .collect();
+    reports.extend(again);
+    reports
+}

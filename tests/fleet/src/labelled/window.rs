@@ -1,0 +1,402 @@
+//! One device in one window: its work, where it ran, and what it reports.
+
+use epwatch_proto::{
+    BaselineAbsence, Baselines, InstallationId, Report, ReportKey, SendClock, Sequence, StreamId,
+};
+
+use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
+use super::noise::{self, Runs, Traits, Weather, Work, whole};
+use super::reports::{self, Where};
+use super::{Benign, Fault, FaultKind, PlacementView, Story, measured, uploads};
+use crate::chance::Chance;
+
+/// Runs of one session, input shape and stratum.
+struct Part {
+    session: u64,
+    model: &'static str,
+    version: &'static str,
+    place: Where,
+    runs: Runs,
+    shape: String,
+    baselines: Baselines,
+}
+
+/// What a fault does to a device.
+#[derive(Debug, Clone, Copy, Default)]
+struct Hit {
+    session_share: f64,
+    run_share: f64,
+    /// Placements of all sessions show it, or of those that are hit.
+    all_fallen: bool,
+    hit_fallen: bool,
+}
+
+impl Hit {
+    fn of(fault: Option<Fault>, phone: &Phone) -> Self {
+        let whole = Hit {
+            session_share: 1.0,
+            run_share: 1.0,
+            all_fallen: true,
+            hit_fallen: false,
+        };
+        match fault.map(|fault| fault.kind) {
+            Some(FaultKind::Total | FaultKind::Drift) => whole,
+            Some(FaultKind::SomeDevices(share)) if phone.luck < share => whole,
+            Some(FaultKind::IntermittentRuns(share)) => Hit {
+                session_share: 1.0,
+                run_share: share,
+                ..Hit::default()
+            },
+            Some(FaultKind::IntermittentSessions(share)) => Hit {
+                session_share: share,
+                run_share: 1.0,
+                hit_fallen: true,
+                ..Hit::default()
+            },
+            None | Some(FaultKind::SomeDevices(_)) => Hit::default(),
+        }
+    }
+}
+
+impl Family {
+    pub(super) fn phone_window(
+        &self,
+        phone: &Phone,
+        window: u32,
+        chance: &mut Chance,
+    ) -> Vec<FamilyReport> {
+        let spec = &self.spec;
+        let version = self.version(phone, window);
+        let is_new = version == NEW;
+        let fault = spec.fault().filter(|_| phone.chipset == 0 && is_new);
+        let benign = |which| window >= spec.windows.0 && spec.story == Story::Benign(which);
+        let base = spec.base_us * self.slowness[phone.chipset];
+        let mut traits = phone.traits.clone();
+        if window < phone.lasting_from {
+            traits.lasting = 1.0;
+        }
+        let heavier = if is_new && benign(Benign::HeavierModel) {
+            Chance::split(spec.seed, "weight", 0).between((1.1, 1.5))
+        } else {
+            1.0
+        };
+        let whale = benign(Benign::WhaleDevice) && phone.number == 0;
+        let (more_runs, whale_slow) = if whale { (100.0, 2.0) } else { (1.0, 1.0) };
+        let always = if traits.always_fell_back { 2.0 } else { 1.0 };
+        let hit = Hit::of(fault, phone);
+        let work = Work {
+            base_us: base * traits.lasting * heavier * whale_slow * always,
+            runs: whole(traits.runs * spec.runs * more_runs).clamp(1, 5_000),
+            factor: fault.map_or(1.0, |fault| fault.factor),
+            run_share: hit.run_share,
+            session_share: hit.session_share,
+        };
+        let weather = self.weather(window);
+        let healthy = self.healthy(version);
+        let fallen = self.fallen(version, fault.map_or(0.3, |fault| fault.moved));
+        let lies = spec.view == PlacementView::Lying;
+        let before = self.version_before(phone, window);
+        let shapes = self.shapes(phone, benign(Benign::SizeShift), chance);
+
+        let mut parts = Vec::new();
+        for (at, (shape, share, size)) in shapes.into_iter().enumerate() {
+            let work = Work {
+                base_us: work.base_us * size,
+                runs: whole(f64::from(work.runs) * share).max(1),
+                ..work
+            };
+            let baselines = self.baselines(phone, &traits, before, base * size, &shape);
+            let key = if spec.shape_known {
+                shape
+            } else {
+                String::new()
+            };
+            for runs in noise::runs(&traits, &weather, &work, chance) {
+                let is_fallen =
+                    traits.always_fell_back || hit.all_fallen || (hit.hit_fallen && runs.is_hit);
+                parts.push(Part {
+                    session: 2 + at as u64 * 20 + u64::from(is_fallen),
+                    model: SUBJECT,
+                    version,
+                    place: if is_fallen && !lies { fallen } else { healthy },
+                    runs,
+                    shape: key.clone(),
+                    baselines: baselines.clone(),
+                });
+            }
+        }
+        if phone.has_peer {
+            self.peer(phone, &traits, &weather, &work, chance, &mut parts);
+        }
+        self.reports(phone, window, &parts, chance)
+    }
+
+    /// The second model of a device: what happens to the device happens to it too.
+    fn peer(
+        &self,
+        phone: &Phone,
+        traits: &Traits,
+        weather: &Weather,
+        subject: &Work,
+        chance: &mut Chance,
+        parts: &mut Vec<Part>,
+    ) {
+        let base_us = 0.4 * self.spec.base_us * self.slowness[phone.chipset];
+        let work = Work {
+            base_us: base_us * traits.lasting,
+            factor: 1.0,
+            session_share: 0.0,
+            ..*subject
+        };
+        let place = Where {
+            print: self.spec.seed * 100 + 99,
+            ..self.healthy(OLD)
+        };
+        let before = (phone.joins == 0).then_some("0.9.0");
+        let baselines = self.baselines(phone, traits, before, base_us, "peer");
+        for runs in noise::runs(traits, weather, &work, chance) {
+            parts.push(Part {
+                session: 900,
+                model: PEER,
+                version: OLD,
+                place,
+                runs,
+                shape: "static".to_owned(),
+                baselines: baselines.clone(),
+            });
+        }
+    }
+
+    fn weather(&self, window: u32) -> Weather {
+        let wild = self.spec.wildness;
+        let calm = Weather {
+            heat: 0.03 * wild,
+            power_save: 0.03 * wild,
+            contention: 0.03 * wild,
+            ..Weather::default()
+        };
+        let Story::Benign(benign) = self.spec.story else {
+            return calm;
+        };
+        if window < self.spec.windows.0 {
+            return calm;
+        }
+        let mut chance = Chance::split(self.spec.seed, "weather", 0);
+        match benign {
+            Benign::ThermalWave => Weather { heat: 0.6, ..calm },
+            Benign::PowerSave => Weather {
+                power_save: 0.5,
+                ..calm
+            },
+            Benign::Governor => Weather {
+                governor: chance.between((1.05, 1.4)),
+                is_governed: true,
+                ..calm
+            },
+            Benign::Contention => Weather {
+                contention: chance.between((0.4, 0.9)),
+                contended_runs: chance.between((0.3, 0.7)),
+                ..calm
+            },
+            Benign::ColdSurge => Weather {
+                sessions: (4, 10),
+                ..calm
+            },
+            Benign::TimeOfDay => Weather {
+                heat: 0.2,
+                contention: 0.2,
+                ..calm
+            },
+            _ => calm,
+        }
+    }
+
+    fn healthy(&self, version: &str) -> Where {
+        let recounted = version == NEW && self.spec.story == Story::Benign(Benign::ChangedCounting);
+        let split = version == NEW && self.spec.story == Story::Benign(Benign::HarmlessSplit);
+        let mut at = Where {
+            nodes: if version == NEW { 46 } else { 43 },
+            cpu_nodes: 0,
+            benign: 2,
+            npu_macs: 1.0,
+            print: self.spec.seed * 100 + if version == NEW { 2 } else { 1 },
+        };
+        if recounted {
+            at.nodes = 70;
+            at.cpu_nodes = 12;
+        }
+        if split {
+            at.cpu_nodes = 1;
+            at.npu_macs = 0.988;
+        }
+        at
+    }
+
+    fn fallen(&self, version: &str, moved: f64) -> Where {
+        let healthy = self.healthy(version);
+        let work = healthy.nodes - healthy.benign;
+        let cpu_nodes = whole((moved * f64::from(work)).ceil()).clamp(2, work);
+        Where {
+            cpu_nodes,
+            npu_macs: 1.0 - moved,
+            print: healthy.print + 50 + u64::from(cpu_nodes) % 40,
+            ..healthy
+        }
+    }
+
+    /// Shape, share of the runs, latency next to the first.
+    fn shapes(&self, phone: &Phone, shifted: bool, chance: &mut Chance) -> Vec<(String, f64, f64)> {
+        let two = Chance::split(self.spec.seed, "shapes", 0).happens(0.3)
+            || self.spec.story == Story::Benign(Benign::SizeShift);
+        if !two {
+            return vec![("static".into(), 1.0, 1.0)];
+        }
+        let usual = 0.1 + 0.3 * phone.luck;
+        let large = if shifted { usual + 0.4 } else { usual };
+        let large = (large + 0.05 * chance.normal()).clamp(0.02, 0.95);
+        vec![
+            ("x:1x3x224x224".into(), 1.0 - large, 1.0),
+            ("x:1x3x320x320".into(), large, 1.9),
+        ]
+    }
+
+    fn baselines(
+        &self,
+        phone: &Phone,
+        traits: &Traits,
+        version: Option<&str>,
+        base_us: f64,
+        shape: &str,
+    ) -> Baselines {
+        let Some(version) = version.filter(|_| phone.has_baseline) else {
+            return Baselines::Absent(BaselineAbsence::TooFewRuns);
+        };
+        let label = format!("baseline {version} {shape}");
+        let key = (phone.number, label);
+        let learnt = || self.learnt.lock().expect("no one panics while it is held");
+        if let Some(known) = learnt().get(&key) {
+            return known.clone();
+        }
+        let mut chance = Chance::split(self.spec.seed, &key.1, phone.number);
+        let work = Work {
+            base_us: base_us * if traits.always_fell_back { 2.0 } else { 1.0 },
+            runs: 90,
+            factor: 1.0,
+            run_share: 1.0,
+            session_share: 0.0,
+        };
+        let drawn = noise::runs(traits, &Weather::default(), &work, &mut chance);
+        let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
+        let values: Vec<f64> = clean.flat_map(|runs| runs.values.iter().copied()).collect();
+        let baselines = reports::baseline(version, values, "f1");
+        learnt().insert(key, baselines.clone());
+        baselines
+    }
+
+    fn reports(
+        &self,
+        phone: &Phone,
+        window: u32,
+        parts: &[Part],
+        chance: &mut Chance,
+    ) -> Vec<FamilyReport> {
+        let (spec, mut out) = (&self.spec, Vec::new());
+        let window_start = self.start_ms + i64::from(window) * WINDOW_MS;
+        let n = spec.reports.max(1);
+        let offset = chance.between((0.0, 0.9));
+        let secret = format!("{} {}", spec.seed, phone.number);
+        let recounted = spec.story == Story::Benign(Benign::ChangedCounting);
+        let is_new = parts.iter().any(|part| part.version == NEW);
+        let ort = if recounted && is_new {
+            "1.32.0"
+        } else {
+            "1.31.1"
+        };
+        for at in 0..n {
+            let share = (f64::from(at) + offset) / f64::from(n);
+            #[expect(clippy::cast_possible_truncation, reason = "within a day")]
+            #[expect(clippy::cast_precision_loss, reason = "within a day")]
+            let received_ms = window_start + (share * WINDOW_MS as f64) as i64;
+            let mut sessions: Vec<epwatch_proto::Session> = Vec::new();
+            let mut series: Vec<epwatch_proto::LatencySeries> = Vec::new();
+            for part in parts {
+                // The same runs, dealt out: splitting must change nothing.
+                let values: Vec<f64> = part
+                    .runs
+                    .values
+                    .iter()
+                    .skip(at as usize)
+                    .step_by(n as usize)
+                    .copied()
+                    .collect();
+                let uid = part.session + u64::from(window) * 10_000;
+                if !sessions
+                    .iter()
+                    .any(|session| session.uid.get() == uid.max(1))
+                {
+                    let placement = reports::placement(part.place, spec.view);
+                    sessions.push(reports::session(
+                        uid,
+                        part.model,
+                        part.version,
+                        placement,
+                        window_start,
+                    ));
+                }
+                if values.is_empty() {
+                    continue;
+                }
+                let new = reports::series(uid, &part.runs, &values, &part.shape, &part.baselines);
+                let same = series
+                    .iter_mut()
+                    .find(|old| (old.session_uid, &old.stratum) == (new.session_uid, &new.stratum));
+                match same {
+                    // Sessions of a shape share their strata.
+                    Some(_) => {}
+                    None => series.push(new),
+                }
+            }
+            let report = Report {
+                key: ReportKey {
+                    installation: InstallationId::from_secret(secret.as_bytes()),
+                    stream: StreamId(phone.number + 1),
+                    sequence: Sequence::new(u64::from(window * 24 + at) + 1).expect("from 1"),
+                },
+                ended_streams: Vec::new(),
+                interval_start_unix_ms: received_ms - WINDOW_MS / i64::from(n),
+                interval_end_unix_ms: received_ms - 60_000,
+                interval_length_ms: WINDOW_MS.unsigned_abs() / u64::from(n),
+                boot_id: String::new(),
+                uptime_at_end_ms: None,
+                app: reports::app(&self.app_id()),
+                device: reports::device(
+                    measured::chipset(phone.chipset),
+                    &format!("model-{}", phone.traits.model),
+                    if phone.number.is_multiple_of(3) {
+                        "f1"
+                    } else {
+                        "f2"
+                    },
+                ),
+                runtime: reports::runtime(ort),
+                sdk: reports::sdk(),
+                sessions,
+                series,
+                self_tests: Vec::new(),
+                start_failures: Vec::new(),
+                run_errors: Vec::new(),
+                health: reports::health(),
+            };
+            out.push(FamilyReport {
+                received_ms,
+                report,
+                sent: SendClock {
+                    wall_unix_ms: Some(received_ms),
+                    uptime_ms: None,
+                    boot_id: String::new(),
+                },
+            });
+        }
+        uploads::disturbed(spec.story, phone.number, spec.seed, out)
+    }
+}

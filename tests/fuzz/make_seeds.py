@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Writes the fuzz targets' seeds from the golden messages of tests/fixtures/wire."""
+
+import gzip
+import os
+import struct
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WIRE = os.path.join(HERE, "..", "fixtures", "wire")
+
+
+def wire(name):
+    with open(os.path.join(WIRE, name + ".bin"), "rb") as file:
+        return file.read()
+
+
+def seed(target, name, data):
+    folder = os.path.join(HERE, "seeds", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+def post(call, body, headers=()):
+    lines = [
+        f"POST /epwatch.v1.CollectorService/{call} HTTP/1.1",
+        "Host: fuzz",
+        "Content-Type: application/proto",
+        "Connect-Protocol-Version: 1",
+        *headers,
+        f"Content-Length: {len(body)}",
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def h2_frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def h2_header(name, value):
+    """A literal header without indexing or Huffman code."""
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def grpc(call, message, headers=(), compressed=False):
+    head = b"".join(
+        h2_header(name, value)
+        for name, value in [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/epwatch.v1.CollectorService/" + call),
+            (b":authority", b"fuzz"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+            *headers,
+        ]
+    )
+    body = bytes([compressed]) + struct.pack(">I", len(message)) + message
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    return (
+        preface
+        + h2_frame(4, 0, 0, b"")
+        + h2_frame(1, 4, 1, head)
+        + h2_frame(0, 1, 1, body)
+        + h2_frame(7, 0, 0, struct.pack(">II", 1, 0))
+    )
+
+
+def main():
+    for name in ["upload_request", "report_full", "report_full_in_us", "report_minimal", "recorded_reports"]:
+        seed("request", name, wire(name))
+
+    report = wire("report_minimal")
+    texts = [b"boot", b"com.example.app", b"production"]
+    record = bytes([1, 3]) + struct.pack("<qQ", 1_760_000_000_000, 5_000) + bytes(map(len, texts)) + b"".join(texts)
+    seed("wal_record", "minimal", record + report)
+    seed("wal_record", "full", record + wire("report_full"))
+    seed("wal_record", "newer", b"\x02" + record[1:])
+
+    seed("wal_segment", "whole", bytes([40, 7, 200, 1, 0, 90]) + b"\x00" * 6)
+    seed("wal_segment", "damaged", bytes(range(1, 31)) + bytes([10, 0, 1, 100, 1, 255, 0, 2, 128] * 3 + [0, 0, 0]))
+
+    upload = wire("upload_request")
+    packed = gzip.compress(upload, mtime=0)
+    seed("connection", "post", post("Upload", upload))
+    seed("connection", "post_gzip", post("Upload", packed, ["Content-Encoding: gzip"]))
+    seed("connection", "post_twice", post("Upload", b"") + post("DeleteInstallation", b"\x0a\x20" + b"s" * 32))
+    seed("connection", "manifest", post("PutModelManifest", wire("model_manifest"), ["Connect-Timeout-Ms: 5000"]))
+    seed("connection", "chunked", post("Upload", b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+         + b"4\r\nabcd\r\n0\r\n\r\n")
+    seed("connection", "grpc", grpc(b"Upload", upload))
+    seed("connection", "grpc_gzip", grpc(b"Upload", packed, [(b"grpc-encoding", b"gzip")], compressed=True))
+    seed("connection", "grpc_timeout", grpc(b"PutCertifiedPlacement", b"", [(b"grpc-timeout", b"5S")]))
+
+    def engine(name, url, body="", content_type="", credentials=""):
+        seed("engine_request", name, "\n".join([url, content_type, credentials, body]).encode())
+
+    engine("select", "database=epwatch&param_n=7", "SELECT {n: UInt8} FROM reports FORMAT JSON", "", "Basic dTpw")
+    engine("insert", "query=INSERT+INTO+t+(a)+FORMAT+RowBinary&decompress=1&insert_deduplication_token=x", "rows")
+    engine("values", "", "INSERT INTO t (a, b) VALUES (1, 'it''s'), (2, $$x$$)")
+    engine("quotes", "default_format=TSV&readonly=0", "/* c */ SELECT `a`, \"b\" -- x\n FROM file('/etc/passwd')", "",
+           "localhost:8123")
+    engine("with", "max_execution_time=5&session_id=s", "WITH x AS (SELECT 1) SELECT * FROM x INTO OUTFILE '/tmp/x'")
+    form = "--b\r\nContent-Disposition: form-data; name=\"query\"\r\n\r\nSELECT 1\r\n--b--"
+    engine("form", "client_protocol_version=54460", form, "multipart/form-data; boundary=b")
+
+    lz4 = bytes([0x50]) + b"hello"
+    seed("engine_compressed_rows", "lz4", bytes([3, 0x82, 5, 0, 0]) + lz4)
+    seed("engine_compressed_rows", "none", bytes([200, 0x02, 5, 0, 0]) + b"hello")
+
+    def text(value):
+        return bytes([len(value)]) + value
+
+    block = bytes([2, 3])
+    block += text(b"id") + text(b"UInt64") + struct.pack("<QQQ", 1, 2, 3)
+    block += text(b"name") + text(b"String") + text(b"a") + text(b"") + text(b"ccc")
+    seed("engine_native_blocks", "plain", bytes([7, 4]) + block)
+    block = bytes([2, 2])
+    block += text(b"m") + text(b"Array(UInt16)") + struct.pack("<QQ", 1, 3) + struct.pack("<HHH", 1, 2, 3)
+    block += text(b"n") + text(b"Nullable(Float64)") + bytes([0, 1]) + struct.pack("<dd", 0.5, 0)
+    seed("engine_native_blocks", "nested", bytes([255, 0]) + block)
+
+
+if __name__ == "__main__":
+    main()
