@@ -75,6 +75,10 @@ pub enum Occasion {
     Firing,
     /// It grew: worse, or more chipsets.
     Grown,
+    /// A directive took its devices off the NPU.
+    Mitigated,
+    /// It is back after that.
+    Returned,
     /// Nothing new; the channel forgets.
     Repeated,
     /// It is over.
@@ -88,6 +92,8 @@ impl Occasion {
         match self {
             Self::Firing => "firing",
             Self::Grown => "grown",
+            Self::Mitigated => "mitigated",
+            Self::Returned => "returned",
             Self::Repeated => "repeated",
             Self::Resolved => "resolved",
         }
@@ -100,7 +106,9 @@ impl Notification {
     pub fn news(incident: Incident) -> Self {
         let occasion = match incident.state {
             State::Resolved => Occasion::Resolved,
+            State::Mitigated => Occasion::Mitigated,
             _ if incident.superseded.is_some() => Occasion::Grown,
+            _ if incident.returned_at.is_some() => Occasion::Returned,
             _ => Occasion::Firing,
         };
         Self { incident, occasion }
