@@ -1,7 +1,7 @@
 -- Which detector judges and tells people. Detectors append beats; the store's clock stamps them, so that
 -- theirs need not agree.
 CREATE TABLE IF NOT EXISTS detector_beats ${on_cluster} (
-    holder UInt128,
+    holder UInt64,
     -- Grows with each beat of a holder.
     beat UInt64,
     leads Bool,

@@ -10,6 +10,7 @@ use epwatch_detector::baseline::{Baseline, Origin, PlacementReference};
 use epwatch_detector::cohort::{CohortKey, ModelKey};
 use epwatch_detector::explain::explain;
 use epwatch_detector::placement::{Placement, PlacementMethod};
+use epwatch_detector::reported::Reported;
 use epwatch_detector::signals::{Evidence, Limits, PeerRatios};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
@@ -124,6 +125,7 @@ fn window(devices: u16) -> CohortWindow {
         votes,
         histograms: BTreeMap::from([((firmware, shape), sketch(merged))]),
         voteless: Voteless::default(),
+        reported: Reported::default(),
     }
 }
 
