@@ -75,6 +75,15 @@ pub struct Metrics {
     pub(crate) progress: Arc<Progress>,
 }
 
+/// Counters of these values of a label; others join when they first count.
+fn at_zero(label: &'static str, values: &[&'static str]) -> Family<Labels, Counter> {
+    let family = Family::<Labels, Counter>::default();
+    for value in values {
+        drop(family.get_or_create(&[(label, *value)]));
+    }
+    family
+}
+
 /// How far the writer is, for the lag.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -98,7 +107,7 @@ impl Metrics {
         let outcomes = Outcome::ALL.iter().map(counter).collect();
         let requests = Counter::default();
         registry.register("requests", "Upload calls taken up", requests.clone());
-        let requests_refused = Family::default();
+        let requests_refused = at_zero("reason", &["unauthenticated", "malformed"]);
         registry.register(
             "requests_refused",
             "Upload calls refused as a whole, their reports unread",
@@ -116,7 +125,7 @@ impl Metrics {
             "Connections that we ended, by reason",
             connections_closed.clone(),
         );
-        let reloads = Family::default();
+        let reloads = at_zero("end", &["done", "failed"]);
         registry.register(
             "reloads",
             "Key and certificate files read again, by end",

@@ -22,6 +22,8 @@ pub enum Delivery {
 }
 
 impl Delivery {
+    const ALL: [Delivery; 3] = [Delivery::Delivered, Delivery::Failed, Delivery::DeadLetter];
+
     fn as_str(self) -> &'static str {
         match self {
             Delivery::Delivered => "delivered",
@@ -117,6 +119,13 @@ impl Metrics {
     pub(crate) fn set_open_incidents(&self, open: usize) {
         self.open_incidents
             .set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    /// Shows a notifier at zero, so that a rate is there from its first attempt on.
+    pub(crate) fn begin_notifier(&self, notifier: &str) {
+        for result in Delivery::ALL {
+            drop(self.notifications(notifier, result));
+        }
     }
 
     pub(crate) fn notified(&self, notifier: &str, result: Delivery) {

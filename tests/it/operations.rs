@@ -1,7 +1,6 @@
 //! What `docs/operations.md` and its examples say, held against the command.
 
 use std::{
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -49,10 +48,9 @@ async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
         .spawn()
         .unwrap();
     let mut running = Running(child);
-    let mut said = String::new();
-    let mut stdout = BufReader::new(running.0.stdout.take().unwrap());
-    stdout.read_line(&mut said).unwrap();
-    let addresses: Value = serde_json::from_str(&said).unwrap();
+    let stdout = running.0.stdout.take().unwrap();
+    let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
+    let addresses = said.next().expect("serve says where it listens").unwrap();
     let _installed = rustls::crypto::ring::default_provider().install_default();
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
     let text = reqwest::get(page).await.unwrap().text().await.unwrap();
@@ -76,8 +74,14 @@ fn example_config(dir: &Path) -> PathBuf {
     let mut config = docs("examples/epwatch.toml");
     for (path, text) in [
         ("/run/secrets/clickhouse", "secret"),
-        ("/run/secrets/tls.pem", ""),
-        ("/run/secrets/tls.key", ""),
+        (
+            "/run/secrets/tls.pem",
+            include_str!("../fixtures/tls/server.pem"),
+        ),
+        (
+            "/run/secrets/tls.key",
+            include_str!("../fixtures/tls/server.key"),
+        ),
         ("/etc/epwatch/keys.toml", ""),
     ] {
         assert!(config.contains(path), "{path}");

@@ -85,8 +85,8 @@ impl Day {
     }
 }
 
-/// The names of one collector.
-#[derive(Debug)]
+/// The names of one collector; by default without limits or a file.
+#[derive(Debug, Default)]
 pub(crate) struct NameGuard {
     limits: [usize; 4],
     days: BTreeMap<i64, Day>,

@@ -129,20 +129,16 @@ pub async fn run(
     while devices.join_next().await.is_some() {}
     if findings.is_clean() {
         say("the collectors are told to drain and end");
-        // With `serve` the store ends, too: what it must hold was checked before.
-        findings = match options.servers {
-            Servers::Collectors => {
-                processes.all_listen().await?;
-                processes.stop_collectors().await?;
-                run.checks += 1;
-                run.look(options.drain).await?
-            }
-            Servers::Serve => {
-                let findings = run.check(&mut say).await?;
-                processes.stop_collectors().await?;
-                findings
-            }
-        };
+        run.processes.all_listen().await?;
+        // With `serve` the store ends, too: what it holds is read before.
+        if options.servers == Servers::Collectors {
+            processes.stop_collectors().await?;
+        }
+        run.checks += 1;
+        findings = run.look(options.drain).await?;
+        if options.servers == Servers::Serve {
+            processes.stop_collectors().await?;
+        }
     }
     let document = run.document(began.elapsed(), findings);
     processes.stop_store().await;
