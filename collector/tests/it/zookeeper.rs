@@ -8,8 +8,12 @@ use epwatch_engines::Engine;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::support::PATIENCE;
+
+/// For one question; asked again until it serves.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A running server; dropping it ends it.
 #[derive(Debug)]
@@ -53,7 +57,8 @@ impl ZooKeeper {
             _dir: dir,
         };
         let deadline = Instant::now() + PATIENCE;
-        while !server.serves().await {
+        // One that connects while it starts may never be answered: the next one is.
+        while !timeout(ANSWER, server.serves()).await.unwrap_or(false) {
             let ended = server.child.try_wait().unwrap();
             assert!(ended.is_none(), "ZooKeeper ended at its start: {ended:?}");
             assert!(Instant::now() < deadline, "ZooKeeper does not answer");
