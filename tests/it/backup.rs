@@ -195,8 +195,14 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         "a report nobody sent, or a tombstone is gone"
     );
     // The summaries are those of the reports that are there, not of those that were lost.
-    let raw = serve.number("SELECT sum(n) FROM device_series_v1").await;
-    let summed = serve.number("SELECT sum(n) FROM cohort_buckets_v1").await;
+    // But for the slice of who was forgotten: who buries one in the store itself, as this test did,
+    // builds no bucket again that was closed before.
+    let other = "(SELECT any(epwatch_slice(installation)) FROM tombstones)";
+    let raw =
+        format!("SELECT sum(n) FROM device_series_v1 WHERE epwatch_slice(installation) != {other}");
+    let summed = format!("SELECT sum(n) FROM cohort_buckets_v1 WHERE slice != {other}");
+    let (raw, summed) = (serve.number(&raw).await, serve.number(&summed).await);
+    assert!(raw > 0);
     assert_eq!(raw, summed);
     assert_eq!(
         serve.number("SELECT count() FROM tombstones FINAL").await,
