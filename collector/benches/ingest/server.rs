@@ -23,11 +23,12 @@ use epwatch_proto::v1::{
     collector_service_server::{CollectorService, CollectorServiceServer},
 };
 use prost::Message;
-use rustix::thread::CpuSet;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+
+use crate::cpus;
 
 const KIND: &str = "EPWATCH_BENCH_SERVER";
 const DIR: &str = "EPWATCH_BENCH_SERVER_DIR";
@@ -52,6 +53,7 @@ impl Server {
         let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
             .env(KIND, kind)
             .env(DIR, dir)
+            .envs(cpus::of_server().map(|cpu| (cpus::CPU, cpu)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -171,28 +173,12 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// Keeps this process, and what it starts from now on, on one CPU. False on a machine with one.
-pub(crate) fn stay_on_cpu(nth: usize) -> bool {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
-        return false;
-    };
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .collect();
-    let (Some(&cpu), true) = (cpus.get(nth), cpus.len() > 1) else {
-        return false;
-    };
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    rustix::thread::sched_setaffinity(None, &one).is_ok()
-}
-
 /// Becomes a server if this process was started as one.
 pub(crate) fn run_if_child() {
     let (Ok(kind), Some(dir)) = (std::env::var(KIND), std::env::var_os(DIR)) else {
         return;
     };
-    stay_on_cpu(1);
+    cpus::take_place();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -104,7 +104,11 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
     eventually("the page", || std::future::ready(pager.told() == [page()])).await;
     let early = "SELECT count() FROM detector_beats WHERE holder != 7 AND leads AND beaten_at < \
                  (SELECT max(beaten_at) FROM detector_beats WHERE holder = 7) + INTERVAL 20 SECOND";
-    assert_eq!(store.count(early).await, 0, "the lease of the other one held");
+    assert_eq!(
+        store.count(early).await,
+        0,
+        "the lease of the other one held"
+    );
     running.stop().await;
     store.stop().await;
 }
