@@ -1,15 +1,20 @@
 //! More new installations than an app may have are stored without a vote, known ones keep theirs,
 //! and neither a restart nor a second collector changes that.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use bytes::Bytes;
+use epwatch_collector::Collector;
+use epwatch_collector::clock::{Clock, SystemClock};
 use epwatch_collector::config::CollectorConfig;
 use epwatch_collector::units::Period;
 use epwatch_proto::v1;
-use std::time::Duration;
+use prost::Message;
+use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{Device, PATIENCE, Store, config, connect, report, request, send, start_with};
-use prost::Message;
 
 /// The first report of a stream of installation `n`.
 fn of(n: u32, stream_id: u64) -> v1::Report {
@@ -28,6 +33,34 @@ async fn send_all(device: &mut Device, installations: std::ops::Range<u32>, stre
     }
 }
 
+/// A clock that is some hours slow.
+#[derive(Debug)]
+struct Slow(u64);
+
+impl Clock for Slow {
+    fn now_us(&self) -> u64 {
+        SystemClock.now_us() - self.0
+    }
+}
+
+/// How slow the clocks of this process are: it is between 6 and 18 o'clock (UTC) on them when the
+/// first test begins, so that no day ends meanwhile.
+fn slow_us() -> u64 {
+    const SIX_HOURS_US: u64 = 6 * 3_600_000_000;
+    static SLOW_US: OnceLock<u64> = OnceLock::new();
+    *SLOW_US.get_or_init(|| {
+        let is_morning = SystemClock.now_us() / SIX_HOURS_US % 4 < 2;
+        SIX_HOURS_US * if is_morning { 3 } else { 1 }
+    })
+}
+
+async fn start_at_noon(store: &Store, config: CollectorConfig) -> Collector {
+    let (client, stop) = (store.client.clone(), CancellationToken::new());
+    Collector::start_with_clock(config, client, stop, Arc::new(Slow(slow_us())))
+        .await
+        .unwrap()
+}
+
 const UNPROVEN: &str = "SELECT uniqExact(installation) AS n FROM reports WHERE is_unproven";
 
 /// Installations with a vote, in the view that the detector reads.
@@ -37,7 +70,7 @@ const VOTERS: &str = "SELECT uniqExact(installation) AS n FROM device_buckets_v1
 async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     let store = Store::start().await;
     let config = config(&store.dir.path().join("wal"));
-    let collector = start_with(&store, config.clone()).await;
+    let collector = start_at_noon(&store, config.clone()).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 0..1_100, 1).await;
     store
@@ -57,7 +90,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
         .eventually("SELECT count() AS n FROM reports", 1_120)
         .await;
     collector.stop().await;
-    let collector = start_with(&store, config).await;
+    let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 990..1_200, 3).await;
     store
@@ -88,13 +121,13 @@ async fn the_decision_is_in_the_log() {
     config.batch.drain_timeout = Period(Duration::ZERO);
     // So long that nothing of it reaches the store before the stop.
     config.batch.period = Period(Duration::from_secs(60));
-    let collector = start_with(&store, config.clone()).await;
+    let collector = start_at_noon(&store, config.clone()).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 0..15, 1).await;
     collector.stop().await;
 
     config.batch.period = Period(Duration::from_millis(20));
-    let collector = start_with(&store, config).await;
+    let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 5..20, 2).await;
     store
@@ -117,8 +150,8 @@ async fn another_collector_hears_who_was_let_in() {
         config.new_installations.refresh = Period(Duration::from_millis(50));
         config
     };
-    let one = start_with(&store, config("one")).await;
-    let two = start_with(&store, config("two")).await;
+    let one = start_at_noon(&store, config("one")).await;
+    let two = start_at_noon(&store, config("two")).await;
     send_all(&mut connect(&one).await, 0..10, 1).await;
     store
         .eventually("SELECT count() AS n FROM reports", 10)
