@@ -16,6 +16,7 @@ mod evaluate;
 pub mod explain;
 pub mod http;
 pub mod incident;
+mod lease;
 pub mod metrics;
 mod next_step;
 pub mod notify;

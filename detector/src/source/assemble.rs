@@ -301,7 +301,10 @@ impl WindowBuilder {
 
     pub(super) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
         for (key, vote) in std::mem::take(&mut self.unfinished) {
-            let latency = VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self);
+            let latency = VoteLatency {
+                is_filled_up: true,
+                ..VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self)
+            };
             self.latencies.insert(key, latency);
         }
         let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();
@@ -325,6 +328,13 @@ impl WindowBuilder {
             if !has_latency {
                 let is_proven = !self.arrivals.newcomers.contains(&key.installation);
                 add_vote_to(&mut votes, key, placement, None, is_proven);
+            }
+        }
+
+        // Where a directive holds every device nobody votes, and the incident must hear of it.
+        for (cohort, [_, directed, _]) in &self.voteless {
+            if !directed.is_empty() {
+                votes.entry(cohort.clone()).or_default();
             }
         }
 
