@@ -36,6 +36,7 @@ mod rows;
 pub mod schema;
 mod seen;
 mod serve;
+mod standing;
 mod store;
 pub mod units;
 pub mod wal;

@@ -22,5 +22,6 @@ mod names;
 mod protocols;
 mod refusals;
 mod support;
+mod unproven;
 
 epwatch_store::engine_child_entry!();
