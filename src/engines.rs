@@ -25,7 +25,7 @@ enum Action {
     List,
     /// Fetch what is missing: all that the product uses, or the named ones.
     Fetch {
-        /// libchdb, onnxruntime, onnxruntime-qnn or alertmanager.
+        /// libchdb, onnxruntime, onnxruntime-qnn, alertmanager or zookeeper.
         engines: Vec<Engine>,
     },
 }

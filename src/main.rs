@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
+mod backup;
 mod calibrate;
 mod collector;
 mod config;
@@ -52,6 +53,7 @@ enum Command {
     Inspect(inspect::Args),
     Load(load::Args),
     Replay(replay::Args),
+    Store(backup::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice(demo::device::Args),
@@ -99,6 +101,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => block_on(inspect::run(args)),
         Command::Load(args) => block_on(load::run(args)),
         Command::InspectSession(args) => inspect::session::run(&args),
+        Command::Store(args) => block_on(backup::run(args)),
         Command::Replay(args) => block_on(replay::run(args)),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.

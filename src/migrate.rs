@@ -1,47 +1,166 @@
-//! `epwatch migrate`: brings a ClickHouse server to the schema this program knows.
+//! `epwatch migrate`: brings a ClickHouse server or cluster to the schema this program knows.
 
 use std::process::ExitCode;
 
 use epwatch_collector::schema;
+use epwatch_store::{Cluster, Planned};
+use serde::Serialize;
 
 use crate::{output, server_config::ServerArgs};
 
-/// Brings a ClickHouse server to the schema of this version, forward only.
+/// Brings a ClickHouse server or cluster to the schema of this version, forward only.
 ///
 /// `serve` and `collector` do this by themselves; run it where they may not change the schema.
+///
+/// With --cluster (or `store.cluster`) each table is a replicated one on every shard, in the database
+/// `epwatch_shard`, and a Distributed one of the same name in `epwatch`, sharded by installation. The
+/// cluster is one of the servers' `remote_servers`; their macros {shard} and {replica} must be set.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     server: ServerArgs,
-    /// Show what would be applied and change nothing.
+    /// Cluster to make the schema on [default: `store.cluster` of the config; none is one server].
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Without ON CLUSTER: change only the server that is asked, so ask each server in turn.
+    #[arg(long)]
+    this_server_only: bool,
+    /// Print the SQL of what the server lacks, and change nothing. Without a server, of everything.
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run, print the SQL of everything, and ask no server.
+    #[arg(long, requires = "dry_run")]
+    from_nothing: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` says.
+#[derive(Debug, Serialize)]
+struct Document {
+    database: String,
+    cluster: Option<String>,
+    dry_run: bool,
+    /// Applied, or with `dry_run` to be applied.
+    migrations: Vec<Applied>,
+}
+
+#[derive(Debug, Serialize)]
+struct Applied {
+    version: u32,
+    name: &'static str,
+    /// What it runs, in order.
+    statements: Vec<String>,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.server.load()?;
-    let Some(target) = config.store.server()? else {
-        anyhow::bail!(
-            "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded store \
-             is migrated by `epwatch serve`)"
-        );
-    };
-    let values = schema::single_server(config.store.retention());
-    if args.dry_run {
-        for migration in epwatch_store::pending(&target, schema::MIGRATIONS, &values).await? {
-            output::line(format_args!(
-                "-- {:04} {}",
-                migration.version, migration.name
-            ))?;
-            output::line(migration.sql)?;
-        }
-        return Ok(ExitCode::SUCCESS);
+    let mut config = args.server.load()?;
+    let wrong_use = |text| Ok(output::wrong_use(&anyhow::Error::msg(text)));
+    if args.cluster.as_deref().is_some_and(str::is_empty) {
+        return wrong_use("--cluster: must not be empty");
     }
-    let applied = epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?;
-    if applied.is_empty() {
+    config.store.cluster = args.cluster.or(config.store.cluster);
+    let cluster = config.store.cluster.clone();
+    let values = match &cluster {
+        Some(name) if args.this_server_only => {
+            let cluster = Cluster::new(name).on_each_server();
+            schema::cluster(config.store.retention(), cluster)
+        }
+        None if args.this_server_only => {
+            return wrong_use("--this-server-only: is for a cluster; give --cluster NAME");
+        }
+        _ => config.store.schema(),
+    };
+    let database = config.store.database.clone();
+    let planned = epwatch_store::plan(&database, schema::MIGRATIONS, &values)?;
+    let versions = match config.store.server()? {
+        Some(target) if !args.dry_run => {
+            epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?
+        }
+        Some(target) if !args.from_nothing => {
+            let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &values).await?;
+            pending.iter().map(|migration| migration.version).collect()
+        }
+        _ if args.dry_run => schema::MIGRATIONS.iter().map(|m| m.version).collect(),
+        _ => {
+            return wrong_use(
+                "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded \
+                 store is migrated by `epwatch serve`)",
+            );
+        }
+    };
+    if args.json {
+        output::json(&Document {
+            migrations: of_versions(&planned, &versions),
+            database,
+            cluster,
+            dry_run: args.dry_run,
+        })?;
+    } else if args.dry_run {
+        print_sql(&database, &planned, &versions)?;
+    } else if versions.is_empty() {
         output::line("the schema is up to date")?;
     } else {
-        output::line(format_args!("applied migrations {applied:?}"))?;
+        output::line(format_args!("applied migrations {versions:?}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The migrations of `versions`. The first carries what makes the databases and the record.
+fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
+    let wanted = planned
+        .migrations
+        .iter()
+        .filter(|planned| versions.contains(&planned.migration.version));
+    wanted
+        .map(|of_this| {
+            let mut statements = Vec::new();
+            if of_this.migration.version == 1 {
+                statements.extend_from_slice(&planned.databases);
+                statements.extend_from_slice(&planned.record);
+            }
+            statements.extend_from_slice(&of_this.statements);
+            statements.push(of_this.done.clone());
+            Applied {
+                version: of_this.migration.version,
+                name: of_this.migration.name,
+                statements,
+            }
+        })
+        .collect()
+}
+
+/// Prints what `clickhouse-client --queries-file` runs.
+fn print_sql(database: &str, planned: &Planned<'_>, versions: &[u32]) -> anyhow::Result<()> {
+    if versions.is_empty() {
+        output::line("-- the schema is up to date")?;
+        return Ok(());
+    }
+    if versions.contains(&1) {
+        for statement in &planned.databases {
+            output::line(format_args!("{statement};"))?;
+        }
+    }
+    let name = database.replace('\\', "\\\\").replace('`', "\\`");
+    output::line(format_args!("USE `{name}`;\n"))?;
+    if versions.contains(&1) {
+        for statement in &planned.record {
+            output::line(format_args!("{statement};"))?;
+        }
+    }
+    for of_this in &planned.migrations {
+        let migration = of_this.migration;
+        if !versions.contains(&migration.version) {
+            continue;
+        }
+        output::line(format_args!(
+            "\n-- {:04} {}",
+            migration.version, migration.name
+        ))?;
+        for statement in of_this.statements.iter().chain([&of_this.done]) {
+            output::line(format_args!("{statement};\n"))?;
+        }
+    }
+    Ok(())
 }

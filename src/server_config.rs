@@ -50,7 +50,46 @@ pub(crate) struct StoreArgs {
     data_dir: Option<PathBuf>,
 }
 
+/// Options of a command that makes a data folder; they override the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FolderArgs {
+    /// Config file (TOML) of the `serve` that will run on it.
+    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder to make, or an empty one [default: ./epwatch-data].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl FolderArgs {
+    /// The config of that `serve`; only what is read of it is checked.
+    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let server = ServerArgs {
+            config: self.config.clone(),
+            data_dir: self.data_dir.clone(),
+            clickhouse: None,
+            listen: None,
+        };
+        server.load_for_store()
+    }
+}
+
 impl StoreArgs {
+    /// The config of the `serve` whose store it is; only what is read of it is checked.
+    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let server = ServerArgs {
+            config: self.config.clone(),
+            data_dir: self.data_dir.clone(),
+            clickhouse: self.clickhouse.clone(),
+            listen: None,
+        };
+        let mut config = server.load_for_store()?;
+        if self.data_dir.is_some() {
+            config.store.clickhouse = None;
+        }
+        Ok(config)
+    }
+
     /// The store that is meant.
     pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
         let file = self.config.as_deref();
@@ -110,6 +149,12 @@ const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 impl ServerArgs {
     /// Reads file, environment and options, and checks everything; every problem is in the error.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let config = self.read()?;
+        config.check(self.config.as_deref())?;
+        Ok(config)
+    }
+
+    fn read(&self) -> Result<ServerConfig, ConfigError> {
         let file = self.config.as_deref();
         let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(data_dir) = &self.data_dir {
@@ -125,8 +170,18 @@ impl ServerArgs {
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
         let raw_days = u64::from(config.store.raw_days);
         config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
-        config.check(file)?;
         Ok(config)
+    }
+
+    /// As [`ServerArgs::load`], for a command that serves nobody: only what it reads is checked.
+    fn load_for_store(&self) -> Result<ServerConfig, ConfigError> {
+        let config = self.read()?;
+        let problems = config.store.problems();
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        let origin = config::origin(self.config.as_deref());
+        Err(ConfigError::Problems { origin, problems })
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context;
 use epwatch_collector::schema::{self, Retention};
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
-    MigrateError, StoreTarget,
+    Cluster, MigrateError, StoreTarget, TemplateValues,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},
 };
 use serde::Deserialize;
@@ -23,6 +23,8 @@ pub(crate) struct StoreConfig {
     pub(crate) clickhouse: Option<String>,
     pub(crate) database: String,
     pub(crate) user: Option<String>,
+    /// A cluster of that server's `remote_servers`: tables are replicated and sharded then.
+    pub(crate) cluster: Option<String>,
     /// A file that holds the password and nothing else.
     pub(crate) password_file: Option<PathBuf>,
     /// Days that reports, and summaries, are kept.
@@ -70,6 +72,7 @@ impl Default for StoreConfig {
             clickhouse: None,
             database: schema::DATABASE.to_owned(),
             user: None,
+            cluster: None,
             password_file: None,
             raw_days,
             rollup_days,
@@ -108,6 +111,16 @@ impl StoreConfig {
                 );
             }
         }
+        if self.cluster.as_deref().is_some_and(str::is_empty) {
+            problems
+                .push("store.cluster: must not be empty; leave it out for one server".to_owned());
+        }
+        if self.cluster.is_some() && self.clickhouse.is_none() {
+            problems.push(
+                "store.cluster: needs store.clickhouse: the embedded store is one server"
+                    .to_owned(),
+            );
+        }
         if self.database.is_empty() {
             problems.push("store.database: must not be empty".to_owned());
         }
@@ -141,6 +154,9 @@ impl StoreConfig {
             };
             target = target.with_credentials(user, password.as_deref().map(str::trim_end));
         }
+        if self.cluster.is_some() {
+            target = target.of_cluster();
+        }
         Ok(Some(target))
     }
 
@@ -148,6 +164,15 @@ impl StoreConfig {
         Retention {
             raw_days: self.raw_days,
             rollup_days: self.rollup_days,
+        }
+    }
+
+    /// The values of the migrations' placeholders.
+    pub(crate) fn schema(&self) -> TemplateValues {
+        let retention = self.retention();
+        match &self.cluster {
+            None => schema::single_server(retention),
+            Some(name) => schema::cluster(retention, Cluster::new(name)),
         }
     }
 }
@@ -184,8 +209,20 @@ impl Store {
     /// library if need be; then applies the migrations.
     pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let store = Self::connect(config, data_dir).await?;
-        migrate(&store.target, config.retention()).await?;
+        migrate(&store.target, &config.schema()).await?;
         Ok(store)
+    }
+
+    /// Opens the embedded engine on `data_dir` without readers, and changes nothing in it.
+    pub(crate) async fn open_as_it_is(
+        config: &StoreConfig,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let alone = StoreConfig {
+            database: config.database.clone(),
+            ..StoreConfig::default()
+        };
+        Self::connect(&alone, data_dir).await
     }
 
     /// As [`Store::open`], for a collector: a server that cannot be reached now is migrated once it
@@ -195,8 +232,8 @@ impl Store {
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
         let mut store = Self::connect(config, data_dir).await?;
-        let retention = config.retention();
-        match migrate(&store.target, retention).await {
+        let schema = config.schema();
+        match migrate(&store.target, &schema).await {
             Ok(()) => {}
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
                 let error = &error as &(dyn std::error::Error + 'static);
@@ -204,7 +241,7 @@ impl Store {
                     error,
                     "the store is away; reports wait in the log until it is there"
                 );
-                store.late = Some(migrate_later(store.target.clone(), retention));
+                store.late = Some(migrate_later(store.target.clone(), schema));
             }
             Err(error) => return Err(error.into()),
         }
@@ -270,18 +307,17 @@ impl Store {
     }
 }
 
-async fn migrate(target: &StoreTarget, retention: Retention) -> Result<(), MigrateError> {
-    let values = schema::single_server(retention);
-    epwatch_store::migrate(target, schema::MIGRATIONS, &values).await?;
+async fn migrate(target: &StoreTarget, values: &TemplateValues) -> Result<(), MigrateError> {
+    epwatch_store::migrate(target, schema::MIGRATIONS, values).await?;
     Ok(())
 }
 
-fn migrate_later(target: StoreTarget, retention: Retention) -> Late {
+fn migrate_later(target: StoreTarget, values: TemplateValues) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
         loop {
             tokio::time::sleep(MIGRATE_PAUSE).await;
-            match migrate(&target, retention).await {
+            match migrate(&target, &values).await {
                 Ok(()) => {
                     tracing::info!("the store is there");
                     return;

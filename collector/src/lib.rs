@@ -12,6 +12,7 @@
 //! decides which copy of a report counts: the store's key table does.
 
 mod auth;
+pub mod backup;
 mod calls;
 pub mod clock;
 pub mod config;

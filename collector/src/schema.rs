@@ -1,5 +1,6 @@
 //! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
 
+use epwatch_store::Cluster;
 use epwatch_store::migrate::{Migration, TemplateValues};
 
 /// The database's name where nobody chose another.
@@ -58,6 +59,11 @@ pub fn single_server(retention: Retention) -> TemplateValues {
         )
         .with("raw_ttl_days", retention.raw_days)
         .with("rollup_ttl_days", retention.rollup_days)
+}
+
+/// Returns the placeholders' values for a replicated, sharded cluster.
+pub fn cluster(retention: Retention, cluster: Cluster) -> TemplateValues {
+    single_server(retention).for_cluster(cluster)
 }
 
 #[cfg(test)]

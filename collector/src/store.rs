@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clickhouse::{Client, Row, RowOwned, RowWrite};
+use epwatch_store::cluster::mutated_name;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metrics;
@@ -42,6 +43,11 @@ pub(crate) struct CollectorCheckpoint {
     pub(crate) collector_id: u64,
     pub(crate) passed_until: i64,
     pub(crate) updated_at: i64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Engine {
+    engine_full: String,
 }
 
 impl Sink {
@@ -113,6 +119,24 @@ impl Sink {
         within(QUERY_TIMEOUT, run)
             .await
             .map_err(failed_to("run", what))
+    }
+
+    /// Deletes rows where they lie, on every replica, before it returns.
+    pub(crate) async fn delete(
+        &self,
+        table: &'static str,
+        condition: &str,
+    ) -> Result<(), SinkError> {
+        let sql = format!(
+            "SELECT engine_full FROM system.tables WHERE database = currentDatabase() \
+             AND name = '{table}'"
+        );
+        let engine = self.fetch::<Engine>(table, &sql).await?;
+        let engine = engine.first().map_or("", |row| row.engine_full.as_str());
+        let name = mutated_name(engine).unwrap_or_else(|| table.to_owned());
+        let sql =
+            format!("ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2");
+        self.execute(table, &sql).await
     }
 
     /// Runs a query of few rows.

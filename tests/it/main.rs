@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod alertmanager;
+mod backup;
 mod dashboards;
 mod demo;
 mod directives;
@@ -11,6 +12,7 @@ mod fleet;
 mod inspect;
 mod layering;
 mod load;
+mod migrate;
 mod operations;
 mod schema;
 mod support;

@@ -230,11 +230,8 @@ impl Worker {
             .collect();
         // Whoever reads in between finds nothing either way: the views honour the tombstones.
         for table in ["reports", "report_copies"] {
-            let sql = format!(
-                "ALTER TABLE {table} DELETE WHERE installation IN ({list}) \
-                 SETTINGS mutations_sync = 2"
-            );
-            self.sink.execute(table, &sql).await?;
+            let condition = format!("installation IN ({list})");
+            self.sink.delete(table, &condition).await?;
         }
         let at = self.now_ms();
         let rows: Vec<LogRow> = found

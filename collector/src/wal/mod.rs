@@ -50,6 +50,7 @@ pub use self::log::Recovery;
 pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
 pub use self::records::WalRecords;
+pub(crate) use self::records::{LogFiles, forget_begun_batch, log_files};
 use crate::clock::Clock;
 
 /// A place in the log: bytes of frames since the log began.

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use super::dir::read_id;
+use super::checkpoint::{self, Checkpoint};
+use super::dir::{CollectorId, read_id};
 use super::frame::FrameKey;
 use super::reader::Reader;
 use super::segment::{self, SEGMENT_HEADER_BYTES};
@@ -77,4 +78,49 @@ impl WalRecords {
     pub fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
     }
+}
+
+/// What lies in a log's directory.
+#[derive(Debug)]
+pub(crate) struct LogFiles {
+    pub(crate) collector_id: CollectorId,
+    /// The log's start where the writer never wrote one down.
+    pub(crate) checkpoint: u64,
+    /// Every file, segments in order, then the rest.
+    pub(crate) names: Vec<String>,
+    /// Segments that lie below the checkpoint.
+    pub(crate) done_segments: Vec<String>,
+}
+
+/// Lists a log's directory from outside, as [`WalRecords`] reads it.
+pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
+    let storage = DirStorage::new(dir);
+    let collector_id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+    let checkpoint = checkpoint::load(&storage, &collector_id.0)
+        .map_err(WalError::io("read checkpoint"))?
+        .map_or(0, |checkpoint| checkpoint.offset.0);
+    let mut names = storage.list().map_err(WalError::io("list wal directory"))?;
+    names.sort_unstable();
+    let bases: Vec<u64> = names.iter().filter_map(|n| segment::base_of(n)).collect();
+    let done = bases.iter().zip(bases.iter().skip(1));
+    let done = done.filter(|(_, next)| **next <= checkpoint);
+    Ok(LogFiles {
+        collector_id,
+        checkpoint,
+        done_segments: done.map(|(base, _)| segment::file_name(*base)).collect(),
+        names,
+    })
+}
+
+/// Makes a copied log begin where its checkpoint is: the batch that was being written when it was
+/// copied may hold records that the copy does not.
+pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
+    let storage = DirStorage::new(dir);
+    let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+    let failed = WalError::io("write checkpoint");
+    if let Some(found) = checkpoint::load(&storage, &id.0).map_err(&failed)? {
+        let batch_end = None;
+        checkpoint::save(&storage, &id.0, &Checkpoint { batch_end, ..found }).map_err(&failed)?;
+    }
+    Ok(())
 }

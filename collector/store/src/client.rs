@@ -1,5 +1,6 @@
 //! Where ClickHouse is, and the client for it: a server by URL or a Unix socket, one code path.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -15,6 +16,8 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
 use url::Url;
+
+use crate::cluster::CLUSTER_SETTINGS;
 
 /// Why a store's address is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +44,7 @@ pub struct StoreTarget {
     database: String,
     user: Option<String>,
     password: Option<String>,
+    settings: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +87,7 @@ impl StoreTarget {
             database: database.to_owned(),
             user,
             password,
+            settings: BTreeMap::new(),
         })
     }
 
@@ -93,6 +98,7 @@ impl StoreTarget {
             database: database.to_owned(),
             user: None,
             password: None,
+            settings: BTreeMap::new(),
         }
     }
 
@@ -109,6 +115,21 @@ impl StoreTarget {
         self.user = Some(user.to_owned());
         self.password = password.map(str::to_owned);
         self
+    }
+
+    /// The same place, asked with a ClickHouse setting in every statement.
+    #[must_use]
+    pub fn with_setting(mut self, name: &str, value: &str) -> StoreTarget {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same place as one of a cluster: with [`CLUSTER_SETTINGS`] in every statement.
+    #[must_use]
+    pub fn of_cluster(self) -> StoreTarget {
+        let add =
+            |target: StoreTarget, (name, value): &(&str, &str)| target.with_setting(name, value);
+        CLUSTER_SETTINGS.iter().fold(self, add)
     }
 
     /// Returns the database; empty for none.
@@ -134,6 +155,7 @@ impl fmt::Debug for StoreTarget {
             .field("database", &self.database)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("settings", &self.settings)
             .finish()
     }
 }
@@ -158,6 +180,9 @@ pub fn client(target: &StoreTarget) -> Client {
     let mut client = client
         .with_product_info("epwatch", env!("CARGO_PKG_VERSION"))
         .with_setting("async_insert", "0");
+    for (name, value) in &target.settings {
+        client = client.with_setting(name, value);
+    }
     if !target.database.is_empty() {
         client = client.with_database(&target.database);
     }

@@ -5,10 +5,15 @@
 //! out is a `clickhouse::Client` that works the same on both. Nothing here knows a table of ours:
 //! the schema belongs to the collector. Nothing here parses rows or builds reports.
 
+pub mod backup;
 pub mod client;
+pub mod cluster;
 pub mod embedded;
 mod lexer;
 pub mod migrate;
 
 pub use client::{StoreTarget, TargetError, client};
-pub use migrate::{MigrateError, Migration, TemplateValues, migrate, pending};
+pub use cluster::{CLUSTER_SETTINGS, Cluster};
+pub use migrate::{
+    MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
+};

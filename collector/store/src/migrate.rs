@@ -15,7 +15,11 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::client::{StoreTarget, client};
+use crate::cluster::{Cluster, ClusterStatementError, Made};
 use crate::lexer::{TokenKind, tokens};
+
+/// What is recorded of a migration.
+const RECORDED: &str = "(version, name, checksum)";
 
 /// One numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +33,9 @@ pub struct Migration {
 }
 
 impl Migration {
-    fn checksum(&self) -> String {
+    /// SHA-256 of the file as it is written, in lower-case hex: what is recorded of it.
+    #[must_use]
+    pub fn checksum(&self) -> String {
         let digest = Sha256::digest(self.sql.as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -38,11 +44,12 @@ impl Migration {
 /// Values for the placeholders. They become SQL as they are: give numbers, and names that are
 /// quoted already.
 ///
-/// `on_cluster` (say `ON CLUSTER '{cluster}'`) and `replicated` (`Replicated`) also make the
-/// database and the runner's own table; without them both are empty.
+/// With a cluster, `on_cluster`, `replicated` and `deduplication_window` come from it, and each
+/// statement becomes what does the same on the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateValues {
     values: BTreeMap<String, String>,
+    cluster: Option<Cluster>,
 }
 
 impl TemplateValues {
@@ -55,6 +62,17 @@ impl TemplateValues {
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> TemplateValues {
         self.values.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// Makes the schema one of a replicated, sharded cluster.
+    #[must_use]
+    pub fn for_cluster(mut self, cluster: Cluster) -> TemplateValues {
+        self = self
+            .with("on_cluster", cluster.on_cluster())
+            .with("replicated", cluster.engine_prefix())
+            .with("deduplication_window", cluster.deduplication_window());
+        self.cluster = Some(cluster);
         self
     }
 
@@ -100,6 +118,17 @@ pub enum MigrateError {
         name: &'static str,
         /// What has no value.
         placeholder: String,
+    },
+    /// A statement that has no form for a cluster.
+    #[error("failed to spread migration {version} ({name}) over the cluster")]
+    Cluster {
+        /// The file's version; 0 for the runner's own table.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// The statement.
+        #[source]
+        source: ClusterStatementError,
     },
     /// A file differs from the one that was applied.
     #[error(
@@ -149,7 +178,7 @@ impl MigrateError {
 }
 
 /// Makes the target's database if need be and applies what it lacks, in order. Returns the
-/// versions that were applied.
+/// versions that were applied. Where nothing lacks, nothing but SELECT is asked for.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, a file was changed after it was applied, the store is
@@ -159,36 +188,29 @@ pub async fn migrate(
     migrations: &[Migration],
     values: &TemplateValues,
 ) -> Result<Vec<u32>, MigrateError> {
-    let rendered = render_all(migrations, values)?;
-    let on_cluster = values.get_or_empty("on_cluster");
-    let replicated = values.get_or_empty("replicated");
-    let database = target.database();
-    if !database.is_empty() {
-        let name = database.replace('\\', "\\\\").replace('`', "\\`");
-        let sql = format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}");
-        let server = client(&target.clone().with_database(""));
-        execute(&server, &sql, || format!("create the database {database}")).await?;
+    let planned = plan(target.database(), migrations, values)?;
+    if pending(target, migrations, values).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let server = client(&target.clone().with_database(""));
+    for sql in &planned.databases {
+        execute(&server, sql, || format!("run {sql}")).await?;
     }
     let client = client(target);
-    let table = format!(
-        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
-         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
-         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
-    );
-    execute(&client, &table, || {
-        "create the table schema_migrations".to_owned()
-    })
-    .await?;
+    for sql in &planned.record {
+        let what = || "create the table schema_migrations".to_owned();
+        execute(&client, sql, what).await?;
+    }
 
-    let applied = applied(&client).await?;
+    // Another may have been at it since.
+    let missing = missing(migrations, &applied(&client).await?)?;
     let mut done = Vec::new();
-    let missing = missing(migrations, &applied)?;
-    for (migration, statements) in rendered {
-        let Migration { version, name, .. } = *migration;
-        if !missing.contains(&migration) {
+    for planned in planned.migrations {
+        let Migration { version, name, .. } = *planned.migration;
+        if !missing.contains(&planned.migration) {
             continue;
         }
-        for (at, statement) in statements.iter().enumerate() {
+        for (at, statement) in planned.statements.iter().enumerate() {
             let what = || {
                 let first = statement.lines().next().unwrap_or_default();
                 let number = at + 1;
@@ -196,22 +218,105 @@ pub async fn migrate(
             };
             execute(&client, statement, what).await?;
         }
-        let record = client
-            .query("INSERT INTO schema_migrations (version, name, checksum) SELECT ?, ?, ?")
-            .bind(version)
-            .bind(name)
-            .bind(migration.checksum());
-        record
-            .execute()
-            .await
-            .map_err(|source| MigrateError::Store {
-                what: format!("record migration {version} ({name})"),
-                source,
-            })?;
+        let what = || format!("record migration {version} ({name})");
+        execute(&client, &planned.done, what).await?;
         tracing::info!(version, name, "migration applied");
         done.push(version);
     }
     Ok(done)
+}
+
+/// The statements of a schema, in the order in which they run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned<'a> {
+    /// What makes the databases; run without one.
+    pub databases: Vec<String>,
+    /// What makes the table that says which migrations were applied.
+    pub record: Vec<String>,
+    /// In order; run in the database.
+    pub migrations: Vec<PlannedMigration<'a>>,
+}
+
+/// What one migration runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedMigration<'a> {
+    /// The file.
+    pub migration: &'a Migration,
+    /// What changes the schema.
+    pub statements: Vec<String>,
+    /// What says afterwards that this was applied.
+    pub done: String,
+}
+
+/// Returns what [`migrate`] runs on a database that has nothing yet; asks nobody.
+///
+/// # Errors
+/// The list, a placeholder or a statement is wrong.
+pub fn plan<'a>(
+    database: &str,
+    migrations: &'a [Migration],
+    values: &TemplateValues,
+) -> Result<Planned<'a>, MigrateError> {
+    let rendered = render_all(migrations, values)?;
+    let on_cluster = values.get_or_empty("on_cluster");
+    let replicated = values.get_or_empty("replicated");
+    let mut databases = Vec::new();
+    if !database.is_empty() {
+        databases.push(database.to_owned());
+        if values.cluster.is_some() {
+            databases.push(Cluster::shard_database(database));
+        }
+    }
+    let databases = databases
+        .iter()
+        .map(|name| name.replace('\\', "\\\\").replace('`', "\\`"))
+        .map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}"))
+        .map(|sql| sql.trim_end().to_owned())
+        .collect();
+    let table = format!(
+        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
+         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
+         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
+    );
+    let mut made = Made::default();
+    let mut spread = |version, name, statement: String| match &values.cluster {
+        None => Ok(vec![statement]),
+        Some(cluster) => cluster
+            .spread(database, &mut made, &statement)
+            .map_err(|source| MigrateError::Cluster {
+                version,
+                name,
+                source,
+            }),
+    };
+    let record = spread(0, "schema_migrations", table)?;
+    let mut planned = Vec::with_capacity(rendered.len());
+    for (migration, statements) in rendered {
+        let mut all = Vec::with_capacity(statements.len());
+        for statement in statements {
+            all.extend(spread(migration.version, migration.name, statement)?);
+        }
+        let table = values.cluster.as_ref().map_or_else(
+            || format!("schema_migrations {RECORDED}"),
+            |_| Cluster::written_table(database, "schema_migrations", RECORDED),
+        );
+        let done = format!(
+            "INSERT INTO {table} SELECT {}, '{}', '{}'",
+            migration.version,
+            migration.name,
+            migration.checksum()
+        );
+        planned.push(PlannedMigration {
+            migration,
+            statements: all,
+            done,
+        });
+    }
+    Ok(Planned {
+        databases,
+        record,
+        migrations: planned,
+    })
 }
 
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.

@@ -7,6 +7,7 @@
 )]
 
 mod calls;
+mod cluster;
 mod counting;
 mod disk_full;
 mod faults;
@@ -23,5 +24,6 @@ mod protocols;
 mod refusals;
 mod support;
 mod unproven;
+mod zookeeper;
 
 epwatch_store::engine_child_entry!();

@@ -12,7 +12,7 @@ use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
-use epwatch_store::{StoreTarget, migrate};
+use epwatch_store::{Cluster, StoreTarget, TemplateValues, migrate};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use prost::Message;
@@ -42,20 +42,34 @@ impl Store {
     }
 
     pub(crate) async fn start_in(dir: TempDir) -> Store {
-        let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
-        let data = dir.path().join("store");
-        let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap())
-            .with_socket(dir.path().join("store.sock"));
-        let engine = EmbeddedStore::start(config).await.unwrap();
-        engine.ready().await.unwrap();
+        let engine = engine_in(&dir, "").await;
+        let target = engine.target(DATABASE);
         let values = schema::single_server(schema::Retention::default());
-        migrate(&engine.target(DATABASE), schema::MIGRATIONS, &values)
-            .await
-            .unwrap();
-        let client = engine.client(DATABASE);
+        Self::migrated(engine, &target, &values, dir).await
+    }
+
+    /// With the tables of a cluster, whose only shard is this engine, without replicas.
+    pub(crate) async fn start_on_cluster() -> Store {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = engine_in(&dir, &cluster_config()).await;
+        let target = engine.target(DATABASE).of_cluster();
+        // An engine in a library has no port for others, nor for itself.
+        let target = target.with_setting("prefer_localhost_replica", "1");
+        let cluster = Cluster::new(CLUSTER).on_each_server().without_replicas();
+        let values = schema::cluster(schema::Retention::default(), cluster);
+        Self::migrated(engine, &target, &values, dir).await
+    }
+
+    async fn migrated(
+        engine: EmbeddedStore,
+        target: &StoreTarget,
+        values: &TemplateValues,
+        dir: TempDir,
+    ) -> Store {
+        migrate(target, schema::MIGRATIONS, values).await.unwrap();
         Store {
             engine,
-            client,
+            client: epwatch_store::client(target),
             dir,
         }
     }
@@ -106,6 +120,31 @@ impl Store {
             }
         }
     }
+}
+
+/// An engine in a directory of its own, with more elements in its configuration.
+pub(crate) async fn engine_in(dir: &TempDir, elements: &str) -> EmbeddedStore {
+    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+    let data = dir.path().join("store");
+    let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap())
+        .with_socket(dir.path().join("store.sock"))
+        .with_engine_config(elements);
+    let engine = EmbeddedStore::start(config).await.unwrap();
+    engine.ready().await.unwrap();
+    engine
+}
+
+/// The name of the cluster that [`cluster_config`] defines.
+pub(crate) const CLUSTER: &str = "trial";
+
+/// A cluster of one shard: the engine that reads this. It knows itself by the port, and opens none.
+pub(crate) fn cluster_config() -> String {
+    format!(
+        "<tcp_port>9000</tcp_port><remote_servers><{CLUSTER}><shard>\
+         <internal_replication>true</internal_replication>\
+         <replica><host>127.0.0.1</host><port>9000</port></replica>\
+         </shard></{CLUSTER}></remote_servers>"
+    )
 }
 
 #[derive(Debug, Row, Deserialize)]

@@ -26,17 +26,21 @@ pub enum Engine {
     OnnxRuntimeQnn,
     /// Prometheus Alertmanager, a receiver for tests.
     Alertmanager,
+    /// Apache ZooKeeper, a Keeper for tests of replicated tables. Runs on the machine's Java.
+    #[serde(rename = "zookeeper")]
+    ZooKeeper,
 }
 
 impl Engine {
     /// All of them, in the order they are listed.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Chdb,
         Self::OnnxRuntime,
         Self::OnnxRuntime1_22,
         Self::OnnxRuntime1_24,
         Self::OnnxRuntimeQnn,
         Self::Alertmanager,
+        Self::ZooKeeper,
     ];
 
     /// Those that `epwatch demo` and `epwatch serve` use; the rest is for tests.
@@ -51,6 +55,7 @@ impl Engine {
             Self::OnnxRuntime1_24 => "onnxruntime-1.24",
             Self::OnnxRuntimeQnn => "onnxruntime-qnn",
             Self::Alertmanager => "alertmanager",
+            Self::ZooKeeper => "zookeeper",
         }
     }
 
@@ -84,7 +89,7 @@ pub enum Availability {
 /// The text names no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "failed to find engine {0:?}: expected libchdb, onnxruntime, onnxruntime-1.22, onnxruntime-1.24, onnxruntime-qnn or alertmanager"
+    "failed to find engine {0:?}: expected libchdb, onnxruntime, onnxruntime-1.22, onnxruntime-1.24, onnxruntime-qnn, alertmanager or zookeeper"
 )]
 pub struct UnknownEngine(String);
 

@@ -1,8 +1,8 @@
 //! How each engine comes: npm for libchdb, pip for onnxruntime and its QNN plugin, apt for
-//! Alertmanager. The package managers' own settings (registry, proxy, certificates) apply.
+//! Alertmanager and ZooKeeper. The package managers' own settings (registry, proxy, certificates) apply.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -29,7 +29,7 @@ pub(crate) fn fetch(
         } => {
             pip(plan, package, platforms, keep, staging, progress)?;
         }
-        Source::Apt { package } => return apt(plan, package, staging, progress),
+        Source::Apt { packages } => return apt(plan, packages, staging, progress),
     }
     Ok(plan.version.to_owned())
 }
@@ -141,13 +141,13 @@ fn pip(
 
 fn apt(
     plan: &Plan,
-    package: &str,
+    packages: &[&str],
     staging: &Staging<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<String, EngineError> {
     let get = || {
         let mut get = Command::new("apt-get");
-        get.args(["download", "-q", package]);
+        get.args(["download", "-q"]).args(packages);
         get
     };
     if let Err(error) = download(get(), plan, staging, apt_hint(&plan.name), progress) {
@@ -164,16 +164,33 @@ fn apt(
     progress(Progress::Unpacking {
         name: plan.name.clone(),
     });
-    let is_deb = |name: &str| name.ends_with(".deb");
-    let archive = entry::find_one(&plan.name, staging.work, "*.deb", is_deb)?;
-    let mut extract = Command::new("dpkg-deb");
     let unpacked = staging.work.join("unpacked");
-    extract.arg("-x").arg(&archive).arg(&unpacked);
-    unpack(extract, plan, staging, &apt_hint(&plan.name))?;
-    for pin in &plan.pins {
-        rename(&unpacked.join(pin.path), &staging.out.join(pin.path))?;
+    let mut version = None;
+    for package in packages {
+        let begin = format!("{package}_");
+        let is_it = |name: &str| name.starts_with(&begin) && name.ends_with(".deb");
+        let archive = entry::find_one(&plan.name, staging.work, "*.deb", is_it)?;
+        let mut extract = Command::new("dpkg-deb");
+        extract.arg("-x").arg(&archive).arg(&unpacked);
+        unpack(extract, plan, staging, &apt_hint(&plan.name))?;
+        version = version.or_else(|| Some(deb_version(&archive)));
     }
-    Ok(deb_version(&archive))
+    for pin in &plan.pins {
+        rename(&followed(&unpacked, pin.path)?, &staging.out.join(pin.path))?;
+    }
+    Ok(version.unwrap_or_default())
+}
+
+/// The file itself: jars are often links to the one with the version in its name.
+fn followed(unpacked: &Path, path: &str) -> Result<PathBuf, EngineError> {
+    let real = |path: &Path| fs::canonicalize(path).map_err(EngineError::io("find", path));
+    let file = real(&unpacked.join(path))?;
+    if file.starts_with(real(unpacked)?) {
+        return Ok(file);
+    }
+    // A link out of the package names a file of the machine, which is not ours to move.
+    let outside = io::Error::other("it is a link out of its package");
+    Err(EngineError::io("find", file)(outside))
 }
 
 /// Debian's file name is `<package>_<version>_<arch>.deb`, with `:` of an epoch as `%3a`.
@@ -249,7 +266,7 @@ fn pip_hint(name: &str) -> Hint {
 fn apt_hint(name: &str) -> Hint {
     let filled = filled_cache(name);
     Hint {
-        install: format!("Alertmanager comes from Debian or Ubuntu; elsewhere {filled}"),
+        install: format!("it comes from Debian's or Ubuntu's packages; elsewhere {filled}"),
         way_out: format!("run `apt-get update` as root, or {filled}"),
     }
 }

@@ -68,6 +68,12 @@ impl Installed {
         self.file(Engine::Alertmanager, "prometheus-alertmanager")
     }
 
+    /// The folder of ZooKeeper's jars: all of them are its class path.
+    pub fn zookeeper_jars(&self) -> PathBuf {
+        let jar = self.file(Engine::ZooKeeper, "zookeeper.jar");
+        jar.parent().map(Path::to_owned).unwrap_or_default()
+    }
+
     #[track_caller]
     fn file(&self, engine: Engine, prefix: &str) -> PathBuf {
         assert_eq!(

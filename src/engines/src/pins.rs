@@ -10,7 +10,7 @@ use crate::{Engine, entry::Pin};
 pub(crate) struct Plan {
     /// The entry's folder, `<name>-<version>`.
     pub(crate) name: String,
-    /// Pinned version; for Alertmanager `debian`, since the distribution decides.
+    /// Pinned version; of the distribution's packages `debian`, since it decides.
     pub(crate) version: &'static str,
     /// Where from.
     pub(crate) source: Source,
@@ -39,8 +39,8 @@ pub(crate) enum Source {
     },
     /// `apt-get download`, authenticated by the distribution's signature.
     Apt {
-        /// Package name.
-        package: &'static str,
+        /// Package names; the first one's version is the engine's.
+        packages: &'static [&'static str],
     },
 }
 
@@ -63,6 +63,7 @@ pub(crate) fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, Strin
         Engine::OnnxRuntime1_24 => older_onnxruntime(platform, &ORT_1_24),
         Engine::OnnxRuntimeQnn => onnxruntime_qnn(platform),
         Engine::Alertmanager => alertmanager(platform),
+        Engine::ZooKeeper => zookeeper(platform),
     };
     plan.ok_or_else(|| reason(engine, platform))
 }
@@ -80,6 +81,7 @@ fn reason(engine: Engine, (os, arch): Platform<'_>) -> String {
             "Qualcomm publishes the HTP emulator of onnxruntime-qnn for Linux x86-64 only"
         }
         Engine::Alertmanager => "Alertmanager is taken from Debian's or Ubuntu's packages",
+        Engine::ZooKeeper => "ZooKeeper is taken from Debian's or Ubuntu's packages",
     };
     format!("{published}, and this is {os} {arch}")
 }
@@ -248,7 +250,7 @@ fn alertmanager((os, _): Platform<'_>) -> Option<Plan> {
         name: "prometheus-alertmanager-debian".to_owned(),
         version: "debian",
         source: Source::Apt {
-            package: "prometheus-alertmanager",
+            packages: &["prometheus-alertmanager"],
         },
         // Debian's build reads its templates from /usr/share at the start.
         pins: [
@@ -259,6 +261,32 @@ fn alertmanager((os, _): Platform<'_>) -> Option<Plan> {
         .map(|path| Pin { path, sha256: None })
         .to_vec(),
         download_bytes: 11_000_000,
+    })
+}
+
+/// The server's classes and those that it loads on the way to an answer; Java is the machine's own.
+fn zookeeper((os, _): Platform<'_>) -> Option<Plan> {
+    (os == "linux").then(|| Plan {
+        name: "zookeeper-debian".to_owned(),
+        version: "debian",
+        source: Source::Apt {
+            packages: &[
+                "libzookeeper-java",
+                "libslf4j-java",
+                "libdropwizard-metrics-java",
+                "libsnappy-java",
+            ],
+        },
+        pins: [
+            "usr/share/java/zookeeper.jar",
+            "usr/share/java/zookeeper-jute.jar",
+            "usr/share/java/slf4j-api.jar",
+            "usr/share/java/metrics-core.jar",
+            "usr/share/java/snappy-java.jar",
+        ]
+        .map(|path| Pin { path, sha256: None })
+        .to_vec(),
+        download_bytes: 3_000_000,
     })
 }
 

@@ -20,8 +20,14 @@ const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else {
 /// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
 /// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
 /// disk before they are acknowledged.
+///
+/// `BACKUPS` stands for the folder that archives are made in and read from, `EXTRA` for what
+/// [`EmbeddedConfig::with_engine_config`] adds.
 const ENGINE_CONFIG: &str = "\
 <clickhouse>
+    <backups>
+        <allowed_path>BACKUPS</allowed_path>
+    </backups>
     <mark_cache_size>67108864</mark_cache_size>
     <primary_index_cache_size>67108864</primary_index_cache_size>
     <index_mark_cache_size>33554432</index_mark_cache_size>
@@ -40,7 +46,7 @@ const ENGINE_CONFIG: &str = "\
         <fsync_after_insert>1</fsync_after_insert>
         <fsync_part_directory>1</fsync_part_directory>
     </merge_tree>
-</clickhouse>
+EXTRA</clickhouse>
 ";
 
 /// The program that becomes the engine's child: this one again.
@@ -121,6 +127,7 @@ pub struct EmbeddedConfig {
     pub(super) start_timeout: Duration,
     pub(super) stop_timeout: Duration,
     pub(super) readers: Option<ReaderAccess>,
+    engine_config: String,
 }
 
 impl EmbeddedConfig {
@@ -141,6 +148,7 @@ impl EmbeddedConfig {
             start_timeout: Duration::from_secs(60),
             stop_timeout: Duration::from_secs(10),
             readers: None,
+            engine_config: String::new(),
         }
     }
 
@@ -179,6 +187,14 @@ impl EmbeddedConfig {
     /// A loopback port where third parties may read with a password. Default: none.
     pub fn with_readers(mut self, readers: ReaderAccess) -> EmbeddedConfig {
         self.readers = Some(readers);
+        self
+    }
+
+    /// XML elements to add to the engine's server configuration, as ClickHouse documents them: a
+    /// cluster and a Keeper to try a schema on. Not checked here; an engine that cannot read them
+    /// does not start. Default: none.
+    pub fn with_engine_config(mut self, elements: impl Into<String>) -> EmbeddedConfig {
+        self.engine_config = elements.into();
         self
     }
 
@@ -229,8 +245,9 @@ impl Layout {
         }
         let config_file = home.join("engine.xml");
         // An engine may be reading it: two on a folder must not see half a file.
-        if fs::read_to_string(&config_file).ok().as_deref() != Some(ENGINE_CONFIG) {
-            fs::write(&config_file, ENGINE_CONFIG).map_err(failed(&config_file))?;
+        let text = engine_config(&home, &config.engine_config);
+        if fs::read_to_string(&config_file).ok().as_ref() != Some(&text) {
+            fs::write(&config_file, text).map_err(failed(&config_file))?;
         }
         Ok(Layout {
             database: home.join("db"),
@@ -238,6 +255,19 @@ impl Layout {
             socket: socket_path(config.socket.as_deref(), &home, runtime_dir().as_deref())?,
         })
     }
+}
+
+/// The engine's configuration for a folder, whose name is UTF-8.
+fn engine_config(home: &Path, extra: &str) -> String {
+    let backups = home.join("backups").join("");
+    let text = backups.to_str().unwrap_or_default();
+    let escaped = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    ENGINE_CONFIG
+        .replace("BACKUPS", &escaped)
+        .replace("\nEXTRA", &format!("\n{extra}"))
 }
 
 fn runtime_dir() -> Option<PathBuf> {

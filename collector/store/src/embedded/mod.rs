@@ -6,6 +6,7 @@
 //! is its life, `http` the protocol, `reader` what third parties may on a TCP port, `engine` the
 //! jobs, `binding` the library.
 
+mod backup;
 #[expect(unsafe_code, reason = "the binding of the embedded engine")]
 mod binding;
 mod child;
@@ -26,6 +27,8 @@ mod state;
 mod statement;
 mod supervisor;
 
+pub use backup::backups_dir;
+pub(crate) use backup::is_archive_name;
 pub use child::run_engine_child;
 pub use config::{ChildProgram, EmbeddedConfig};
 pub use reader::{ReaderAccess, ReaderAccessError};

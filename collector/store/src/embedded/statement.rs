@@ -70,7 +70,7 @@ const INSIDE_FUNCTIONS: &[&str] = &[
 ];
 
 /// Engines that stay inside the store, besides `*MergeTree`. `Distributed` reaches only the
-/// clusters of the engine's configuration, and ours has none.
+/// clusters of the engine's configuration, and has none unless our own program adds one.
 const INSIDE_ENGINES: &[&str] = &[
     "alias",
     "atomic",

@@ -1,0 +1,298 @@
+//! The collector's part of a backup: its log as of one moment, and a restored store cut back to it.
+//!
+//! The log is copied first, the store's archive is made after. Everything below the copied
+//! checkpoint is in that archive, and some of what follows may be: the writer went on. So a restored
+//! store is cut back to the checkpoint, and the log replays the rest: what was acknowledged before
+//! the copy is there, once.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clickhouse::Client;
+
+use crate::store::{Sink, SinkError};
+use crate::wal::{self, LogFiles, WalError};
+
+/// Tries at a copy between which the writer let go of a segment that was being copied.
+const MAX_TRIES: u32 = 20;
+
+/// Files that a copy does without: the lock, and what holds no records.
+const LEFT_OUT: &[&str] = &["lock"];
+const LEFT_OUT_SUFFIXES: &[&str] = &[".spare", ".tmp"];
+
+/// The log, or the restored store, is not as a backup needs it.
+#[derive(Debug, thiserror::Error)]
+pub enum WalCopyError {
+    /// The directory holds no log, or one that cannot be read.
+    #[error("failed to read wal {dir}")]
+    Wal {
+        /// The log's directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: WalError,
+    },
+    /// A file cannot be copied.
+    #[error("failed to copy {file}")]
+    Copy {
+        /// The file of the log.
+        file: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Segments were let go of faster than they could be copied.
+    #[error(
+        "failed to copy wal {dir}: the writer let go of segments faster than they were copied; try \
+         again at a quieter time, or stop the collector"
+    )]
+    TooBusy {
+        /// The log's directory.
+        dir: PathBuf,
+    },
+}
+
+/// Where a copied log stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalCopy {
+    /// The id by which the store knows the collector.
+    pub collector_id: u64,
+    /// Everything below is in the store.
+    pub checkpoint: u64,
+    /// Names of the files that were copied.
+    pub files: Vec<String>,
+}
+
+/// Copies the log in `dir` to the empty directory `to`, beside a collector that runs or without
+/// one. Blocks on the disk; what was copied is synced.
+///
+/// # Errors
+/// [`WalCopyError`]; `to` may hold some files then.
+pub fn copy_wal(dir: &Path, to: &Path) -> Result<WalCopy, WalCopyError> {
+    for _ in 0..MAX_TRIES {
+        let log = log_files(dir)?;
+        let mut copied = Vec::new();
+        for name in needed(&log) {
+            let (from, target) = (dir.join(name), to.join(name));
+            match copy_file(&from, &target) {
+                Ok(()) => copied.push(name.clone()),
+                // Let go of since it was listed; the look below tells whether it is missed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(WalCopyError::Copy { file: from, source }),
+            }
+        }
+        // A segment is renamed before it is used again: one that still has its name held its own
+        // records while it was copied. One below the checkpoint is not missed.
+        let held = log_files(to)?;
+        let is_sound = |name: &String| copied.contains(name) && dir.join(name).exists();
+        let is_enough = |name: &String| is_sound(name) || held.done_segments.contains(name);
+        if needed(&log).all(is_enough) {
+            for name in &held.done_segments {
+                let _ = fs::remove_file(to.join(name));
+            }
+            copied.retain(|name| !held.done_segments.contains(name));
+            wal::forget_begun_batch(to).map_err(|source| WalCopyError::Wal {
+                dir: to.to_owned(),
+                source,
+            })?;
+            return Ok(WalCopy {
+                collector_id: held.collector_id.short(),
+                checkpoint: held.checkpoint,
+                files: copied,
+            });
+        }
+        for name in copied {
+            let _ = fs::remove_file(to.join(name));
+        }
+    }
+    Err(WalCopyError::TooBusy {
+        dir: dir.to_owned(),
+    })
+}
+
+fn log_files(dir: &Path) -> Result<LogFiles, WalCopyError> {
+    wal::log_files(dir).map_err(|source| WalCopyError::Wal {
+        dir: dir.to_owned(),
+        source,
+    })
+}
+
+/// The files that a copy needs.
+fn needed(log: &LogFiles) -> impl Iterator<Item = &String> {
+    let is_needed = |name: &&String| {
+        !LEFT_OUT.contains(&name.as_str())
+            && !LEFT_OUT_SUFFIXES
+                .iter()
+                .any(|suffix| name.ends_with(suffix))
+            && !log.done_segments.contains(name)
+    };
+    log.names.iter().filter(is_needed)
+}
+
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    File::open(to)?.sync_all()
+}
+
+/// Cuts a restored store back to where a log was copied: takes out reports of that collector from
+/// the checkpoint on, which the log replays, and summaries of buckets that were closed later than
+/// `taken_at_ms` (milliseconds since 1970), which are built again. Returns the rows taken out of
+/// `reports`.
+///
+/// # Errors
+/// The store refused or did not answer; the same call may be made again.
+pub async fn cut_back(client: Client, copy: &WalCopy, taken_at_ms: u64) -> Result<u64, CutError> {
+    let sink = Sink::new(client);
+    let WalCopy {
+        collector_id,
+        checkpoint,
+        ..
+    } = copy;
+    let beyond = format!("collector_id = {collector_id} AND wal_offset >= {checkpoint}");
+    let taken_at = format!("fromUnixTimestamp64Milli(toInt64({taken_at_ms}), 'UTC')");
+    let mut taken_out = 0;
+    for (table, what) in [
+        ("report_copies", beyond.clone()),
+        ("surplus_copies", beyond.clone()),
+        ("reports", beyond),
+        ("rollup_watermark", format!("closed_at > {taken_at}")),
+        // Those of deletions stay: the ones before them count who asked to be forgotten.
+        (
+            "bucket_revisions",
+            format!("built_at > {taken_at} AND reason != 'deletion'"),
+        ),
+        ("collector_checkpoints", format!("updated_at > {taken_at}")),
+    ] {
+        let sql = format!("SELECT count() AS n FROM {table} WHERE {what}");
+        let found = sink.fetch::<Count>(table, &sql).await?;
+        let n = found.first().map_or(0, |row| row.n);
+        if n > 0 {
+            let sql =
+                format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
+            sink.execute(table, &sql).await?;
+        }
+        if table == "reports" {
+            taken_out = n;
+        }
+    }
+    Ok(taken_out)
+}
+
+#[derive(Debug, clickhouse::Row, serde::Deserialize)]
+struct Count {
+    n: u64,
+}
+
+/// The store could not be cut back.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to cut the restored store back to its log")]
+pub struct CutError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl From<SinkError> for CutError {
+    fn from(error: SinkError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::wal::{Batch, Checkpoint, Wal, WalOptions, WalRecords};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn options(dir: &Path) -> WalOptions {
+        WalOptions {
+            dir: dir.to_owned(),
+            segment_bytes: 64 << 10,
+            max_bytes: 64 << 20,
+            max_in_flight_bytes: 1 << 20,
+            min_free_bytes: 0,
+            gather: Duration::ZERO,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    async fn append(wal: &Wal, payload: &[u8]) {
+        let mut batch = Batch::default();
+        batch.push(&[payload]).unwrap();
+        wal.append(batch).await.unwrap();
+    }
+
+    fn payloads(dir: &Path) -> Vec<Vec<u8>> {
+        let mut records = WalRecords::open(dir).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = records.next_record().unwrap() {
+            found.push(record.payload.to_vec());
+        }
+        found
+    }
+
+    /// Beside a log that is written, let go of and used again meanwhile.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_copy_of_a_busy_log_holds_all_that_was_acknowledged_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Wal::open(&options(&dir.path().join("wal"))).unwrap();
+        let wal = opened.wal;
+        let payload = |n: u32| [&n.to_be_bytes()[..], &[7; 4_000]].concat();
+        let mut next = 0;
+        for round in 0..8 {
+            for _ in 0..40 {
+                append(&wal, &payload(next)).await;
+                next += 1;
+            }
+            let acknowledged = next;
+            let to = dir.path().join(format!("copy-{round}"));
+            fs::create_dir(&to).unwrap();
+            let from = dir.path().join("wal");
+            let (copied, ()) = tokio::join!(
+                async {
+                    tokio::task::spawn_blocking(move || copy_wal(&from, &to))
+                        .await
+                        .unwrap()
+                        .unwrap()
+                },
+                async {
+                    for _ in 0..30 {
+                        append(&wal, &payload(next)).await;
+                        next += 1;
+                        let (time_us, offset) = wal.watermark();
+                        let offset = offset.min(crate::wal::WalOffset(wal.stats().end));
+                        wal.save_checkpoint(&Checkpoint {
+                            offset,
+                            time_us,
+                            batch_end: None,
+                        })
+                        .unwrap();
+                    }
+                }
+            );
+            let to = dir.path().join(format!("copy-{round}"));
+            let reopened = Wal::open(&options(&to)).unwrap();
+            assert_eq!(reopened.wal.collector_id().short(), copied.collector_id);
+            assert_eq!(reopened.checkpoint.offset.0, copied.checkpoint);
+            let end = reopened.wal.stats().end;
+            reopened.wal.close();
+            let held = payloads(&to);
+            let newest = held
+                .last()
+                .map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
+            // Either the log has it, or the checkpoint says that the store does.
+            let is_there = newest.is_some_and(|n| n + 1 >= acknowledged);
+            assert!(
+                is_there || copied.checkpoint >= end,
+                "{newest:?} of {acknowledged}"
+            );
+        }
+        wal.close();
+    }
+
+    #[test]
+    fn a_directory_without_a_log_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = copy_wal(dir.path(), dir.path()).unwrap_err();
+        assert!(matches!(error, WalCopyError::Wal { .. }), "{error}");
+    }
+}

@@ -1,0 +1,504 @@
+//! One schema, for one server or for a replicated, sharded cluster.
+//!
+//! Migrations are written for one server. For a cluster each statement becomes what does the same
+//! there: a table is two, a replicated one on each shard in the database `<name>_shard` and a
+//! `Distributed` one over it in `<name>`; views stay as they are, over the latter, with subqueries
+//! that are asked once for all shards (`GLOBAL`). So readers and writers name what they always name,
+//! and need the settings of [`CLUSTER_SETTINGS`]. Every name is qualified: a statement that runs `ON
+//! CLUSTER` finds no current database on the other servers.
+//!
+//! Rows of an installation lie on one shard. Rows without one are spread by their sorting key, so
+//! that rows which replace each other, or add up, meet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lexer::{Token, TokenKind, tokens};
+
+/// What clients of a cluster ask for with every statement: with the servers' defaults an insert is
+/// acknowledged before its rows are on their shard, and a reader may be sent to a replica that lags
+/// behind the one that was written.
+pub const CLUSTER_SETTINGS: &[(&str, &str)] = &[
+    // An ack means that the shards have the rows: what a checkpoint stands on.
+    ("distributed_foreground_insert", "1"),
+    // A subquery in a statement of ours is asked once for all shards, as in the views.
+    ("distributed_product_mode", "global"),
+    // Rows go to the shard of their key, not where they were selected.
+    ("parallel_distributed_insert_select", "0"),
+    // Everyone writes to and reads from a shard's first replica, whichever server they ask, as long
+    // as it is up: what was written is seen.
+    ("prefer_localhost_replica", "0"),
+    ("load_balancing", "in_order"),
+];
+
+/// How the tables of a cluster are laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    name: String,
+    on_cluster: bool,
+    is_replicated: bool,
+}
+
+/// A statement that nobody taught us to spread.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "statement {0:?} cannot be turned into one for a cluster; expected CREATE TABLE, VIEW or \
+     FUNCTION, or ALTER TABLE"
+)]
+pub struct ClusterStatementError(String);
+
+impl Cluster {
+    /// A cluster that the servers' `remote_servers` define under this name; each server's macros
+    /// say its `{shard}` and `{replica}`. Statements run on all of them (`ON CLUSTER`).
+    #[must_use]
+    pub fn new(name: &str) -> Cluster {
+        Cluster {
+            name: name.to_owned(),
+            on_cluster: true,
+            is_replicated: true,
+        }
+    }
+
+    /// Statements run on the server that is asked, and nowhere else: for a cluster where each is
+    /// asked in turn.
+    #[must_use]
+    pub fn on_each_server(mut self) -> Cluster {
+        self.on_cluster = false;
+        self
+    }
+
+    /// Shards have one replica each, and their tables are plain ones: no Keeper is needed, and a
+    /// lost disk loses its rows. For trials.
+    #[must_use]
+    pub fn without_replicas(mut self) -> Cluster {
+        self.is_replicated = false;
+        self
+    }
+
+    /// What the engines' names begin with.
+    #[must_use]
+    pub fn engine_prefix(&self) -> &'static str {
+        if self.is_replicated { "Replicated" } else { "" }
+    }
+
+    /// The table setting that says how many inserts a shard remembers to know a repeated one.
+    #[must_use]
+    pub fn deduplication_window(&self) -> &'static str {
+        if self.is_replicated {
+            "replicated_deduplication_window"
+        } else {
+            "non_replicated_deduplication_window"
+        }
+    }
+
+    /// The clause that follows a name in DDL; empty where each server is asked.
+    #[must_use]
+    pub fn on_cluster(&self) -> String {
+        if self.on_cluster {
+            format!("ON CLUSTER {}", quoted(&self.name))
+        } else {
+            String::new()
+        }
+    }
+
+    /// The database of the shards' own tables.
+    #[must_use]
+    pub fn shard_database(database: &str) -> String {
+        format!("{database}_shard")
+    }
+
+    /// What follows `INSERT INTO` where rows must be on their shards when the statement returns.
+    pub(crate) fn written_table(database: &str, table: &str, columns: &str) -> String {
+        let (database, table) = (quoted(database), quoted(table));
+        format!("{database}.{table} {columns} SETTINGS distributed_foreground_insert = 1")
+    }
+
+    /// The statements that do on the cluster what each of `statements` does on one server.
+    pub(crate) fn spread(
+        &self,
+        database: &str,
+        made: &mut Made,
+        statement: &str,
+    ) -> Result<Vec<String>, ClusterStatementError> {
+        let tokens: Vec<Token<'_>> = tokens(statement).collect();
+        let starts = |words: &[&str]| {
+            tokens.len() > words.len() && words.iter().zip(&tokens).all(|(word, t)| t.is_word(word))
+        };
+        let unknown = || ClusterStatementError(statement.lines().next().unwrap_or("").to_owned());
+        if starts(&["CREATE", "OR", "REPLACE", "FUNCTION"]) {
+            return Ok(vec![statement.to_owned()]);
+        }
+        if starts(&["CREATE", "OR", "REPLACE", "VIEW"]) {
+            let name = tokens[4].name().ok_or_else(unknown)?;
+            made.views.insert(name.to_owned());
+            return Ok(vec![spread_view(database, made, statement, &tokens)]);
+        }
+        if starts(&["CREATE", "TABLE", "IF", "NOT", "EXISTS"]) {
+            let table = Table::read(&tokens, 5).ok_or_else(unknown)?;
+            let key = table.shard_key(&tokens).ok_or_else(unknown)?;
+            made.shard_keys.insert(table.name.to_owned(), key);
+            return Ok(vec![
+                self.local(database, statement, &table),
+                self.distributed(database, made, table.name, "CREATE TABLE IF NOT EXISTS"),
+            ]);
+        }
+        if starts(&["ALTER", "TABLE"]) {
+            let name = tokens[2].name().ok_or_else(unknown)?;
+            if !made.shard_keys.contains_key(name) {
+                return Err(unknown());
+            }
+            return Ok(vec![
+                format!(
+                    "{}{}{}",
+                    &statement[..tokens[2].start],
+                    self.shard_name(database, name),
+                    &statement[tokens[2].end()..]
+                ),
+                // It holds no rows, and takes its columns from the shards' table anew.
+                self.distributed(database, made, name, "CREATE OR REPLACE TABLE"),
+            ]);
+        }
+        Err(unknown())
+    }
+
+    /// A shard's own table: replicated under the shard's path.
+    fn local(&self, database: &str, statement: &str, table: &Table<'_>) -> String {
+        if !self.is_replicated {
+            return format!(
+                "{}{}{}",
+                &statement[..table.name_at],
+                self.shard_name(database, table.name),
+                &statement[table.name_end..]
+            );
+        }
+        let shard_database = Cluster::shard_database(database);
+        let path = format!(
+            "/clickhouse/tables/{{shard}}/{shard_database}/{}",
+            table.name
+        );
+        let arguments = format!("{}, '{{replica}}'", literal(&path));
+        let (open, close) = if table.has_arguments {
+            ("", ", ")
+        } else {
+            ("(", ")")
+        };
+        format!(
+            "{}{}{}{open}{arguments}{close}{}",
+            &statement[..table.name_at],
+            self.shard_name(database, table.name),
+            &statement[table.name_end..table.arguments_at],
+            &statement[table.arguments_at..]
+        )
+    }
+
+    fn distributed(&self, database: &str, made: &Made, table: &str, create: &str) -> String {
+        format!(
+            "{create} {}.{} {} AS {} ENGINE = Distributed({}, {}, {}, {})",
+            quoted(database),
+            quoted(table),
+            self.on_cluster(),
+            self.shard_name(database, table),
+            literal(&self.name),
+            literal(&Cluster::shard_database(database)),
+            literal(table),
+            made.shard_keys[table]
+        )
+    }
+
+    fn shard_name(&self, database: &str, table: &str) -> String {
+        format!(
+            "{}.{}",
+            quoted(&Cluster::shard_database(database)),
+            quoted(table)
+        )
+    }
+}
+
+/// What the statements so far made.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// By what each table's rows are spread.
+    shard_keys: BTreeMap<String, String>,
+    views: BTreeSet<String>,
+}
+
+impl Made {
+    fn holds(&self, name: &str) -> bool {
+        self.shard_keys.contains_key(name) || self.views.contains(name)
+    }
+}
+
+/// The parts of `CREATE TABLE IF NOT EXISTS name ... ENGINE = engine(arguments) ...`.
+struct Table<'a> {
+    name: &'a str,
+    name_at: usize,
+    name_end: usize,
+    /// Where the engine's first argument stands, or would.
+    arguments_at: usize,
+    has_arguments: bool,
+    /// Index of the token after the engine's name.
+    after_engine: usize,
+}
+
+impl<'a> Table<'a> {
+    fn read(tokens: &[Token<'a>], name_index: usize) -> Option<Table<'a>> {
+        let name = tokens.get(name_index)?;
+        // The clause, not a column of that name.
+        let engine = (0..tokens.len()).find(|at| {
+            tokens[*at].is_word("ENGINE") && tokens.get(at + 1).is_some_and(|t| t.text == "=")
+        })?;
+        let engine_name = tokens.get(engine + 2)?;
+        let arguments = tokens.get(engine + 3).filter(|t| t.kind == TokenKind::Open);
+        Some(Table {
+            name: name.name()?,
+            name_at: name.start,
+            name_end: name.end(),
+            arguments_at: arguments.map_or(engine_name.end(), Token::end),
+            has_arguments: arguments.is_some(),
+            after_engine: engine + 3,
+        })
+    }
+
+    /// The installation where the table is sorted by it too, else the whole sorting key.
+    fn shard_key(&self, tokens: &[Token<'_>]) -> Option<String> {
+        let rest = &tokens[self.after_engine..];
+        let order = rest
+            .windows(2)
+            .position(|pair| pair[0].is_word("ORDER") && pair[1].is_word("BY"))?;
+        let key = &rest[order + 2..];
+        let columns: Vec<&str> = if key.first()?.kind == TokenKind::Open {
+            let end = key.iter().position(|t| t.kind == TokenKind::Close)?;
+            // Expressions have no place here: columns and what parts them.
+            let all = key[1..end].iter().filter(|t| t.text != ",");
+            all.map(Token::name).collect::<Option<_>>()?
+        } else {
+            vec![key.first()?.name()?]
+        };
+        if columns.contains(&"installation") {
+            return Some("cityHash64(installation)".to_owned());
+        }
+        let is_key = !columns.is_empty() && columns != ["tuple"];
+        is_key.then(|| format!("cityHash64({})", columns.join(", ")))
+    }
+}
+
+/// Qualifies the names of a view, and makes its `IN (SELECT ...)` and joins ask all shards once, on
+/// behalf of all.
+fn spread_view(database: &str, made: &Made, statement: &str, tokens: &[Token<'_>]) -> String {
+    let qualifier = format!("{}.", quoted(database));
+    let mut out = String::with_capacity(statement.len() + 256);
+    let mut copied = 0;
+    let mut insert = |at: usize, text: &str| {
+        out.push_str(&statement[copied..at]);
+        out.push_str(text);
+        copied = at;
+    };
+    for (at, token) in tokens.iter().enumerate() {
+        let is_made = token.name().is_some_and(|name| made.holds(name));
+        let is_source = at == 4
+            || at.checked_sub(1).is_some_and(|before| {
+                let before = &tokens[before];
+                before.is_word("FROM") || before.is_word("JOIN")
+            });
+        if is_made && is_source {
+            insert(token.start, &qualifier);
+        } else if let Some(first) = asks_shards(tokens, at) {
+            insert(first.start, "GLOBAL ");
+        }
+    }
+    let rest = statement.len();
+    insert(rest, "");
+    out
+}
+
+/// Returns the first token of an `IN (SELECT` or a join at `at`, unless it is global already.
+fn asks_shards<'a, 'b>(tokens: &'a [Token<'b>], at: usize) -> Option<&'a Token<'b>> {
+    let first = if tokens[at].is_word("IN") && is_subquery(&tokens[at + 1..]) {
+        at - usize::from(at > 0 && tokens[at - 1].is_word("NOT"))
+    } else if tokens[at].is_word("JOIN") {
+        let kinds = [
+            "ANY", "ALL", "SEMI", "ANTI", "ASOF", "INNER", "LEFT", "RIGHT", "FULL", "OUTER",
+        ];
+        let is_kind = |t: &&Token<'_>| kinds.iter().any(|kind| t.is_word(kind));
+        at - tokens[..at].iter().rev().take_while(is_kind).count()
+    } else {
+        return None;
+    };
+    let before = first.checked_sub(1).map(|at| &tokens[at]);
+    // Arrays are joined where the row is.
+    let is_done = before.is_some_and(|t| t.is_word("GLOBAL") || t.is_word("ARRAY"));
+    (!is_done).then(|| &tokens[first])
+}
+
+fn is_subquery(after_in: &[Token<'_>]) -> bool {
+    let mut inside = after_in
+        .iter()
+        .skip_while(|token| token.kind == TokenKind::Open);
+    after_in.first().is_some_and(|t| t.kind == TokenKind::Open)
+        && inside
+            .next()
+            .is_some_and(|t| t.is_word("SELECT") || t.is_word("WITH"))
+}
+
+/// Returns how a statement that changes rows in place names a table: mutations do not go through a
+/// `Distributed` table, so they name the shards' own and run on all of them.
+///
+/// `engine_full` is what `system.tables` says of the table. `None`: it holds its rows itself.
+#[must_use]
+pub fn mutated_name(engine_full: &str) -> Option<String> {
+    let mut tokens = tokens(engine_full);
+    if !tokens.next()?.is_word("Distributed") {
+        return None;
+    }
+    let arguments: Vec<Token<'_>> = tokens.filter(|t| t.kind == TokenKind::Text).collect();
+    let [cluster, database, table, ..] = &arguments[..] else {
+        return None;
+    };
+    // They come as literals, and a name takes the same escapes.
+    let name = |t: &Token<'_>| t.text.trim_matches('\'').replace('`', "\\`");
+    Some(format!(
+        "`{}`.`{}` ON CLUSTER `{}`",
+        name(database),
+        name(table),
+        name(cluster)
+    ))
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(cluster: &Cluster, statements: &[&str], expected: &[&str]) {
+        let mut made = Made::default();
+        let mut spread = Vec::new();
+        for statement in statements {
+            spread.extend(cluster.spread("e", &mut made, statement).unwrap());
+        }
+        assert_eq!(spread, expected);
+    }
+
+    #[test]
+    fn a_table_is_a_replicated_one_on_each_shard_and_a_distributed_one_over_it() {
+        check(
+            &Cluster::new("c"),
+            &[
+                "CREATE TABLE IF NOT EXISTS t ON CLUSTER `c` (installation UInt8, engine String) ENGINE = \
+               ReplicatedReplacingMergeTree(at) ORDER BY (x, installation) TTL at",
+            ],
+            &[
+                "CREATE TABLE IF NOT EXISTS `e_shard`.`t` ON CLUSTER `c` (installation UInt8, engine String) \
+                 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/e_shard/t', \
+                 '{replica}', at) ORDER BY (x, installation) TTL at",
+                "CREATE TABLE IF NOT EXISTS `e`.`t` ON CLUSTER `c` AS `e_shard`.`t` ENGINE = \
+                 Distributed('c', 'e_shard', 't', cityHash64(installation))",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_table_without_installations_is_spread_by_its_sorting_key() {
+        check(
+            &Cluster::new("it's").on_each_server(),
+            &[
+                "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = ReplicatedMergeTree\nORDER BY (a, b);",
+                "CREATE TABLE IF NOT EXISTS u (a UInt8) ENGINE = ReplicatedMergeTree ORDER BY a",
+                "ALTER TABLE u ADD COLUMN z UInt8",
+            ],
+            &[
+                "CREATE TABLE IF NOT EXISTS `e_shard`.`t` (a UInt8) ENGINE = \
+                 ReplicatedMergeTree('/clickhouse/tables/{shard}/e_shard/t', '{replica}')\nORDER BY (a, b);",
+                "CREATE TABLE IF NOT EXISTS `e`.`t`  AS `e_shard`.`t` ENGINE = \
+                 Distributed('it\\'s', 'e_shard', 't', cityHash64(a, b))",
+                "CREATE TABLE IF NOT EXISTS `e_shard`.`u` (a UInt8) ENGINE = \
+                 ReplicatedMergeTree('/clickhouse/tables/{shard}/e_shard/u', '{replica}') ORDER BY a",
+                "CREATE TABLE IF NOT EXISTS `e`.`u`  AS `e_shard`.`u` ENGINE = \
+                 Distributed('it\\'s', 'e_shard', 'u', cityHash64(a))",
+                "ALTER TABLE `e_shard`.`u` ADD COLUMN z UInt8",
+                "CREATE OR REPLACE TABLE `e`.`u`  AS `e_shard`.`u` ENGINE = \
+                 Distributed('it\\'s', 'e_shard', 'u', cityHash64(a))",
+            ],
+        );
+    }
+
+    const T: &str = "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = MergeTree ORDER BY a";
+
+    /// A view is the last statement, after the table `t`.
+    #[track_caller]
+    fn check_view(view: &str, expected: &str) {
+        let mut made = Made::default();
+        let cluster = Cluster::new("c");
+        cluster.spread("e", &mut made, T).unwrap();
+        assert_eq!(cluster.spread("e", &mut made, view).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn subqueries_of_views_are_global() {
+        check_view(
+            "CREATE OR REPLACE VIEW v AS SELECT 'x IN (SELECT 1)' FROM u ARRAY JOIN a WHERE b IN (1, 2) AND b IN \
+             (SELECT b FROM u) AND (b, c) NOT IN (\n(SELECT 1)) AND d GLOBAL IN (SELECT 1)",
+            "CREATE OR REPLACE VIEW `e`.v AS SELECT 'x IN (SELECT 1)' FROM u ARRAY JOIN a WHERE b IN (1, 2) AND b \
+             GLOBAL IN (SELECT b FROM u) AND (b, c) GLOBAL NOT IN (\n(SELECT 1)) AND d GLOBAL IN (SELECT 1)",
+        );
+        check_view(
+            "CREATE OR REPLACE VIEW v AS SELECT 1 FROM a ANY LEFT JOIN b USING x JOIN c USING y",
+            "CREATE OR REPLACE VIEW `e`.v AS SELECT 1 FROM a GLOBAL ANY LEFT JOIN b USING x GLOBAL JOIN c USING y",
+        );
+    }
+
+    /// Other servers run it without our current database.
+    #[test]
+    fn a_view_names_the_database_of_what_it_reads() {
+        check_view(
+            "CREATE OR REPLACE VIEW `v` ON CLUSTER `c` AS WITH x AS (SELECT 1) SELECT t.a, t FROM t FINAL \
+             UNION ALL SELECT * FROM x -- FROM t\nJOIN t USING a",
+            "CREATE OR REPLACE VIEW `e`.`v` ON CLUSTER `c` AS WITH x AS (SELECT 1) SELECT t.a, t FROM `e`.t FINAL \
+             UNION ALL SELECT * FROM x -- FROM t\nGLOBAL JOIN `e`.t USING a",
+        );
+    }
+
+    #[test]
+    fn shards_without_replicas_have_plain_tables() {
+        check(
+            &Cluster::new("c").on_each_server().without_replicas(),
+            &[T],
+            &[
+                "CREATE TABLE IF NOT EXISTS `e_shard`.`t` (a UInt8) ENGINE = MergeTree ORDER BY a",
+                "CREATE TABLE IF NOT EXISTS `e`.`t`  AS `e_shard`.`t` ENGINE = Distributed('c', 'e_shard', 't', \
+                 cityHash64(a))",
+            ],
+        );
+    }
+
+    #[test]
+    fn mutations_name_the_shards_table() {
+        let full = "Distributed('it\\'s', 'e_shard', 't', cityHash64(a, b))";
+        let expected = "`e_shard`.`t` ON CLUSTER `it\\'s`";
+        assert_eq!(mutated_name(full).as_deref(), Some(expected));
+        assert_eq!(mutated_name("MergeTree ORDER BY a"), None);
+        assert_eq!(mutated_name(""), None);
+    }
+
+    #[test]
+    fn what_cannot_be_spread_is_refused() {
+        for statement in [
+            "INSERT INTO t SELECT 1",
+            "ALTER TABLE unknown DROP COLUMN x",
+            "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = MergeTree",
+            "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = MergeTree ORDER BY tuple()",
+            "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = MergeTree ORDER BY (toDate(a), b)",
+            "",
+        ] {
+            let cluster = Cluster::new("c");
+            let spread = cluster.spread("e", &mut Made::default(), statement);
+            assert!(spread.is_err(), "{statement}");
+        }
+    }
+}

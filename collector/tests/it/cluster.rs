@@ -1,0 +1,147 @@
+//! The schema of a cluster. Its statements run for real, against ZooKeeper; what the collector
+//! sends runs on `Distributed` tables, over a shard without replicas: an engine in a library has no
+//! address where a replica could fetch parts, and so takes no rows into replicated tables.
+
+use std::collections::BTreeSet;
+
+use clickhouse::Row;
+use epwatch_collector::Client;
+use epwatch_collector::schema::{self, DATABASE, MIGRATIONS, Retention};
+use epwatch_engines::Engine;
+use epwatch_store::embedded::EmbeddedStore;
+use epwatch_store::{Cluster, plan};
+use serde::Deserialize;
+
+use crate::support::{
+    CLUSTER, Store, cluster_config, connect, engine_in, number, report, send, start,
+};
+use crate::zookeeper::ZooKeeper;
+
+#[derive(Debug, Row, Deserialize)]
+struct Name {
+    name: String,
+}
+
+async fn names(client: &Client, sql: &str) -> BTreeSet<String> {
+    let rows = client.query_raw(sql).fetch_all::<Name>().await.unwrap();
+    rows.into_iter().map(|row| row.name).collect()
+}
+
+/// What `epwatch migrate --dry-run` prints, run as it is.
+async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
+    let values = schema::cluster(Retention::default(), cluster);
+    let planned = plan(DATABASE, MIGRATIONS, &values).unwrap();
+    let of_migrations = planned.migrations.iter().flat_map(|m| &m.statements);
+    // No database is chosen, as where `ON CLUSTER` brings a statement.
+    let client = engine.client("");
+    for sql in planned
+        .databases
+        .iter()
+        .chain(&planned.record)
+        .chain(of_migrations)
+    {
+        let run = client.query_raw(sql).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
+/// Two servers that are replicas of one shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schema_of_a_replicated_cluster_is_made_on_zookeeper() {
+    if epwatch_engines::skipped_by_user(Engine::ZooKeeper) {
+        return;
+    }
+    let zookeeper = ZooKeeper::start().await;
+    let mut engines = Vec::new();
+    for replica in ["one", "two"] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = format!(
+            "{}{}<macros><shard>01</shard><replica>{replica}</replica></macros>",
+            cluster_config(),
+            zookeeper.engine_config()
+        );
+        let engine = engine_in(&dir, &config).await;
+        run_schema(&engine, Cluster::new(CLUSTER).on_each_server()).await;
+        engines.push((engine, dir));
+    }
+
+    for (engine, _) in &engines {
+        let client = engine.client(DATABASE);
+        let of_shards = names(
+            &client,
+            "SELECT name FROM system.tables WHERE database = 'epwatch_shard'",
+        )
+        .await;
+        assert!(of_shards.contains("reports"), "{of_shards:?}");
+        // The number of replicas is what ZooKeeper says.
+        let registered = "SELECT table AS name FROM system.replicas \
+                          WHERE database = 'epwatch_shard' AND total_replicas = 2 \
+                          AND NOT is_session_expired AND zookeeper_exception = '' \
+                          AND zookeeper_path = concat('/clickhouse/tables/01/epwatch_shard/', table)";
+        assert_eq!(names(&client, registered).await, of_shards);
+        let distributed = "SELECT name FROM system.tables \
+                           WHERE database = 'epwatch' AND engine = 'Distributed'";
+        assert_eq!(names(&client, distributed).await, of_shards);
+
+        let views = "SELECT name FROM system.tables WHERE database = 'epwatch' AND engine = 'View'";
+        let views = names(&client, views).await;
+        assert!(views.contains("counted_reports_v1"), "{views:?}");
+        for view in views {
+            let rows = number(&client, &format!("SELECT count() AS n FROM {view}")).await;
+            assert_eq!(
+                rows.unwrap_or_else(|error| panic!("{error}: {view}")),
+                0,
+                "{view}"
+            );
+            // A count may leave columns out; they are part of what must work.
+            let all = client.query_raw(&format!("SELECT * FROM {view} FORMAT Null"));
+            let all = all.execute().await;
+            all.unwrap_or_else(|error| panic!("{error}: {view}"));
+        }
+    }
+    for (engine, _) in engines {
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_count_once_on_distributed_tables() {
+    let store = Store::start_on_cluster().await;
+    let (one, two) = (start(&store, "one").await, start(&store, "two").await);
+    let (mut to_one, mut to_two) = (connect(&one).await, connect(&two).await);
+    let reports: Vec<_> = (1..=9).map(|n| report(n, 10, 1)).collect();
+    assert!(send(&mut to_one, &reports).await.is_empty());
+    assert!(send(&mut to_two, &reports[..4]).await.is_empty());
+
+    let counted = "SELECT count() AS n FROM counted_reports_v1";
+    store.eventually(counted, 9).await;
+    // Rows lie on the shard; the table that is written has none of its own.
+    let on_shard = "SELECT count() AS n FROM epwatch_shard.reports";
+    store.eventually(on_shard, 13).await;
+    let open = "SELECT count() AS n FROM report_copies \
+                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+    store.eventually(open, 0).await;
+    store
+        .eventually(
+            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
+            9,
+        )
+        .await;
+    store
+        .eventually(
+            // Two builders may name the same one.
+            "SELECT uniqExact(collector_id, wal_offset) AS n FROM surplus_copies_v1",
+            4,
+        )
+        .await;
+    store
+        .eventually(
+            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_daily_v1",
+            9,
+        )
+        .await;
+    one.stop().await;
+    two.stop().await;
+    assert_eq!(store.number(counted).await, 9);
+    store.engine.stop().await;
+}

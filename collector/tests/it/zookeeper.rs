@@ -1,0 +1,96 @@
+//! A real ZooKeeper of Debian's, on a free loopback port, for tables that are replicated.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use epwatch_engines::Engine;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::PATIENCE;
+
+/// For one question; asked again until it serves.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A running server; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct ZooKeeper {
+    child: Child,
+    address: SocketAddr,
+    _dir: TempDir,
+}
+
+impl ZooKeeper {
+    pub(crate) async fn start() -> ZooKeeper {
+        let jars = epwatch_engines::for_tests(Engine::ZooKeeper).zookeeper_jars();
+        let dir = tempfile::tempdir().unwrap();
+        // It cannot be told to choose a port itself and say which.
+        let any_port = (Ipv4Addr::LOCALHOST, 0);
+        let free = TcpListener::bind(any_port).unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let config = dir.path().join("zoo.cfg");
+        let text = format!(
+            "dataDir={}\nclientPortAddress={}\nclientPort={}\nadmin.enableServer=false\n",
+            dir.path().join("data").display(),
+            address.ip(),
+            address.port()
+        );
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new("java")
+            .args(["-Xmx128m", "-Dzookeeper.jmx.log4j.disable=true", "-cp"])
+            .arg(jars.join("*"))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(&config)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("java runs: Debian's package default-jre-headless has it");
+        let mut server = ZooKeeper {
+            child,
+            address,
+            _dir: dir,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        // One that connects while it starts may never be answered: the next one is.
+        while !timeout(ANSWER, server.serves()).await.unwrap_or(false) {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ZooKeeper ended at its start: {ended:?}");
+            assert!(Instant::now() < deadline, "ZooKeeper does not answer");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        server
+    }
+
+    /// The element of an engine's configuration that names it.
+    pub(crate) fn engine_config(&self) -> String {
+        format!(
+            "<zookeeper><node><host>{}</host><port>{}</port></node></zookeeper>",
+            self.address.ip(),
+            self.address.port()
+        )
+    }
+
+    /// Asks for its statistics, which it tells once it serves requests.
+    async fn serves(&self) -> bool {
+        let Ok(mut connection) = TcpStream::connect(self.address).await else {
+            return false;
+        };
+        let mut answer = String::new();
+        connection.write_all(b"srvr").await.is_ok()
+            && connection.read_to_string(&mut answer).await.is_ok()
+            && answer.contains("Mode: standalone")
+    }
+}
+
+impl Drop for ZooKeeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

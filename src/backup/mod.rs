@@ -1,0 +1,98 @@
+//! `epwatch store`: saves the embedded store with the log beside it, and brings both back.
+//!
+//! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the
+//! log as of the moment before), and `backup.json`, which names every file with its SHA-256 and is
+//! written last.
+
+mod manifest;
+mod restore;
+mod save;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::{
+    output,
+    server_config::{FolderArgs, StoreArgs},
+};
+
+/// The archive's name in a backup.
+const ARCHIVE: &str = "store.tar.zst";
+/// The folder of the log in a backup.
+const WAL: &str = "wal";
+
+/// Saves and restores the embedded store.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
+}
+
+/// Saves the embedded store and the log of a `serve`, while it runs or stopped.
+///
+/// What was acknowledged before the backup began is in it. Restore with `epwatch store restore`. A
+/// ClickHouse server has its own BACKUP.
+#[derive(Debug, clap::Args)]
+struct BackupArgs {
+    /// Folder to make; it must not exist yet.
+    #[arg(value_name = "FOLDER")]
+    to: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the data folder of a `serve` from a backup.
+///
+/// The next `epwatch serve` on it replays the log that was saved: nothing acknowledged before the
+/// backup is missing, nothing counts twice. Do not run it beside the one that was saved.
+#[derive(Debug, clap::Args)]
+struct RestoreArgs {
+    /// Folder that `epwatch store backup` made.
+    #[arg(value_name = "FOLDER")]
+    from: PathBuf,
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Backup(args) => answer(save::backup(&args.to, &args.store, args.json).await),
+        Command::Restore(args) => {
+            answer(restore::restore(&args.from, &args.folder, args.json).await)
+        }
+    }
+}
+
+/// Why a backup or a restore was not even begun.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    /// Asked for wrongly.
+    #[error("{0}")]
+    WrongUse(String),
+    /// The backup is not one that can be restored.
+    #[error("{0}")]
+    Unsound(String),
+}
+
+fn answer(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    let Err(error) = done else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match error.downcast_ref::<Refused>() {
+        Some(Refused::WrongUse(_)) => Ok(output::wrong_use(&error)),
+        Some(Refused::Unsound(_)) => Ok(output::refusal(&error)),
+        None => Err(error),
+    }
+}

@@ -1,0 +1,218 @@
+//! Makes a data folder from a backup: checks it, restores the database, cuts it back to where the
+//! log was copied, and puts the log beside it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use epwatch_collector::backup::{WalCopy, cut_back};
+use epwatch_collector::schema;
+use epwatch_store::backup::{TableSize, bring_back, tables};
+use epwatch_store::embedded;
+use serde::Serialize;
+
+use super::manifest::{Manifest, SavedWal};
+use super::{ARCHIVE, Refused, WAL};
+use crate::server_config::{FolderArgs, ServerConfig};
+use crate::{output, store::Store};
+
+/// What `--json` says.
+#[derive(Debug, Serialize)]
+struct Done {
+    data_dir: PathBuf,
+    database: String,
+    schema_version: u32,
+    /// The state that was restored: what was acknowledged before, milliseconds since 1970.
+    taken_at_ms: u64,
+    tables: Vec<TableSize>,
+    wal: Option<SavedWal>,
+    /// Rows of `reports` that the archive had beyond the log's checkpoint; the log replays them.
+    left_to_the_log: u64,
+    seconds: f64,
+}
+
+pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let config = folder.load()?;
+    refuse_a_used_place(&config)?;
+    let dir = from.to_owned();
+    let manifest = tokio::task::spawn_blocking(move || Manifest::read(&dir)).await??;
+    refuse_what_does_not_fit(&manifest, &config)?;
+
+    let mut made = Made(Vec::new());
+    let done = put_back(from, &manifest, &config, &mut made).await;
+    let (tables, left_to_the_log) = done?;
+    made.0.clear();
+
+    let done = Done {
+        data_dir: config.data_dir.clone(),
+        database: manifest.database,
+        schema_version: manifest.schema_version,
+        taken_at_ms: manifest.taken_at_ms,
+        tables,
+        wal: manifest.wal,
+        left_to_the_log,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if json {
+        return output::json(&done);
+    }
+    let rows: u64 = done.tables.iter().map(|table| table.rows).sum();
+    output::line(format_args!(
+        "restored {} ({rows} rows in {} tables) in {:.1} s",
+        done.data_dir.display(),
+        done.tables.len(),
+        done.seconds
+    ))?;
+    if let Some(wal) = &done.wal {
+        output::line(format_args!(
+            "the next `epwatch serve` replays its log from offset {} on",
+            wal.checkpoint
+        ))?;
+    }
+    output::line(
+        "deletions that devices asked for after the backup was made are not in it: see \
+         docs/operations.md",
+    )?;
+    Ok(())
+}
+
+/// Nothing that is there is written over.
+fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
+    if let Some(address) = &config.store.clickhouse {
+        return Err(Refused::WrongUse(format!(
+            "a backup is restored into an embedded store, not into {address}: give --data-dir and no \
+             --clickhouse"
+        )));
+    }
+    for place in [&config.data_dir, &config.collector.wal.dir] {
+        let is_used = match fs::read_dir(place) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(_) => place.exists(),
+        };
+        if is_used {
+            return Err(Refused::WrongUse(format!(
+                "{} is not empty; give a --data-dir that is new, or move it away",
+                place.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> Result<(), Refused> {
+    let known = schema::MIGRATIONS.last().map_or(0, |last| last.version);
+    if manifest.schema_version > known {
+        return Err(Refused::Unsound(format!(
+            "the backup has schema version {}, this epwatch knows {known}; use epwatch {}",
+            manifest.schema_version, manifest.epwatch
+        )));
+    }
+    if manifest.database != config.store.database {
+        return Err(Refused::WrongUse(format!(
+            "the backup is of database {:?}; store.database is {:?}: set it to the former",
+            manifest.database, config.store.database
+        )));
+    }
+    manifest.file(ARCHIVE)?;
+    Ok(())
+}
+
+async fn put_back(
+    from: &Path,
+    manifest: &Manifest,
+    config: &ServerConfig,
+    made: &mut Made,
+) -> anyhow::Result<(Vec<TableSize>, u64)> {
+    if !config.data_dir.exists() {
+        made.0.push(config.data_dir.clone());
+    }
+    made.0.push(config.data_dir.join("engine"));
+    let backups = embedded::backups_dir(&config.data_dir);
+    make_private(&backups)?;
+    let archive = backups.join(ARCHIVE);
+    copy(&from.join(ARCHIVE), &archive).await?;
+
+    let store = Store::open_as_it_is(&config.store, &config.data_dir).await?;
+    let restored = async {
+        bring_back(&store.target, ARCHIVE, &manifest.functions).await?;
+        let left = match &manifest.wal {
+            Some(wal) => {
+                let copy = wal_copy(wal)?;
+                cut_back(store.client(), &copy, manifest.taken_at_ms).await?
+            }
+            None => 0,
+        };
+        anyhow::Ok((tables(&store.target).await?, left))
+    }
+    .await;
+    store.stop().await;
+    let restored = restored?;
+    fs::remove_file(&archive).with_context(|| format!("failed to remove {}", archive.display()))?;
+    put_back_wal(from, manifest, &config.collector.wal.dir, made).await?;
+    Ok(restored)
+}
+
+fn wal_copy(wal: &SavedWal) -> Result<WalCopy, Refused> {
+    let collector_id = wal.collector_id.parse().map_err(|_| {
+        let text = format!("wal.collector_id: {:?} is no number", wal.collector_id);
+        Refused::Unsound(text)
+    })?;
+    Ok(WalCopy {
+        collector_id,
+        checkpoint: wal.checkpoint,
+        files: Vec::new(),
+    })
+}
+
+async fn put_back_wal(
+    from: &Path,
+    manifest: &Manifest,
+    dir: &Path,
+    made: &mut Made,
+) -> anyhow::Result<()> {
+    if manifest.wal.is_none() {
+        return Ok(());
+    }
+    made.0.push(dir.to_owned());
+    make_private(dir)?;
+    let prefix = format!("{WAL}/");
+    for file in &manifest.files {
+        if let Some(name) = file.path.strip_prefix(&prefix) {
+            copy(&from.join(&file.path), &dir.join(name)).await?;
+        }
+    }
+    fs::File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .with_context(|| format!("failed to sync {}", dir.display()))
+}
+
+fn make_private(dir: &Path) -> anyhow::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    let made = builder.create(dir);
+    made.with_context(|| format!("failed to make {}", dir.display()))
+}
+
+async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let copied = tokio::task::spawn_blocking(move || {
+        fs::copy(&from, &to)
+            .and_then(|_| fs::File::open(&to)?.sync_all())
+            .with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))
+    });
+    copied.await?
+}
+
+/// What this restore made; taken away again unless it ends well.
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for place in self.0.iter().rev() {
+            let _ = fs::remove_dir_all(place);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Makes a backup: the log first, then the engine's archive, then the list of both.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clickhouse::Row;
+use epwatch_collector::backup::{WalCopy, copy_wal};
+use epwatch_store::{StoreTarget, backup, embedded};
+use serde::{Deserialize, Serialize};
+
+use super::manifest::{Manifest, SavedFile, SavedWal};
+use super::{ARCHIVE, Refused, WAL};
+use crate::server_config::{ServerConfig, StoreArgs};
+use crate::{output, store::Store};
+
+/// What `--json` says.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    backup: PathBuf,
+    bytes: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    manifest: &'a Manifest,
+}
+
+pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let mut config = args.load()?;
+    let data_dir = embedded_data_dir(&config)?;
+    // The log lies in the data folder unless the config put it elsewhere.
+    if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
+        config.collector.wal.dir = data_dir.join(name);
+    }
+    if to.exists() {
+        let text = format!("{} exists; name a folder that does not", to.display());
+        return Err(Refused::WrongUse(text).into());
+    }
+    let unfinished = Unfinished::make(to)?;
+    let open = OpenStore::at(&config, &data_dir).await?;
+    let made = save(&config, &data_dir, &open.target, unfinished.dir()).await;
+    open.close().await;
+    let manifest = made?;
+    unfinished.finish(to)?;
+
+    let bytes = manifest.files.iter().map(|file| file.bytes).sum();
+    let done = Done {
+        backup: to.to_owned(),
+        bytes,
+        seconds: started.elapsed().as_secs_f64(),
+        manifest: &manifest,
+    };
+    if json {
+        return output::json(&done);
+    }
+    let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
+    output::line(format_args!(
+        "saved {} ({rows} rows in {} tables, {bytes} bytes) in {:.1} s",
+        to.display(),
+        manifest.tables.len(),
+        done.seconds
+    ))?;
+    output::line(format_args!(
+        "restore with: epwatch store restore {} --data-dir NEW-FOLDER",
+        to.display()
+    ))?;
+    Ok(())
+}
+
+async fn save(
+    config: &ServerConfig,
+    data_dir: &Path,
+    target: &StoreTarget,
+    to: &Path,
+) -> anyhow::Result<Manifest> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let taken_at_ms = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+    let mut manifest = Manifest::new(target.database(), taken_at_ms);
+    let copy = save_wal(&config.collector.wal.dir, to).await?;
+
+    manifest.schema_version = schema_version(target).await?;
+    manifest.functions = backup::functions(target).await?;
+    save_store(data_dir, target, &to.join(ARCHIVE)).await?;
+    manifest.tables = backup::tables(target).await?;
+
+    let mut paths = vec![ARCHIVE.to_owned()];
+    if let Some(copy) = &copy {
+        manifest.wal = Some(SavedWal {
+            collector_id: copy.collector_id.to_string(),
+            checkpoint: copy.checkpoint,
+        });
+        paths.extend(copy.files.iter().map(|name| format!("{WAL}/{name}")));
+    }
+    for path in paths {
+        let file = SavedFile::of(to, &path).with_context(|| format!("failed to read {path}"))?;
+        manifest.files.push(file);
+    }
+    manifest.write(to)?;
+    Ok(manifest)
+}
+
+/// Copies the log; `None` where no collector ever ran.
+async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
+    if !dir.exists() {
+        return Ok(None);
+    }
+    let (dir, to) = (dir.to_owned(), to.join(WAL));
+    let copied = tokio::task::spawn_blocking(move || {
+        private_dir(&to).with_context(|| format!("failed to make {}", to.display()))?;
+        anyhow::Ok(copy_wal(&dir, &to)?)
+    });
+    copied.await?.map(Some)
+}
+
+/// Has the engine make its archive, and moves it to where it is wanted.
+async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow::Result<()> {
+    let name = format!("backup-{}.tar.zst", std::process::id());
+    let made = embedded::backups_dir(data_dir).join(&name);
+    // Of an earlier process of this number that was killed.
+    let _ = fs::remove_file(&made);
+    let saved = backup::save(target, &name).await;
+    let moved = match saved {
+        Ok(()) => {
+            let (from, to) = (made.clone(), to.to_owned());
+            tokio::task::spawn_blocking(move || move_file(&from, &to)).await?
+        }
+        Err(error) => Err(error.into()),
+    };
+    let _ = fs::remove_file(&made);
+    moved
+}
+
+fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if fs::rename(from, to).is_err() {
+        // Another file system.
+        fs::copy(from, to).with_context(|| format!("failed to write {}", to.display()))?;
+    }
+    fs::set_permissions(to, fs::Permissions::from_mode(0o600))
+        .and_then(|()| fs::File::open(to)?.sync_all())
+        .with_context(|| format!("failed to write {}", to.display()))
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Version {
+    version: u32,
+}
+
+async fn schema_version(target: &StoreTarget) -> anyhow::Result<u32> {
+    let found: Version = epwatch_store::client(target)
+        .query("SELECT max(version) AS version FROM schema_migrations")
+        .fetch_one()
+        .await
+        .context("failed to read the store's schema version")?;
+    Ok(found.version)
+}
+
+/// A folder that only this user reads: reports are in it.
+fn private_dir(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The data folder whose embedded store is meant.
+fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
+    let Some(address) = &config.store.clickhouse else {
+        return Ok(config.data_dir.clone());
+    };
+    let socket = address
+        .strip_prefix("unix:")
+        .map(|path| PathBuf::from(path.strip_prefix("//").unwrap_or(path)));
+    let Some(socket) = socket else {
+        return Err(Refused::WrongUse(format!(
+            "{address} is a ClickHouse server, which has a BACKUP of its own (see docs/operations.md); \
+             this command saves the embedded store of a `serve`: give its --data-dir"
+        ))
+        .into());
+    };
+    // As `serve` lays it out: DATA/engine/store.sock. A long path has its socket elsewhere.
+    let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
+    let data_dir = engine.and_then(Path::parent);
+    Ok(data_dir.unwrap_or(&config.data_dir).to_owned())
+}
+
+/// The store of a `serve` that runs, else an engine of our own on its folder.
+struct OpenStore {
+    target: StoreTarget,
+    own: Option<Store>,
+}
+
+impl OpenStore {
+    async fn at(config: &ServerConfig, data_dir: &Path) -> anyhow::Result<Self> {
+        let database = &config.store.database;
+        if !data_dir.join("engine").join("db").exists() {
+            return Err(Refused::WrongUse(format!(
+                "{} holds no embedded store; give the --data-dir of a `serve`",
+                data_dir.display()
+            ))
+            .into());
+        }
+        // The path as the engine spells it: a relative one is as good to connect to.
+        let sockets = [config.store.clickhouse.clone(), Some(socket_of(data_dir))];
+        for socket in sockets.into_iter().flatten() {
+            if let Ok(target) = StoreTarget::parse(&socket, database)
+                && answers(&target).await
+            {
+                return Ok(Self { target, own: None });
+            }
+        }
+        let own = Store::open_as_it_is(&config.store, data_dir)
+            .await
+            .context("failed to open the store, which no `serve` seems to have open")?;
+        Ok(Self {
+            target: own.target.clone(),
+            own: Some(own),
+        })
+    }
+
+    async fn close(self) {
+        if let Some(own) = self.own {
+            own.stop().await;
+        }
+    }
+}
+
+fn socket_of(data_dir: &Path) -> String {
+    let engine = data_dir.join("engine");
+    let engine = engine.canonicalize().unwrap_or(engine);
+    format!("unix:{}", engine.join("store.sock").display())
+}
+
+async fn answers(target: &StoreTarget) -> bool {
+    let server = epwatch_store::client(&target.clone().with_database(""));
+    server.query("SELECT 1").fetch_one::<u8>().await.is_ok()
+}
+
+/// A backup's folder under another name until it is whole; removed when dropped.
+struct Unfinished(Option<PathBuf>);
+
+impl Unfinished {
+    fn make(to: &Path) -> anyhow::Result<Self> {
+        let Some(name) = to.file_name() else {
+            let text = format!("{} names no folder", to.display());
+            return Err(Refused::WrongUse(text).into());
+        };
+        let mut unfinished = name.to_owned();
+        unfinished.push(format!(".unfinished-{}", std::process::id()));
+        let dir = to.with_file_name(unfinished);
+        private_dir(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
+        Ok(Self(Some(dir)))
+    }
+
+    fn dir(&self) -> &Path {
+        self.0.as_deref().expect("taken only by finish")
+    }
+
+    fn finish(mut self, to: &Path) -> anyhow::Result<()> {
+        fs::rename(self.dir(), to)
+            .with_context(|| format!("failed to name the backup {}", to.display()))?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.0 {
+            // What is left says `unfinished` in its name.
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+}

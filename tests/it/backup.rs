@@ -1,0 +1,297 @@
+//! `epwatch store backup` and `restore`: what was acknowledged before a backup is there after it,
+//! once, in every view, and nothing that is there is written over.
+
+use std::{
+    collections::HashSet,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+use clickhouse::Client;
+use epwatch_collector::schema;
+use epwatch_store::StoreTarget;
+use serde_json::Value;
+
+use crate::support::{EPWATCH, until};
+
+/// A `serve` with buckets of a second. Killed when dropped.
+struct Serve {
+    child: Child,
+    collector: String,
+    store: String,
+}
+
+impl Serve {
+    fn start(data_dir: &Path, batch_period: &str) -> Self {
+        let mut child = Command::new(EPWATCH)
+            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data_dir)
+            .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+            .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
+            .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "1s")
+            .env("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms")
+            .env("EPWATCH_DETECTOR__BUCKET", "1s")
+            .env("EPWATCH_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        // One document over several lines; it ends at the brace of its beginning.
+        while !said.ends_with("}\n") {
+            let n_read = stdout.read_line(&mut said).unwrap();
+            assert!(n_read > 0, "serve ended: {said}");
+        }
+        let addresses: Value = serde_json::from_str(&said).unwrap();
+        let text = |name: &str| addresses[name].as_str().unwrap().to_owned();
+        Self {
+            child,
+            collector: text("collector"),
+            store: text("store"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let target = StoreTarget::parse(&self.store, schema::DATABASE).unwrap();
+        epwatch_store::client(&target)
+    }
+
+    async fn number(&self, sql: &str) -> u64 {
+        let sql = format!("SELECT toUInt64(assumeNotNull(({sql})))");
+        self.client().query(&sql).fetch_one().await.unwrap()
+    }
+
+    /// The keys of the reports that count, as they count.
+    async fn keys(&self) -> Vec<String> {
+        let sql = "SELECT concat(hex(installation), '-', toString(stream_id), '-', toString(sequence)) \
+                   FROM counted_reports_v1";
+        self.client().query(sql).fetch_all().await.unwrap()
+    }
+
+    fn load(&self, args: &[&str]) -> Command {
+        let mut load = Command::new(EPWATCH);
+        load.args(["load", "--json", "--endpoint"])
+            .arg(format!("http://{}", self.collector))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        load
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn acked(output: &Output) -> u64 {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?} {stderr}"));
+    document["acked"].as_u64().unwrap()
+}
+
+fn store_command(args: &[&str]) -> Output {
+    Command::new(EPWATCH)
+        .arg("store")
+        .args(args)
+        .env("EPWATCH_LOG", "warn")
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn done(args: &[&str]) -> Value {
+    let output = store_command(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn refused(args: &[&str], code: i32, expected: &str) {
+    let output = store_command(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let serve = Serve::start(&at("old"), "100ms");
+    let first = serve.load(&["--rate", "200", "--duration", "2s", "--batch", "10"]);
+    let first = tokio::task::spawn_blocking(move || { first }.output().unwrap());
+    assert!(acked(&first.await.unwrap()) >= 400);
+    until("the first load is in the store", || async {
+        serve.keys().await.len() >= 400
+    })
+    .await;
+    // Somebody whose reports are there asks to be forgotten, as another collector would bury them.
+    let forget = "INSERT INTO tombstones SELECT installation, now64(3) FROM reports \
+                  ORDER BY installation LIMIT 1";
+    serve.client().query(forget).execute().await.unwrap();
+    let before: HashSet<String> = serve.keys().await.into_iter().collect();
+    assert!(before.len() < 400);
+
+    let second = serve.load(&["--rate", "300", "--duration", "6s", "--batch", "5"]);
+    let second = tokio::task::spawn_blocking(move || { second }.output().unwrap());
+    let n_before = before.len();
+    until("the second load is on its way", || async {
+        serve.keys().await.len() > n_before + 100
+    })
+    .await;
+    let (backup, old) = (at("backup"), at("old"));
+    let saved = tokio::task::spawn_blocking(move || {
+        done(&["backup", text(&backup), "--data-dir", text(&old), "--json"])
+    });
+    let saved = saved.await.unwrap();
+    assert_eq!(saved["database"], "epwatch", "{saved}");
+    let sent = acked(&second.await.unwrap());
+    until("all reports are in the store", || async {
+        serve
+            .number("SELECT uniqExact(installation, stream_id, sequence) FROM report_copies")
+            .await
+            >= 400 + sent
+    })
+    .await;
+    let all: HashSet<String> = serve.keys().await.into_iter().collect();
+    drop(serve);
+
+    let (backup, new) = (at("backup"), at("new"));
+    let restored = tokio::task::spawn_blocking(move || {
+        done(&["restore", text(&backup), "--data-dir", text(&new), "--json"])
+    });
+    let restored = restored.await.unwrap();
+    assert_eq!(restored["wal"], saved["wal"]);
+    assert_eq!(restored["taken_at_ms"], saved["taken_at_ms"]);
+
+    let serve = Serve::start(&at("new"), "100ms");
+    until("the log is replayed and its buckets are closed", || async {
+        // Nothing is sent to it, so its own progress closes everything.
+        let open = serve.number(
+            "SELECT countIf(bucket >= (SELECT max(closed_until) FROM rollup_watermark)) FROM reports",
+        );
+        let copies = serve.number("SELECT count() FROM report_copies");
+        let rows = serve.number("SELECT count() FROM reports");
+        open.await == 0 && copies.await == rows.await
+    })
+    .await;
+    let keys = serve.keys().await;
+    let found: HashSet<String> = keys.iter().cloned().collect();
+    assert_eq!(keys.len(), found.len(), "a report counts twice");
+    assert!(found.is_superset(&before), "a report is missing");
+    assert!(
+        found.is_subset(&all),
+        "a report nobody sent, or a tombstone is gone"
+    );
+    // The summaries are those of the reports that are there, not of those that were lost.
+    let raw = serve.number("SELECT sum(n) FROM device_series_v1").await;
+    let summed = serve.number("SELECT sum(n) FROM cohort_buckets_v1").await;
+    assert_eq!(raw, summed);
+    assert_eq!(
+        serve.number("SELECT count() FROM tombstones FINAL").await,
+        1
+    );
+    // It takes reports, as any other.
+    let load = serve.load(&["--rate", "100", "--duration", "1s"]);
+    let load = tokio::task::spawn_blocking(move || { load }.output().unwrap());
+    let more = acked(&load.await.unwrap());
+    let expected = keys.len() as u64 + more;
+    until("new reports are in the restored store", || async {
+        serve.keys().await.len() as u64 == expected
+    })
+    .await;
+}
+
+/// What the log had and the store had not.
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_that_only_the_log_had_are_replayed_after_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let serve = Serve::start(&at("old"), "60s");
+    let load = serve.load(&["--rate", "200", "--duration", "1s", "--batch", "10"]);
+    let load = tokio::task::spawn_blocking(move || { load }.output().unwrap());
+    let sent = acked(&load.await.unwrap());
+    assert!(sent >= 200);
+    let (backup, address) = (at("backup"), serve.store.clone());
+    let saved = tokio::task::spawn_blocking(move || {
+        done(&["backup", text(&backup), "--clickhouse", &address, "--json"])
+    });
+    saved.await.unwrap();
+    drop(serve);
+
+    // A stopped one can be saved too; the backup of a restored store is as good as the first.
+    let places = ["backup", "new", "backup-2", "new-2"].map(at);
+    let copied = tokio::task::spawn_blocking(move || {
+        let [backup, new, backup_2, new_2] = places;
+        done(&["restore", text(&backup), "--data-dir", text(&new), "--json"]);
+        done(&[
+            "backup",
+            text(&backup_2),
+            "--data-dir",
+            text(&new),
+            "--json",
+        ]);
+        done(&[
+            "restore",
+            text(&backup_2),
+            "--data-dir",
+            text(&new_2),
+            "--json",
+        ]);
+    });
+    copied.await.unwrap();
+    let serve = Serve::start(&at("new-2"), "100ms");
+    until("the log is replayed", || async {
+        serve.keys().await.len() as u64 == sent
+    })
+    .await;
+    let rows = serve.number("SELECT count() FROM reports").await;
+    assert_eq!(rows, sent);
+}
+
+#[test]
+fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::create_dir(at("there")).unwrap();
+    std::fs::write(at("there/file"), "mine").unwrap();
+    refused(
+        &["backup", &at("there"), "--data-dir", &at("none")],
+        2,
+        "exists",
+    );
+    refused(
+        &["backup", &at("b"), "--data-dir", &at("there")],
+        2,
+        "no embedded store",
+    );
+    refused(
+        &["backup", &at("b"), "--clickhouse", "http://127.0.0.1:9"],
+        2,
+        "BACKUP of its own",
+    );
+    refused(
+        &["restore", &at("there"), "--data-dir", &at("there")],
+        2,
+        "not empty",
+    );
+    refused(
+        &["restore", &at("there"), "--data-dir", &at("new")],
+        1,
+        "no whole backup",
+    );
+    assert!(!dir.path().join("new").exists());
+    assert!(!dir.path().join("b").exists());
+    assert_eq!(std::fs::read_to_string(at("there/file")).unwrap(), "mine");
+}

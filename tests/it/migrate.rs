@@ -1,0 +1,112 @@
+//! `epwatch migrate --dry-run`: the SQL it prints is what makes the schema.
+
+use std::process::{Command, Output};
+
+use epwatch_collector::schema::MIGRATIONS;
+use epwatch_engines::Engine;
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use serde_json::Value;
+
+use crate::support::EPWATCH;
+
+fn migrate(args: &[&str]) -> Output {
+    let mut command = Command::new(EPWATCH);
+    command.arg("migrate").args(args);
+    command.env_remove("EPWATCH_CONFIG").output().unwrap()
+}
+
+#[track_caller]
+fn printed(args: &[&str]) -> String {
+    let output = migrate(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn check_wrong_use(args: &[&str], expected: &str) {
+    let output = migrate(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+}
+
+/// Run by hand as it is printed, the schema is the one that this program asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dry_run_prints_makes_the_schema() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+    let program = ChildProgram::new(EPWATCH, ["engine-child"]);
+    let config = EmbeddedConfig::new(dir.path(), library, program);
+    let engine = EmbeddedStore::start(config).await.unwrap();
+    engine.ready().await.unwrap();
+
+    let document: Value = serde_json::from_str(&printed(&["--dry-run", "--json"])).unwrap();
+    assert_eq!(document["dry_run"], true, "{document:#}");
+    let migrations = document["migrations"].as_array().unwrap();
+    assert_eq!(migrations.len(), MIGRATIONS.len(), "{document:#}");
+    let of_each = migrations
+        .iter()
+        .map(|m| m["statements"].as_array().unwrap());
+    for statement in of_each.flatten().map(|s| s.as_str().unwrap()) {
+        // The database is not there yet when it is made.
+        let is_first = statement.starts_with("CREATE DATABASE");
+        let client = engine.client(if is_first { "" } else { "epwatch" });
+        let run = client.query_raw(statement).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {statement}"));
+    }
+
+    let address = format!("unix:{}", engine.socket().display());
+    let said = printed(&["--clickhouse", &address]);
+    assert_eq!(said, "the schema is up to date\n");
+    let said = printed(&["--clickhouse", &address, "--dry-run"]);
+    assert_eq!(said, "-- the schema is up to date\n");
+    engine.stop().await;
+}
+
+#[test]
+fn a_dry_run_for_one_server_chooses_the_database_after_it_is_made() {
+    let sql = printed(&["--dry-run"]);
+    let lines: Vec<&str> = sql.lines().take(2).collect();
+    assert_eq!(
+        lines,
+        ["CREATE DATABASE IF NOT EXISTS `epwatch`;", "USE `epwatch`;"]
+    );
+    for word in ["Replicated", "Distributed", "ON CLUSTER", "${"] {
+        assert!(!sql.contains(word), "{word} in {sql}");
+    }
+    for migration in MIGRATIONS {
+        assert!(sql.contains(&migration.checksum()), "{}", migration.name);
+    }
+}
+
+#[test]
+fn a_dry_run_for_a_cluster_names_it_in_every_statement() {
+    let sql = printed(&["--dry-run", "--cluster", "fleet"]);
+    let distributed = "CREATE TABLE IF NOT EXISTS `epwatch`.`reports` ON CLUSTER `fleet` AS \
+                       `epwatch_shard`.`reports` ENGINE = Distributed('fleet', 'epwatch_shard', \
+                       'reports', cityHash64(installation));";
+    assert!(sql.contains(distributed), "{sql}");
+    let path =
+        "ReplicatedMergeTree('/clickhouse/tables/{shard}/epwatch_shard/reports', '{replica}')";
+    assert!(sql.contains(path), "{sql}");
+    let makes = |line: &&str| line.starts_with("CREATE ") || line.starts_with("ALTER ");
+    for line in sql.lines().filter(makes) {
+        assert!(line.contains("ON CLUSTER `fleet`"), "{line}");
+    }
+
+    let here = printed(&["--dry-run", "--cluster", "fleet", "--this-server-only"]);
+    assert!(!here.contains("ON CLUSTER"), "{here}");
+    assert!(here.contains("ReplicatedMergeTree("), "{here}");
+}
+
+#[test]
+fn what_makes_no_sense_is_said() {
+    check_wrong_use(&[], "no ClickHouse server is named");
+    check_wrong_use(
+        &["--dry-run", "--cluster", ""],
+        "--cluster: must not be empty",
+    );
+    check_wrong_use(&["--dry-run", "--this-server-only"], "give --cluster NAME");
+    check_wrong_use(&["--from-nothing"], "--dry-run");
+}
