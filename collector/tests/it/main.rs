@@ -10,6 +10,7 @@ mod calls;
 mod counting;
 mod disk_full;
 mod faults;
+mod floods;
 mod gate;
 mod hostile;
 mod http;
