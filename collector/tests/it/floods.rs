@@ -76,7 +76,10 @@ fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => return n_taken,
         }
-        assert!(Instant::now() < deadline, "it goes on after {n_taken} bytes");
+        assert!(
+            Instant::now() < deadline,
+            "it goes on after {n_taken} bytes"
+        );
     }
 }
 

@@ -18,7 +18,10 @@ use crate::faults::CollectorProcess;
 use crate::http::{SERVICE, open, post, read_answer};
 use crate::support::{PATIENCE, Store, config, connect, report, request, send};
 
-pub(crate) async fn start(dir: &tempfile::TempDir, set: impl FnOnce(&mut CollectorConfig)) -> Collector {
+pub(crate) async fn start(
+    dir: &tempfile::TempDir,
+    set: impl FnOnce(&mut CollectorConfig),
+) -> Collector {
     let mut config = config(&dir.path().join("wal"));
     config.batch.drain_timeout = Period(Duration::from_millis(1));
     set(&mut config);
