@@ -11,6 +11,7 @@ mod cluster;
 mod counting;
 mod disk_full;
 mod faults;
+mod floods;
 mod gate;
 mod hostile;
 mod http;
