@@ -37,7 +37,9 @@ impl<'a> Directed<'a> {
     /// revoked directive do not keep an incident open.
     pub(super) fn covers(&self, cohort: &Watched) -> bool {
         let key = &cohort.verdict.key;
-        let directed = self.0.get(&(&key.model, &*key.model_version, &*key.chipset));
+        let directed = self
+            .0
+            .get(&(&key.model, &*key.model_version, &*key.chipset));
         let hit = cohort.verdict.numbers.devices_hit;
         cohort.confirmed > Severity::None
             && directed.is_some_and(|devices| devices.saturating_mul(2) >= hit)
