@@ -103,6 +103,9 @@ impl Detector {
             changed_at: Timestamp::UNIX_EPOCH,
             cancel,
         };
+        for notifier in &notifiers {
+            metrics.begin_notifier(notifier.name());
+        }
         let task = tokio::spawn(run.run(notifiers));
         Ok(Detector {
             incidents,

@@ -58,6 +58,8 @@ pub struct DeviceVote {
 pub struct VoteLatency {
     /// Exact moments, in microseconds.
     pub moments: Moments,
+    /// Runs of earlier buckets were wanted: the window has too few of the device.
+    pub is_filled_up: bool,
     /// Quantiles; `None` below 8 runs.
     pub low: Option<LowQuantiles>,
     /// Quantiles; `None` below 20 runs.
@@ -197,6 +199,7 @@ impl VoteLatency {
             .flatten();
         Self {
             moments,
+            is_filled_up: false,
             low,
             high,
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),

@@ -41,7 +41,6 @@ pub(crate) async fn deliver(
     metrics: Arc<Metrics>,
     cancel: CancellationToken,
 ) {
-    metrics.begin_notifier(notifier.name());
     let mut round = Round {
         notifier,
         deliveries,

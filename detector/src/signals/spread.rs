@@ -70,7 +70,10 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
         let (Ok(earlier), Some(now)) = (&latency.earlier_self, latency.moments.cv()) else {
             continue;
         };
-        let enough = latency.moments.n() >= MIN_RUNS_HIGH && earlier.n >= MIN_RUNS_HIGH;
+        // Runs of earlier windows would speak for the past: how many are taken depends on the reports.
+        let enough = latency.moments.n() >= MIN_RUNS_HIGH
+            && !latency.is_filled_up
+            && earlier.n >= MIN_RUNS_HIGH;
         let says_something = earlier.cv.is_finite() && earlier.cv > 0.0;
         if !(enough && says_something) {
             continue;

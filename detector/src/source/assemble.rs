@@ -301,7 +301,10 @@ impl WindowBuilder {
 
     pub(super) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
         for (key, vote) in std::mem::take(&mut self.unfinished) {
-            let latency = VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self);
+            let latency = VoteLatency {
+                is_filled_up: true,
+                ..VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self)
+            };
             self.latencies.insert(key, latency);
         }
         let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();

@@ -307,6 +307,7 @@ impl Family {
         let secret = format!("{} {}", spec.seed, phone.number);
         let recounted = spec.story == Story::Benign(Benign::ChangedCounting);
         let is_new = parts.iter().any(|part| part.version == NEW);
+        let parts = one_a_stratum(parts);
         let ort = if recounted && is_new {
             "1.32.0"
         } else {
@@ -319,7 +320,7 @@ impl Family {
             let received_ms = window_start + (share * WINDOW_MS as f64) as i64;
             let mut sessions: Vec<epwatch_proto::Session> = Vec::new();
             let mut series: Vec<epwatch_proto::LatencySeries> = Vec::new();
-            for part in parts {
+            for part in &parts {
                 // The same runs, dealt out: splitting must change nothing.
                 let values: Vec<f64> = part
                     .runs
@@ -346,15 +347,13 @@ impl Family {
                 if values.is_empty() {
                     continue;
                 }
-                let new = reports::series(uid, &part.runs, &values, &part.shape, &part.baselines);
-                let same = series
-                    .iter_mut()
-                    .find(|old| (old.session_uid, &old.stratum) == (new.session_uid, &new.stratum));
-                match same {
-                    // Sessions of a shape share their strata.
-                    Some(_) => {}
-                    None => series.push(new),
-                }
+                series.push(reports::series(
+                    uid,
+                    &part.runs,
+                    &values,
+                    &part.shape,
+                    &part.baselines,
+                ));
             }
             let report = Report {
                 key: ReportKey {
@@ -399,4 +398,22 @@ impl Family {
         }
         uploads::disturbed(spec.story, phone.number, spec.seed, out)
     }
+}
+
+/// A session tells each stratum once: the first part of several is kept, whole, before its runs are dealt
+/// out to reports.
+fn one_a_stratum(parts: &[Part]) -> Vec<&Part> {
+    let mut kept: Vec<&Part> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let stratum = part.runs.stratum(&part.shape);
+        let is_told = kept.iter().any(|old| {
+            !old.runs.values.is_empty()
+                && old.session == part.session
+                && old.runs.stratum(&old.shape) == stratum
+        });
+        if !is_told {
+            kept.push(part);
+        }
+    }
+    kept
 }
