@@ -207,7 +207,7 @@ impl Store {
         }
         let query = self.client.query(
             "SELECT toUnixTimestamp64Milli(max(window_end)) FROM cohort_windows \
-             WHERE window_seconds = ? AND window_end <= fromUnixTimestamp64Milli(?)",
+             WHERE window_seconds = ? AND toUnixTimestamp64Milli(window_end) <= ?",
         );
         // A clock that had stepped forward left ends behind that are still to come.
         let query = query.bind(window_seconds).bind(now.as_millisecond());
