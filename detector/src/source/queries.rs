@@ -235,3 +235,14 @@ pub(super) const ARRIVALS: &str = "
         GROUP BY app_id, environment, r.installation
     )
     GROUP BY app_id, environment, who, at_ms";
+
+/// Who of an app was first received in an earlier window. Binds: app, environment, look-back, its
+/// start, from and to in ms.
+pub(super) const FLOODED: &str = "
+    SELECT app_id, environment, r.installation AS installation,
+        min(toUnixTimestamp64Milli(r.received_at)) AS at_ms, toUInt64(1) AS devices
+    FROM counted_reports_v1 AS r
+    WHERE app_id = ? AND environment = ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, installation
+    HAVING at_ms >= ? AND at_ms < ?";
