@@ -4,7 +4,8 @@
 //! One light client loads, in turns, the collector and a bare tonic service of the same contract
 //! that only decodes and answers; each server is a process of its own, on a CPU of its own where
 //! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
-//! `--only-ingest` and `--only-writer` are the halves. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! `--only-ingest` and `--only-writer` are the halves; `--storage 1000000` stores so many reports and says
+//! what they take on disk, by table and column. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
 //! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
 
 #![allow(
@@ -17,6 +18,7 @@ mod client;
 mod cpus;
 mod payload;
 mod server;
+mod storage;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -79,7 +81,10 @@ fn main() -> ExitCode {
     let dir = work_dir();
     cpus::apart();
     let mut figures = serde_json::Map::new();
-    if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
+    if let Some(reports) = args.iter().position(|arg| arg == "--storage") {
+        let reports = args.get(reports + 1).and_then(|n| n.parse().ok());
+        storage::measure(dir.path(), reports.unwrap_or(1_000_000), &mut figures);
+    } else if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
         let seconds = args.get(seconds + 1).and_then(|n| n.parse().ok());
         soak(
             dir.path(),
@@ -89,7 +94,7 @@ fn main() -> ExitCode {
     } else if !has("--only-writer") {
         measure_ingest(dir.path(), plan, &mut figures);
     }
-    if !has("--only-ingest") && !has("--soak") {
+    if !has("--only-ingest") && !has("--soak") && !has("--storage") {
         measure_writer(dir.path(), plan, &mut figures);
     }
     let figures = serde_json::Value::Object(figures);

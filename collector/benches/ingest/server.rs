@@ -111,9 +111,18 @@ pub(crate) struct Writer;
 impl Writer {
     /// Runs it until everything is stored. Returns how long it took to start, and its CPU seconds.
     pub(crate) fn drain(dir: &Path, store: &str, database: &str) -> (Duration, f64) {
+        Self::run("writer", dir, store, database)
+    }
+
+    /// The same with summaries, of buckets of a second; ends once they are built.
+    pub(crate) fn drain_and_sum_up(dir: &Path, store: &str, database: &str) {
+        Self::run("stored", dir, store, database);
+    }
+
+    fn run(kind: &str, dir: &Path, store: &str, database: &str) -> (Duration, f64) {
         let started = Instant::now();
         let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
-            .env(KIND, "writer")
+            .env(KIND, kind)
             .env(DIR, dir)
             .env(STORE, store)
             .env(DATABASE, database)
@@ -138,19 +147,35 @@ impl Writer {
     }
 }
 
-async fn drain(dir: &Path) {
+async fn drain(dir: &Path, sums_up: bool) {
     let store = std::env::var(STORE).expect("the bench names the store");
     let database = std::env::var(DATABASE).expect("the bench names the database");
     let target = epwatch_store::StoreTarget::parse(&store, &database).expect("a socket");
     let mut config = config(dir);
-    config.rollup.enabled = false;
+    config.rollup.enabled = sums_up;
+    if sums_up {
+        config.rollup.bucket = Period(Duration::from_secs(1));
+        config.rollup.period = Period(Duration::from_millis(200));
+    }
     let client = epwatch_store::client(&target);
-    let collector = Collector::start(config, client, CancellationToken::new())
+    let collector = Collector::start(config, client.clone(), CancellationToken::new())
         .await
         .expect("the collector starts");
     println!("{STARTED}");
     while !collector.is_drained() {
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let open = "SELECT count() FROM (SELECT DISTINCT bucket FROM reports) \
+                WHERE bucket NOT IN (SELECT bucket FROM bucket_revisions)";
+    while sums_up
+        && client
+            .query(open)
+            .fetch_one::<u64>()
+            .await
+            .expect("the engine answers")
+            > 0
+    {
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     println!("{DRAINED}");
     let wait = || std::io::stdin().read_to_end(&mut Vec::new());
@@ -188,7 +213,8 @@ pub(crate) fn run_if_child() {
         match kind.as_str() {
             "collector" => serve_collector(&dir).await,
             "soaked" => serve_soaked(&dir).await,
-            "writer" => drain(&dir).await,
+            "writer" => drain(&dir, false).await,
+            "stored" => drain(&dir, true).await,
             "bare" => serve_bare(true).await,
             _ => serve_bare(false).await,
         }
