@@ -77,6 +77,16 @@ const MIGRATIONS: &[(u32, &str, &str)] = &[
         "views",
         include_str!("../../../collector/migrations/0005_views.sql"),
     ),
+    (
+        6,
+        "calls",
+        include_str!("../../../collector/migrations/0006_calls.sql"),
+    ),
+    (
+        7,
+        "ledger",
+        include_str!("../../../collector/migrations/0007_ledger.sql"),
+    ),
 ];
 
 /// Fills the store, unless it was filled before; says with what, and how long it took.
