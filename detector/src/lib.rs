@@ -14,6 +14,7 @@ pub mod config;
 mod detector;
 mod evaluate;
 pub mod explain;
+mod hash;
 pub mod http;
 pub mod incident;
 pub mod metrics;

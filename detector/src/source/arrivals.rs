@@ -3,10 +3,11 @@
 //! Installations first received in an earlier window have a past; a page must hold on those where
 //! there are enough. Newcomers beyond what is usual for the app do not vote at all.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cohort::ModelKey;
+use crate::hash::HashSet;
 use crate::window::Installation;
 
 use super::Span;
