@@ -24,6 +24,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(5, "0005_views"),
     migration!(6, "0006_calls"),
     migration!(7, "0007_ledger"),
+    migration!(8, "0008_lease"),
 ];
 
 /// How long rows are kept.

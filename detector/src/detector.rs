@@ -1,4 +1,5 @@
-//! The loop: wait for a window to be complete, judge it, keep what was found, tell people.
+//! The loop: wait for a window to be complete, judge it, keep what was found, tell people. Of several
+//! detectors on one store, the one that holds the lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigProblem, DetectorConfig};
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident::Incident;
+use crate::lease::{Lease, Standing, lost};
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
 use crate::rates::Rates;
@@ -79,6 +81,7 @@ impl Detector {
         let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
         let run = Loop {
             evaluator: Evaluator::new(source, config.clone()),
+            lease: Lease::take_part(client.clone()),
             store: Store::new(client),
             config,
             book: Book::default(),
@@ -131,6 +134,7 @@ impl Detector {
 struct Loop {
     evaluator: Evaluator,
     store: Store,
+    lease: Lease,
     config: DetectorConfig,
     book: Book,
     clock: Arc<dyn Clock>,
@@ -145,9 +149,19 @@ struct Loop {
 
 impl Loop {
     async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
+        while self.lease.gained(&self.cancel).await {
+            self.lead(notifiers.clone()).await;
+        }
+        self.lease.release().await;
+    }
+
+    /// Judges and tells until it is cancelled or another detector does.
+    async fn lead(&mut self, notifiers: Vec<Arc<dyn Notifier>>) {
         let Some(remembered) = self.remembered().await else {
             return;
         };
+        let term = self.cancel.child_token();
+        let mut standing = self.lease.watch();
         let names = notifiers
             .iter()
             .map(|n| (n.name().to_owned(), n.min_severity()));
@@ -157,7 +171,7 @@ impl Loop {
         self.publish();
 
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
-        let channels = self.start_notifiers(notifiers, &deliveries);
+        let channels = self.start_notifiers(notifiers, &deliveries, &term);
         drop(deliveries);
 
         let mut ticks = interval(self.config.step.0);
@@ -166,6 +180,17 @@ impl Loop {
         loop {
             tokio::select! {
                 () = self.cancel.cancelled() => break,
+                () = lost(&mut standing) => {
+                    tracing::warn!("another detector leads");
+                    // It read the store and tells what was not told; what it stored is newer than ours.
+                    self.book = Book::default();
+                    self.publish();
+                    term.cancel();
+                    for channel in channels {
+                        channel.abort();
+                    }
+                    return;
+                }
                 _ = ticks.tick() => self.tick().await,
                 Some(done) = delivered.recv() => {
                     self.book.delivered(&done.incident_id, &done.notifier, done.news);
@@ -196,6 +221,7 @@ impl Loop {
         &self,
         notifiers: Vec<Arc<dyn Notifier>>,
         deliveries: &Deliveries,
+        term: &CancellationToken,
     ) -> Vec<JoinHandle<()>> {
         let start = |notifier| {
             tokio::spawn(deliver(
@@ -204,7 +230,7 @@ impl Loop {
                 deliveries.clone(),
                 self.clock.clone(),
                 self.metrics.clone(),
-                self.cancel.clone(),
+                term.clone(),
             ))
         };
         notifiers.into_iter().map(start).collect()
@@ -233,7 +259,8 @@ impl Loop {
             return;
         };
         for end in windows_to_judge(self.judged_until, end, &self.config) {
-            if self.cancel.is_cancelled() || !self.judge(end).await {
+            let may = self.lease.standing() == Standing::Leads && !self.cancel.is_cancelled();
+            if !may || !self.judge(end).await {
                 break;
             }
             self.judged_until = Some(end);
@@ -257,6 +284,10 @@ impl Loop {
             let cause = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(model, %error, cause, "a model could not be judged");
         }
+        if self.lease.standing() != Standing::Leads {
+            // Whoever leads now judges it.
+            return false;
+        }
         let now = self.clock.now();
         for verdict in &verdicts {
             self.metrics.judged(verdict.class);
@@ -269,7 +300,10 @@ impl Loop {
         // People first: a store that is down delays no page.
         self.publish();
         self.save().await;
-        if let Err(error) = self.store.add_windows(&verdicts, now).await {
+        // A stored window says that its incidents are stored: whoever reads it goes on after it.
+        if self.book.unsaved().is_empty()
+            && let Err(error) = self.store.add_windows(&verdicts, now).await
+        {
             warn("verdicts were not stored", &error);
         }
         self.verdicts.send_replace(Arc::new(verdicts));

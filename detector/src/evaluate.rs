@@ -195,7 +195,8 @@ impl Evaluator {
             let usual = read.usual.devices.get(&window.key.chipset);
             let seen = read.cohorts.iter();
             let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
-            let now = on_chipset.map(CohortWindow::n_devices).sum();
+            let there = on_chipset.map(|other| other.n_devices() + other.voteless.directed);
+            let now = there.sum();
             completeness::doubt(&mut whole, now, usual.copied());
             let previous_name = baseline.previous_version.as_deref();
             let key = &window.key;

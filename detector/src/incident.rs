@@ -1,9 +1,11 @@
-//! Life of an incident: Inactive -> Pending -> Firing -> Resolved.
+//! Life of an incident: Inactive -> Pending -> Firing -> Resolved; Mitigated while a directive keeps
+//! its devices off the NPU.
 //!
 //! Pure: incidents so far, one window's verdicts and the time in; incidents as they are now out. One
 //! incident covers an app's model version and cause, with the cohorts (chipsets, firmwares) inside;
 //! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
 
+mod mitigation;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
+use mitigation::Directed;
 use watched::signed;
 pub use watched::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, Watched};
 
@@ -120,6 +123,8 @@ pub enum State {
     Pending,
     /// People are told.
     Firing,
+    /// A directive took its devices off the NPU: people are told, and nothing is repaired yet.
+    Mitigated,
     /// Over, and people are told.
     Resolved,
 }
@@ -132,6 +137,7 @@ impl State {
             State::Inactive => "inactive",
             State::Pending => "pending",
             State::Firing => "firing",
+            State::Mitigated => "mitigated",
             State::Resolved => "resolved",
         }
     }
@@ -139,7 +145,13 @@ impl State {
     /// Whether it goes on.
     #[must_use]
     pub fn is_open(self) -> bool {
-        matches!(self, State::Pending | State::Firing)
+        matches!(self, State::Pending | State::Firing | State::Mitigated)
+    }
+
+    /// Whether it goes on and people know.
+    #[must_use]
+    pub fn is_told(self) -> bool {
+        matches!(self, State::Firing | State::Mitigated)
     }
 }
 
@@ -152,7 +164,8 @@ impl fmt::Display for State {
 /// One incident, whole: what is stored as its document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
-    /// Unique: the fingerprint and the time it began.
+    /// Unique: the fingerprint and the end of its first window, so that whoever judges that window
+    /// gives the same.
     pub id: String,
     /// What it is about.
     pub key: IncidentKey,
@@ -162,6 +175,12 @@ pub struct Incident {
     pub started_at: Timestamp,
     /// When it fired.
     pub fired_at: Option<Timestamp>,
+    /// Since when it is mitigated; `None` while it is not.
+    #[serde(default)]
+    pub mitigated_at: Option<Timestamp>,
+    /// When it came back after it was mitigated.
+    #[serde(default)]
+    pub returned_at: Option<Timestamp>,
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
     /// The cohorts inside.
@@ -205,6 +224,7 @@ pub fn advance(
     now: Timestamp,
 ) -> Vec<Incident> {
     let mut touched: BTreeSet<IncidentKey> = BTreeSet::new();
+    let directed = Directed::of(verdicts);
     for verdict in verdicts {
         let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
         let explained = cause.is_some_and(|cause| {
@@ -216,17 +236,24 @@ pub fn advance(
             let key = incident_key(&verdict.key, cause);
             let incident = incidents
                 .entry(key.clone())
-                .or_insert_with(|| Incident::begin(key.clone(), now));
+                .or_insert_with(|| Incident::begin(key.clone(), verdict.window_end, now));
             if !incident.state.is_open() {
-                *incident = Incident::begin(key.clone(), now);
+                *incident = Incident::begin(key.clone(), verdict.window_end, now);
             }
             if incident.observe(verdict, &Observation::Seen(verdict)) {
                 touched.insert(key);
             }
         }
         for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
+            if incident.count_successor(verdict) {
+                touched.insert(incident.key.clone());
+            }
             let same_cause = cause == Some(incident.key.cause) && !explained;
-            if same_cause || !incident.is_about(verdict) {
+            let Some(cohort) = incident.watched(&verdict.key).filter(|_| !same_cause) else {
+                continue;
+            };
+            if directed.covers(cohort) {
+                // What is left of it looks clean.
                 continue;
             }
             let observation = match (cause, verdict.class) {
@@ -244,7 +271,8 @@ pub fn advance(
         return Vec::new();
     };
     for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
-        if incident.forget_vanished(window_end, forget_after) {
+        let held = incident.hold_directed(window_end, &directed);
+        if incident.forget_vanished(window_end, forget_after) || held {
             touched.insert(incident.key.clone());
         }
     }
@@ -267,13 +295,15 @@ fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
 }
 
 impl Incident {
-    fn begin(key: IncidentKey, now: Timestamp) -> Self {
+    fn begin(key: IncidentKey, window_end: Timestamp, now: Timestamp) -> Self {
         Incident {
-            id: format!("{}-{}", key.fingerprint(), now.as_millisecond()),
+            id: format!("{}-{}", key.fingerprint(), window_end.as_millisecond()),
             key,
             state: State::Pending,
             started_at: now,
             fired_at: None,
+            mitigated_at: None,
+            returned_at: None,
             resolved_at: None,
             cohorts: Vec::new(),
             headline: None,
@@ -356,12 +386,8 @@ impl Incident {
         self.delivered.get(notifier).copied().unwrap_or(0) < self.news
     }
 
-    fn is_about(&self, verdict: &CohortVerdict) -> bool {
-        self.watched(&verdict.key).is_some()
-    }
-
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
-        self.state == State::Firing
+        self.state.is_told()
             && self
                 .watched(&verdict.key)
                 .is_some_and(|cohort| cohort.confirmed > Severity::None)
@@ -423,7 +449,7 @@ impl Incident {
     fn settle(&mut self, now: Timestamp) {
         let still = self.cohorts.iter().any(|cohort| !cohort.is_cleared());
         if !still {
-            if self.state == State::Firing {
+            if self.state.is_told() {
                 self.state = State::Resolved;
                 self.resolved_at = Some(now);
                 self.news += 1;
@@ -452,6 +478,7 @@ impl Incident {
             self.superseded = self.headline.replace(headline);
             self.news += 1;
         }
+        self.settle_mitigation(now);
     }
 
     fn current_headline(&self) -> Option<Headline> {

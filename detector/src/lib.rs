@@ -17,6 +17,7 @@ pub mod explain;
 mod hash;
 pub mod http;
 pub mod incident;
+mod lease;
 pub mod metrics;
 mod next_step;
 pub mod notify;

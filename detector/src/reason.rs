@@ -210,6 +210,11 @@ pub enum Reason {
         /// Installations without a vote.
         devices: u64,
     },
+    /// A directive took devices off the NPU: they do not vote.
+    Directed {
+        /// So many.
+        devices: u64,
+    },
     /// What was found does not hold on the installations that were known before.
     NewcomersOnly {
         /// Installations known before the window.
@@ -548,6 +553,10 @@ impl fmt::Display for Reason {
                 f,
                 "only {devices} devices reported on this chipset; the median of {windows} earlier \
                  windows is {usual}"
+            ),
+            Reason::Directed { devices } => write!(
+                f,
+                "{devices} devices do not vote: a directive took them off the NPU"
             ),
             Reason::Flood { devices } => write!(
                 f,

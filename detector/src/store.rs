@@ -181,7 +181,7 @@ impl Store {
         let query = self.client.query(
             "SELECT incident_id, toUnixTimestamp64Milli(changed_at) AS changed_at_ms, document \
              FROM incidents_v1 \
-             WHERE state IN ('pending', 'firing') \
+             WHERE state IN ('pending', 'firing', 'mitigated') \
                 OR (state = 'resolved' AND changed_at > now() - INTERVAL 7 DAY) \
              ORDER BY incident_id",
         );

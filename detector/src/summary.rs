@@ -119,6 +119,8 @@ pub struct IncidentSummary {
     pub started_at: String,
     /// RFC 3339; absent while it is pending.
     pub fired_at: Option<String>,
+    /// RFC 3339; absent unless a directive holds it.
+    pub mitigated_at: Option<String>,
     /// RFC 3339; absent until it is over.
     pub resolved_at: Option<String>,
 }
@@ -193,6 +195,7 @@ impl From<&Incident> for IncidentSummary {
             cpu_macs_share: lead.and_then(|lead| lead.cpu_macs_share),
             started_at: incident.started_at.to_string(),
             fired_at: incident.fired_at.map(|at| at.to_string()),
+            mitigated_at: incident.mitigated_at.map(|at| at.to_string()),
             resolved_at: incident.resolved_at.map(|at| at.to_string()),
         }
     }

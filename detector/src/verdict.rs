@@ -157,6 +157,12 @@ pub struct CohortVerdict {
     pub signals: Vec<Signal>,
     /// Counts for the history of later versions, beside the signals.
     pub tallies: Vec<Signal>,
+    /// Devices that a directive took off the NPU: they have no vote.
+    #[serde(default)]
+    pub devices_directed: u64,
+    /// The version before this one, if it is known.
+    #[serde(default)]
+    pub follows: Option<String>,
     /// Plain rules that fired, by name.
     #[serde(default)]
     pub plain_rules: Vec<String>,

@@ -220,7 +220,7 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
         } else {
             flushed.unwrap();
             refused += u64::from(!is_ack);
-            if outcome == v1::Outcome::RefusedDeleted.into() {
+            if outcome == i32::from(v1::Outcome::RefusedDeleted) {
                 // The SDK goes on as a new installation, which has lost nothing.
                 refused = 0;
             }

@@ -38,9 +38,18 @@ fn metrics_named(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let dir = tempfile::tempdir().unwrap();
+    // A channel, for its metrics; nobody is there, and nothing is told.
+    let config = dir.path().join("epwatch.toml");
+    std::fs::write(
+        &config,
+        "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
+    )
+    .unwrap();
     let child = Command::new(EPWATCH)
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(dir.path())
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&config)
+        .arg("--data-dir")
+        .arg(dir.path().join("data"))
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .env("EPWATCH_LOG", "warn")
         .stdin(Stdio::null())

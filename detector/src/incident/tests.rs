@@ -263,3 +263,99 @@ fn fingerprints_depend_on_every_part_and_on_nothing_else() {
     assert_ne!(key("ab", "c").fingerprint(), key("a", "bc").fingerprint());
     assert_eq!(key("ab", "c").fingerprint().len(), 16);
 }
+
+/// What is left of a cohort when a directive has taken so many devices off the NPU.
+fn under_directive(left: CohortVerdict, devices: u64) -> CohortVerdict {
+    CohortVerdict {
+        devices_directed: devices,
+        ..left
+    }
+}
+
+/// Nobody votes any more.
+fn nobody_left(second: i64, devices: u64) -> CohortVerdict {
+    let fleet = Fleet {
+        devices: 0,
+        ..Fleet::default()
+    };
+    under_directive(verdict(&fleet, second), devices)
+}
+
+fn of_version(version: &str, follows: &str, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.key.model_version = version.into();
+    verdict.follows = Some(follows.into());
+    verdict
+}
+
+#[test]
+fn devices_that_a_directive_took_away_do_not_resolve_an_incident() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    let id = life.only().id.clone();
+    // Everyone is gone, or those who are left look clean: both say nothing about the fault.
+    assert_eq!(life.window(&[nobody_left(WINDOW, 60)]), [State::Mitigated]);
+    for hour in 2..6 {
+        let left = under_directive(healthy(hour * WINDOW), 40);
+        assert_eq!(life.window(&[left]), [State::Mitigated], "{hour}");
+    }
+    assert_eq!(life.told.len(), 2, "that it fires, that it is mitigated");
+    // The directive is revoked and the fault is gone.
+    for hour in 6..8 {
+        let left = under_directive(healthy(hour * WINDOW), 3);
+        assert_eq!(life.window(&[left]), [State::Mitigated], "{hour}");
+    }
+    assert_eq!(life.window(&[healthy(8 * WINDOW)]), [State::Resolved]);
+    assert_eq!(life.told.last().unwrap().id, id);
+    assert_eq!(life.told.len(), 3);
+}
+
+#[test]
+fn a_fault_that_is_still_there_when_the_directive_ends_is_told_again() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    life.window(&[nobody_left(WINDOW, 60)]);
+    let id = life.only().id.clone();
+    assert_eq!(life.window(&[sick(2 * WINDOW)]), [State::Firing]);
+    assert_eq!(life.only().id, id, "the same incident");
+    assert_eq!(life.told.len(), 3);
+    assert!(life.only().returned_at.is_some() && life.only().mitigated_at.is_none());
+}
+
+#[test]
+fn a_clean_version_after_it_resolves_a_mitigated_incident() {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    life.window(&[nobody_left(WINDOW, 60)]);
+    for hour in 2..4 {
+        let next = of_version("3.0.0", "2.0.0", healthy(hour * WINDOW));
+        // One that follows another version says nothing.
+        let other = of_version("1.9.1", "1.9.0", healthy(hour * WINDOW));
+        let held = nobody_left(hour * WINDOW, 20 * 60);
+        assert_eq!(life.window(&[held, next, other]), [State::Mitigated]);
+    }
+    let next = of_version("3.0.0", "2.0.0", healthy(4 * WINDOW));
+    let held = nobody_left(4 * WINDOW, 60);
+    assert_eq!(life.window(&[held, next]), [State::Resolved]);
+}
+
+/// Nothing was told yet, so there is nothing to hold.
+#[test]
+fn a_directive_ends_what_was_only_pending() {
+    let mut life = Life::default();
+    life.window(&[doubtful(0)]);
+    for hour in 1..3 {
+        let left = under_directive(healthy(hour * WINDOW), 60);
+        life.window(&[left]);
+    }
+    let left = under_directive(healthy(3 * WINDOW), 60);
+    assert_eq!(life.window(&[left]), [State::Inactive]);
+}
+
+#[test]
+fn whoever_judges_a_window_gives_its_incident_the_same_name() {
+    let mut open = BTreeMap::new();
+    let early = advance(&mut open, &[sick(0)], FORGET, at(5));
+    let mut open = BTreeMap::new();
+    let late = advance(&mut open, &[sick(0)], FORGET, at(90));
+    assert_eq!(early[0].id, late[0].id);
+}

@@ -32,6 +32,16 @@ pub struct Watched {
     pub clean_windows: u32,
     /// End of the last window that was counted, seen or clean.
     pub counted_until: Timestamp,
+    /// End of the first window without it in which a directive held its devices; `None`: it was seen
+    /// since, or no directive did.
+    #[serde(default)]
+    pub mitigated_since: Option<Timestamp>,
+    /// Clean windows of the version after it, since then.
+    #[serde(default)]
+    pub clean_successors: u32,
+    /// End of the last of those.
+    #[serde(default)]
+    pub successor_until: Option<Timestamp>,
 }
 
 impl Watched {
@@ -42,6 +52,9 @@ impl Watched {
             confirmed: Severity::None,
             clean_windows: 0,
             counted_until: verdict.window_end,
+            mitigated_since: None,
+            clean_successors: 0,
+            successor_until: None,
         }
     }
 
@@ -55,6 +68,9 @@ impl Watched {
         self.verdict = verdict.clone();
         self.clean_windows = 0;
         self.counted_until = end;
+        self.mitigated_since = None;
+        self.clean_successors = 0;
+        self.successor_until = None;
         self.expire(end, verdict.window);
         self.sightings.push((end, verdict.severity));
 

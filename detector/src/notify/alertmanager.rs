@@ -32,26 +32,18 @@ pub struct AlertmanagerConfig {
     /// Its address, for example `http://localhost:9093`.
     pub url: String,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "super::ticket")]
     pub min_severity: Severity,
     /// How often a firing incident is sent again.
     #[serde(default = "repeat")]
     pub repeat_every: Period,
     /// How long one attempt may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "super::timeout")]
     pub timeout: Period,
-}
-
-fn ticket() -> Severity {
-    Severity::Ticket
 }
 
 fn repeat() -> Period {
     Period(Duration::from_secs(60))
-}
-
-fn timeout() -> Period {
-    Period(Duration::from_secs(10))
 }
 
 impl AlertmanagerConfig {
@@ -60,9 +52,9 @@ impl AlertmanagerConfig {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            min_severity: ticket(),
+            min_severity: super::ticket(),
             repeat_every: repeat(),
-            timeout: timeout(),
+            timeout: super::timeout(),
         }
     }
 }

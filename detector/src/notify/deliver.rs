@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::incident::{Incident, State};
+use crate::incident::Incident;
 use crate::metrics::{Delivery, Metrics};
 
 use super::{Notification, Notifier, Retry};
@@ -150,12 +150,12 @@ impl Round {
             return false;
         };
         let told = self.repeats.get(&incident.id);
-        incident.state == State::Firing && told.is_none_or(|told| told.elapsed() >= every)
+        incident.state.is_told() && told.is_none_or(|told| told.elapsed() >= every)
     }
 
     async fn mark_done(&mut self, incident: &Incident) {
         self.pause = None;
-        if incident.state == State::Firing {
+        if incident.state.is_told() {
             self.repeats.insert(incident.id.clone(), Instant::now());
         } else {
             self.repeats.remove(&incident.id);

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 
 use crate::config::DetectorConfig;
 use crate::incident::{Incident, State};
+use crate::period::Period;
 use crate::verdict::Severity;
 
 pub use alertmanager::{Alertmanager, AlertmanagerConfig};
@@ -74,6 +75,10 @@ pub enum Occasion {
     Firing,
     /// It grew: worse, or more chipsets.
     Grown,
+    /// A directive took its devices off the NPU.
+    Mitigated,
+    /// It is back after that.
+    Returned,
     /// Nothing new; the channel forgets.
     Repeated,
     /// It is over.
@@ -87,6 +92,8 @@ impl Occasion {
         match self {
             Self::Firing => "firing",
             Self::Grown => "grown",
+            Self::Mitigated => "mitigated",
+            Self::Returned => "returned",
             Self::Repeated => "repeated",
             Self::Resolved => "resolved",
         }
@@ -99,7 +106,9 @@ impl Notification {
     pub fn news(incident: Incident) -> Self {
         let occasion = match incident.state {
             State::Resolved => Occasion::Resolved,
+            State::Mitigated => Occasion::Mitigated,
             _ if incident.superseded.is_some() => Occasion::Grown,
+            _ if incident.returned_at.is_some() => Occasion::Returned,
             _ => Occasion::Firing,
         };
         Self { incident, occasion }
@@ -155,6 +164,16 @@ fn numbered(kind: &str, at: usize) -> String {
         0 => kind.to_owned(),
         _ => format!("{kind}-{}", at + 1),
     }
+}
+
+/// The least severity a channel is for, where its configuration does not say.
+fn ticket() -> Severity {
+    Severity::Ticket
+}
+
+/// How long one attempt may take, where the configuration does not say.
+fn timeout() -> Period {
+    Period(Duration::from_secs(10))
 }
 
 /// Reads an address; it is not in the error, since it may be a secret.

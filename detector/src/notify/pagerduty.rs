@@ -2,7 +2,6 @@
 //! update the alert and its end resolves it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -40,7 +39,7 @@ pub struct PagerDutyConfig {
     #[serde(default = "page")]
     pub min_severity: Severity,
     /// How long one attempt may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "super::timeout")]
     pub timeout: Period,
 }
 
@@ -50,10 +49,6 @@ fn endpoint() -> String {
 
 fn page() -> Severity {
     Severity::Page
-}
-
-fn timeout() -> Period {
-    Period(Duration::from_secs(10))
 }
 
 /// Sends events to one PagerDuty integration.

@@ -1,7 +1,6 @@
 //! Slack, by an incoming webhook, in blocks. The address is the secret.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -31,19 +30,11 @@ pub struct SlackConfig {
     /// A file that holds the incoming webhook's address and nothing else.
     pub webhook_url_file: PathBuf,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "super::ticket")]
     pub min_severity: Severity,
     /// How long one attempt may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "super::timeout")]
     pub timeout: Period,
-}
-
-fn ticket() -> Severity {
-    Severity::Ticket
-}
-
-fn timeout() -> Period {
-    Period(Duration::from_secs(10))
 }
 
 /// Posts to one Slack channel.

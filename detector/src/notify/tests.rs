@@ -63,6 +63,20 @@ fn resolved() -> Incident {
     incident_after(&[&[sick], &[hour(1)], &[hour(2)], &[hour(3)]])
 }
 
+/// A directive took the devices off the NPU an hour later.
+fn mitigated() -> Incident {
+    let gone = Fleet {
+        devices: 0,
+        ..Fleet::default()
+    };
+    let held = CohortVerdict {
+        devices_directed: 60,
+        ..verdict(&gone, "SM8635", 3600)
+    };
+    let sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
+    incident_after(&[&[sick], &[held]])
+}
+
 /// Compares with a file that people review as prose. `EPWATCH_BLESS=1` writes it.
 #[track_caller]
 fn check(file: &str, text: &str) {
@@ -79,6 +93,7 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("firing.txt", &block(&Notification::news(firing())));
     check("grown.txt", &block(&Notification::news(grown())));
     check("resolved.txt", &block(&Notification::news(resolved())));
+    check("mitigated.txt", &block(&Notification::news(mitigated())));
     let slow = Fleet {
         weight: 2.5,
         ..Fleet::default()

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 
 use crate::explain::Groups;
-use crate::incident::{Incident, State};
+use crate::incident::{CLEAN_WINDOWS, Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};
 
@@ -57,8 +57,12 @@ pub fn block(notification: &Notification) -> String {
 /// Returns how loud it is, and why it is told again.
 pub(super) fn title(notification: &Notification) -> &'static str {
     let is_page = notification.incident.severity() == Severity::Page;
+    let state = notification.incident.state;
     match (notification.occasion, is_page) {
         (Occasion::Resolved, _) => "RESOLVED",
+        (_, _) if state == State::Mitigated => "MITIGATED",
+        (Occasion::Returned, true) => "PAGE (back again)",
+        (Occasion::Returned, false) => "TICKET (back again)",
         (Occasion::Grown, true) => "PAGE (grown)",
         (Occasion::Grown, false) => "TICKET (grown)",
         (_, true) => "PAGE",
@@ -76,6 +80,19 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = format!("{}; no cohort shows it any more", at(resolved_at));
         facts.push(("resolved", why));
+    }
+    if let (State::Mitigated, Some(since)) = (incident.state, incident.mitigated_at) {
+        let why = format!(
+            "since {}: a directive took its devices off the NPU, so they are no longer judged. It is \
+             over after {CLEAN_WINDOWS} clean windows once the directive has ended, or \
+             {CLEAN_WINDOWS} of the next version",
+            at(since)
+        );
+        facts.push(("mitigated", why));
+    }
+    if let (State::Firing, Some(returned)) = (incident.state, incident.returned_at) {
+        let when = format!("{}, after a directive had mitigated it", at(returned));
+        facts.push(("back again", when));
     }
     let (hit, seen) = incident.devices();
     if seen > 0 {

@@ -6,7 +6,6 @@
 //! timestamps that are minutes old, and takes each delivery once.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -37,19 +36,11 @@ pub struct WebhookConfig {
     /// A file that holds the shared key and nothing else.
     pub key_file: PathBuf,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "super::ticket")]
     pub min_severity: Severity,
     /// How long one attempt may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "super::timeout")]
     pub timeout: Period,
-}
-
-fn ticket() -> Severity {
-    Severity::Ticket
-}
-
-fn timeout() -> Period {
-    Period(Duration::from_secs(10))
 }
 
 /// Posts to one webhook.

@@ -373,6 +373,13 @@ impl WindowBuilder {
             }
         }
 
+        // Where a directive holds every device nobody votes, and the incident must hear of it.
+        for (cohort, [_, directed, _]) in &self.voteless {
+            if !directed.is_empty() {
+                votes.entry(cohort.clone()).or_default();
+            }
+        }
+
         let mut cohorts: Vec<CohortWindow> = Vec::new();
         for ((version, chipset), mut votes) in votes {
             votes.sort_by(|a, b| {

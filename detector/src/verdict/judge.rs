@@ -53,6 +53,7 @@ pub fn judge(
     beside::mention(&mut found, evidence);
     found.spare_people();
     found.name_flood(window.voteless.flood);
+    found.name_directed(window.voteless.directed);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
@@ -80,6 +81,8 @@ pub fn judge(
         cpu_macs_share,
         signals: evidence.signals(),
         tallies: evidence.tallies(),
+        devices_directed: window.voteless.directed,
+        follows: baseline.previous_version.clone(),
         plain_rules: Vec::new(),
         p: found.p,
     }
@@ -373,6 +376,13 @@ impl Finding {
             self.reasons.insert(0, Reason::Flood { devices });
         } else {
             self.reasons.push(Reason::Flood { devices });
+        }
+    }
+
+    /// Says who has no vote where there are too few of the others.
+    fn name_directed(&mut self, devices: u64) {
+        if devices > 0 && self.class == VerdictClass::NotEnoughData {
+            self.reasons.push(Reason::Directed { devices });
         }
     }
 

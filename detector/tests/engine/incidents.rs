@@ -15,13 +15,13 @@ use crate::windows::{after, roll_out};
 
 /// Remembers what it was told; refuses to be told while it is down.
 #[derive(Debug, Clone, Default)]
-struct Pager {
+pub(crate) struct Pager {
     told: Arc<Mutex<Vec<Notification>>>,
     is_down: Arc<Mutex<bool>>,
 }
 
 impl Pager {
-    fn told(&self) -> Vec<(Occasion, Vec<String>)> {
+    pub(crate) fn told(&self) -> Vec<(Occasion, Vec<String>)> {
         let told = self.told.lock().unwrap();
         told.iter()
             .map(|n| (n.occasion, n.incident.chipsets()))
@@ -53,13 +53,13 @@ impl Notifier for Pager {
     }
 }
 
-struct Running {
-    detector: Detector,
+pub(crate) struct Running {
+    pub(crate) detector: Detector,
     cancel: CancellationToken,
 }
 
 impl Running {
-    fn start(store: &TestStore, clock: &Arc<ManualClock>, pager: &Pager) -> Running {
+    pub(crate) fn start(store: &TestStore, clock: &Arc<ManualClock>, pager: &Pager) -> Running {
         let cancel = CancellationToken::new();
         let notifiers: Vec<Arc<dyn Notifier>> = vec![
             Arc::new(pager.clone()),
@@ -78,7 +78,7 @@ impl Running {
         }
     }
 
-    async fn judged(&self, end: Timestamp) {
+    pub(crate) async fn judged(&self, end: Timestamp) {
         let verdicts = self.detector.verdicts();
         let is_there = || {
             let judged = verdicts
@@ -90,13 +90,13 @@ impl Running {
         eventually("the window's verdict", is_there).await;
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.cancel.cancel();
         self.detector.stopped().await;
     }
 }
 
-async fn healthy_window(store: &TestStore, at: Timestamp) {
+pub(crate) async fn healthy_window(store: &TestStore, at: Timestamp) {
     let healthy = Reports {
         version: "2.0.0",
         place: V2,

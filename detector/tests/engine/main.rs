@@ -8,6 +8,7 @@
 
 mod incidents;
 mod replay;
+mod several;
 mod support;
 mod windows;
 mod wire;

@@ -12,7 +12,7 @@ use epwatch_store::migrate::{Migration, TemplateValues, migrate};
 use jiff::Timestamp;
 use serde::Serialize;
 
-const MIGRATIONS: [Migration; 6] = [
+const MIGRATIONS: [Migration; 8] = [
     Migration {
         version: 1,
         name: "functions",
@@ -42,6 +42,16 @@ const MIGRATIONS: [Migration; 6] = [
         version: 6,
         name: "calls",
         sql: include_str!("../../../collector/migrations/0006_calls.sql"),
+    },
+    Migration {
+        version: 7,
+        name: "ledger",
+        sql: include_str!("../../../collector/migrations/0007_ledger.sql"),
+    },
+    Migration {
+        version: 8,
+        name: "lease",
+        sql: include_str!("../../../collector/migrations/0008_lease.sql"),
     },
 ];
 

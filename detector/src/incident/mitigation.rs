@@ -1,0 +1,123 @@
+//! Incidents whose devices vanish because a directive took them off the NPU.
+//!
+//! Such devices have no vote, so what is left looks clean, and nothing was repaired. A cohort is held
+//! as mitigated while the directive covers what was hit, and cleared by clean windows once it no
+//! longer does, or by a version after it that is clean.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::cohort::ModelKey;
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+use super::watched::{CLEAN_WINDOWS, Watched, signed};
+use super::{Incident, State};
+
+/// Devices under a directive in one window, by model, version and chipset.
+pub(super) struct Directed<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str), u64>);
+
+impl<'a> Directed<'a> {
+    pub(super) fn of(verdicts: &'a [CohortVerdict]) -> Self {
+        let mut devices = BTreeMap::new();
+        // Known for chipsets, not for single firmwares.
+        for verdict in verdicts.iter().filter(|v| v.key.firmware.is_none()) {
+            let key = &verdict.key;
+            if verdict.devices_directed > 0 {
+                devices.insert(
+                    (&key.model, &*key.model_version, &*key.chipset),
+                    verdict.devices_directed,
+                );
+            }
+        }
+        Self(devices)
+    }
+
+    /// Whether they are what became of the devices hit: at least half as many. A few that still hold a
+    /// revoked directive do not keep an incident open.
+    pub(super) fn covers(&self, cohort: &Watched) -> bool {
+        let key = &cohort.verdict.key;
+        let directed = self.0.get(&(&key.model, &*key.model_version, &*key.chipset));
+        let hit = cohort.verdict.numbers.devices_hit;
+        cohort.confirmed > Severity::None
+            && directed.is_some_and(|devices| devices.saturating_mul(2) >= hit)
+    }
+}
+
+impl Incident {
+    /// Holds cohorts that were not seen in this window and whose devices are under a directive; says
+    /// whether there are any.
+    pub(super) fn hold_directed(&mut self, end: Timestamp, directed: &Directed<'_>) -> bool {
+        if !self.state.is_told() {
+            return false;
+        }
+        let mut any = false;
+        for cohort in &mut self.cohorts {
+            let is_counted = cohort.verdict.window_end >= end || cohort.counted_until >= end;
+            if is_counted || cohort.is_cleared() || !directed.covers(cohort) {
+                continue;
+            }
+            cohort.mitigated_since.get_or_insert(end);
+            cohort.clean_windows = 0;
+            cohort.counted_until = end;
+            any = true;
+        }
+        any
+    }
+
+    /// Counts clean windows of the version after this one for cohorts that are mitigated; says whether
+    /// anything changed.
+    pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
+        let is_next = verdict.key.model == self.key.model
+            && verdict.key.firmware.is_none()
+            && verdict.follows.as_deref() == Some(&*self.key.model_version)
+            && verdict.class == VerdictClass::Healthy;
+        if !is_next || self.state != State::Mitigated {
+            return false;
+        }
+        let mut any = false;
+        for cohort in &mut self.cohorts {
+            let apart = cohort.successor_until.is_none_or(|until| {
+                verdict.window_end.duration_since(until) >= signed(verdict.window)
+            });
+            let same_chipset = cohort.verdict.key.chipset == verdict.key.chipset;
+            if cohort.mitigated_since.is_none() || !same_chipset || !apart {
+                continue;
+            }
+            cohort.successor_until = Some(verdict.window_end);
+            cohort.clean_successors += 1;
+            if cohort.clean_successors >= CLEAN_WINDOWS {
+                cohort.clean_windows = CLEAN_WINDOWS;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Moves between firing and mitigated. Both are told: on-call wants to know that the directive
+    /// works, and that the fault is back.
+    pub(super) fn settle_mitigation(&mut self, now: Timestamp) {
+        let confirmed = || {
+            let cohorts = self.cohorts.iter();
+            cohorts.filter(|cohort| cohort.confirmed > Severity::None)
+        };
+        let all_held = confirmed().all(|cohort| cohort.mitigated_since.is_some())
+            && confirmed().next().is_some();
+        match (self.state, all_held) {
+            (State::Firing, true) => {
+                self.state = State::Mitigated;
+                self.mitigated_at = Some(now);
+                self.news += 1;
+            }
+            (State::Mitigated, false) => {
+                self.state = State::Firing;
+                self.mitigated_at = None;
+                self.returned_at = Some(now);
+                // It was told as the incident grew; what comes now is told as a return.
+                self.superseded = None;
+                self.news += 1;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Which of several detectors on one store judges and tells people.
+//!
+//! Each appends beats to `detector_beats`, stamped by the store's clock. One that sees no leader claims
+//! the lease with a beat, waits until every other claim must have landed, and leads if its claim is the
+//! oldest. A leader whose beats stop for 20 s has lost the lease to whoever claims it. While the store is
+//! away the leader stays, since nobody can see it gone: it judges nothing and goes on telling what it
+//! knows. Should two lead for a moment all the same, they give an incident one name.
+
+use std::time::Duration;
+
+use clickhouse::{Client, Row};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// A leader without a beat for so long leads no more.
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Between beats: three may get lost.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// From a claim to its use: longer than an insert takes to be seen.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// How long the store may take; a beat that takes longer is a lost one.
+const ANSWER: Duration = Duration::from_secs(4);
+
+/// Where a detector stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Another one leads, or nobody yet.
+    Standby,
+    /// It judges and tells.
+    Leads,
+    /// It led, and the store has been away too long to be sure: it tells what it knows.
+    Unsure,
+}
+
+/// What the store says of one detector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
+struct Seen {
+    holder: u64,
+    /// Its first beat and its last, in milliseconds of the store's clock.
+    since_ms: i64,
+    last_ms: i64,
+    /// As of the last beat.
+    leads: bool,
+    is_gone: bool,
+    /// Whether it ever led.
+    has_led: bool,
+    /// The store's clock.
+    now_ms: i64,
+}
+
+const SEEN: &str = "
+    SELECT holder, toUnixTimestamp64Milli(min(beaten_at)) AS since_ms,
+        toUnixTimestamp64Milli(max(beaten_at)) AS last_ms,
+        argMax(b.leads, b.beat) AS leads, argMax(b.is_gone, b.beat) AS is_gone,
+        toBool(max(b.leads)) AS has_led, toUnixTimestamp64Milli(now64(3)) AS now_ms
+    FROM detector_beats AS b
+    WHERE beaten_at > now64(3) - INTERVAL 1 HOUR
+    GROUP BY holder";
+
+impl Seen {
+    fn is_alive(&self) -> bool {
+        let silent_ms = u64::try_from(self.now_ms - self.last_ms).unwrap_or(0);
+        !self.is_gone && Duration::from_millis(silent_ms) < LEASE
+    }
+
+    fn rank(&self) -> (i64, u64) {
+        (self.since_ms, self.holder)
+    }
+}
+
+/// Returns where `me` stands after it has seen all beats.
+fn decide(me: u64, was: Standing, seen: &[Seen]) -> Standing {
+    let mine = seen.iter().find(|one| one.holder == me);
+    let others = || seen.iter().filter(|one| one.holder != me);
+    let leads_now = mine.is_some_and(|mine| mine.leads && mine.is_alive());
+    let leading = others().filter(|other| other.leads && other.is_alive());
+    let first_leading = leading.map(Seen::rank).min();
+    if let Some(other) = first_leading {
+        // Two lead: the older one stays.
+        let stays = leads_now && mine.is_some_and(|mine| mine.rank() < other);
+        return if stays {
+            Standing::Leads
+        } else {
+            Standing::Standby
+        };
+    }
+    let last = mine.map_or(i64::MIN, |mine| mine.last_ms);
+    let led_meanwhile = others().any(|other| other.has_led && other.last_ms > last);
+    if was == Standing::Standby || !led_meanwhile {
+        let is_settled = mine.filter(|mine| mine.is_alive()).is_some_and(|mine| {
+            let mut claims = others().filter(|other| other.is_alive());
+            mine.leads || claims.all(|other| mine.rank() < other.rank())
+        });
+        match (is_settled, was) {
+            (true, _) => Standing::Leads,
+            (false, Standing::Standby) => Standing::Standby,
+            (false, _) => Standing::Unsure,
+        }
+    } else {
+        Standing::Standby
+    }
+}
+
+/// A detector's part in the lease, kept up in the background.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    standing: watch::Receiver<Standing>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Lease {
+    /// Begins to beat.
+    pub(crate) fn take_part(client: Client) -> Self {
+        let (sender, standing) = watch::channel(Standing::Standby);
+        let stop = CancellationToken::new();
+        let beats = Beats {
+            client,
+            holder: random(),
+            n: 0,
+            is_new_claim: true,
+        };
+        let task = tokio::spawn(beats.run(sender, stop.clone()));
+        Self {
+            standing,
+            stop,
+            task,
+        }
+    }
+
+    /// Where it stands now.
+    pub(crate) fn standing(&self) -> Standing {
+        *self.standing.borrow()
+    }
+
+    /// Waits until it leads; `false` if `cancel` came first.
+    pub(crate) async fn gained(&mut self, cancel: &CancellationToken) -> bool {
+        tokio::select! {
+            () = cancel.cancelled() => false,
+            gained = self.standing.wait_for(|standing| *standing == Standing::Leads) => gained.is_ok(),
+        }
+    }
+
+    /// Returns a signal of its own for the end of leading.
+    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// Gives the lease back, so that another need not wait for it to end.
+    pub(crate) async fn release(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the lease ended badly");
+        }
+    }
+}
+
+/// Waits until another one leads.
+pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
+    // The sender ends only with the lease, after all that wait for it.
+    let _ = standing
+        .wait_for(|standing| *standing == Standing::Standby)
+        .await;
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("the system gives random bytes");
+    u64::from_le_bytes(bytes)
+}
+
+struct Beats {
+    client: Client,
+    holder: u64,
+    n: u64,
+    /// Its last beat followed none, or came after the lease had ended.
+    is_new_claim: bool,
+}
+
+impl Beats {
+    async fn run(mut self, standing: watch::Sender<Standing>, stop: CancellationToken) {
+        let mut confirmed = Instant::now();
+        loop {
+            let was = *standing.borrow();
+            let beat = timeout(ANSWER, self.beat(was)).await;
+            let now = match beat {
+                Ok(Ok(now)) => {
+                    confirmed = Instant::now();
+                    now
+                }
+                Ok(Err(error)) => {
+                    self.is_new_claim = false;
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(%error, cause, "failed to keep up the detector's lease");
+                    unconfirmed(was, confirmed)
+                }
+                Err(_) => {
+                    self.is_new_claim = false;
+                    tracing::warn!("the store is too slow to keep up the detector's lease");
+                    unconfirmed(was, confirmed)
+                }
+            };
+            if now != was {
+                tracing::info!(was = ?was, now = ?now, "the detector's lease");
+                standing.send_replace(now);
+            }
+            let pause = if self.is_new_claim { SETTLE } else { BEAT };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep(pause) => {}
+            }
+        }
+        let leads = *standing.borrow() == Standing::Leads;
+        let gone = self.write(leads, true);
+        if !matches!(timeout(ANSWER, gone).await, Ok(Ok(()))) {
+            tracing::warn!("the detector's lease was not given back: another waits until it ends");
+        }
+    }
+
+    async fn beat(&mut self, was: Standing) -> Result<Standing, clickhouse::error::Error> {
+        let seen = self.client.query(SEEN).fetch_all::<Seen>().await?;
+        let now = decide(self.holder, was, &seen);
+        self.write(now == Standing::Leads, false).await?;
+        let mine = seen.iter().find(|one| one.holder == self.holder);
+        self.is_new_claim = !mine.is_some_and(Seen::is_alive);
+        Ok(now)
+    }
+
+    async fn write(&mut self, leads: bool, is_gone: bool) -> Result<(), clickhouse::error::Error> {
+        let insert = "INSERT INTO detector_beats (holder, beat, leads, is_gone) SELECT ?, ?, ?, ?";
+        self.n += 1;
+        let insert = self.client.query(insert).bind(self.holder).bind(self.n);
+        insert.bind(leads).bind(is_gone).execute().await
+    }
+}
+
+/// Where it stands when the store does not say.
+fn unconfirmed(was: Standing, confirmed: Instant) -> Standing {
+    match was {
+        // One beat less: the store may have stamped the last one before we knew.
+        Standing::Leads if confirmed.elapsed() + BEAT >= LEASE => Standing::Unsure,
+        was => was,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+
+    fn seen(holder: u64, since: i64, silent: i64, leads: bool) -> Seen {
+        Seen {
+            holder,
+            since_ms: since,
+            last_ms: NOW - silent,
+            leads,
+            is_gone: false,
+            has_led: leads,
+            now_ms: NOW,
+        }
+    }
+
+    fn gone(of: Seen) -> Seen {
+        Seen {
+            is_gone: true,
+            ..of
+        }
+    }
+
+    #[test]
+    fn the_first_claim_leads_once_it_is_settled() {
+        use Standing::*;
+        assert_eq!(decide(1, Standby, &[]), Standby, "it claims first");
+        assert_eq!(decide(1, Standby, &[seen(1, 500, 300, false)]), Leads);
+        let two = [seen(1, 500, 300, false), seen(2, 400, 300, false)];
+        assert_eq!(decide(1, Standby, &two), Standby);
+        assert_eq!(decide(2, Standby, &two), Leads);
+        // Of claims at the same time one goes first.
+        let tie = [seen(1, 500, 300, false), seen(2, 500, 300, false)];
+        assert_eq!(
+            (decide(1, Standby, &tie), decide(2, Standby, &tie)),
+            (Leads, Standby)
+        );
+    }
+
+    #[test]
+    fn nobody_takes_the_lease_from_a_leader_that_beats() {
+        use Standing::*;
+        let led = [seen(1, 500, 19_000, true), seen(2, 400, 300, false)];
+        assert_eq!(decide(2, Standby, &led), Standby);
+        assert_eq!(decide(1, Leads, &led), Leads);
+    }
+
+    #[test]
+    fn a_leader_that_is_silent_or_gone_has_a_successor() {
+        use Standing::*;
+        let silent = [seen(1, 500, 20_000, true), seen(2, 400, 300, false)];
+        assert_eq!(decide(2, Standby, &silent), Leads);
+        let left = [gone(seen(1, 500, 100, true)), seen(2, 400, 300, false)];
+        assert_eq!(decide(2, Standby, &left), Leads);
+    }
+
+    /// It may go on telling what it knows only while nobody else led.
+    #[test]
+    fn a_leader_that_was_away_stays_unless_another_led_meanwhile() {
+        use Standing::*;
+        let alone = [seen(1, 500, 90_000, true)];
+        assert_eq!(decide(1, Leads, &alone), Unsure);
+        assert_eq!(decide(1, Unsure, &alone), Unsure);
+        let succeeded = [seen(1, 500, 90_000, true), seen(2, 600, 300, true)];
+        assert_eq!(decide(1, Unsure, &succeeded), Standby);
+        let succeeded = [seen(1, 500, 90_000, true), gone(seen(2, 600, 5_000, true))];
+        assert_eq!(decide(1, Unsure, &succeeded), Standby);
+    }
+
+    #[test]
+    fn of_two_leaders_one_steps_back() {
+        use Standing::*;
+        let two = [seen(1, 500, 300, true), seen(2, 600, 300, true)];
+        assert_eq!(
+            (decide(1, Leads, &two), decide(2, Leads, &two)),
+            (Leads, Standby)
+        );
+    }
+
+    #[test]
+    fn a_store_that_is_away_makes_a_leader_unsure_before_its_lease_ends() {
+        let confirmed = Instant::now();
+        assert_eq!(unconfirmed(Standing::Leads, confirmed), Standing::Leads);
+        let Some(long_ago) = confirmed.checked_sub(LEASE - BEAT) else {
+            return;
+        };
+        assert_eq!(unconfirmed(Standing::Leads, long_ago), Standing::Unsure);
+        assert_eq!(unconfirmed(Standing::Standby, long_ago), Standing::Standby);
+    }
+}

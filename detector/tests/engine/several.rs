@@ -1,0 +1,138 @@
+//! Several detectors on one store: one judges and tells, and another takes over where it ends.
+
+use std::sync::Arc;
+
+use epwatch_detector::clock::ManualClock;
+use epwatch_detector::notify::Occasion;
+use jiff::Timestamp;
+
+use crate::incidents::{Pager, Running, healthy_window};
+use crate::support::{Reports, TestStore, V2_FALLEN, base, eventually};
+use crate::windows::{after, roll_out};
+
+fn page() -> (Occasion, Vec<String>) {
+    (Occasion::Firing, vec!["SM8635".to_owned()])
+}
+
+async fn stands(store: &TestStore, leaders: u64, of: u64) {
+    let sql = "SELECT countIf(led) * 1000 + count() FROM (SELECT argMax(leads, beat) AS led \
+               FROM detector_beats GROUP BY holder)";
+    eventually("a leader among the detectors", || async {
+        store.count(sql).await == leaders * 1_000 + of
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_detectors_on_one_store_page_once_and_hand_over() {
+    let store = TestStore::start().await;
+    let base: Timestamp = base();
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    // Both tell the same people.
+    let pager = Pager::default();
+    let first = Running::start(&store, &clock, &pager);
+    first.judged(after(base, 60)).await;
+    let second = Running::start(&store, &clock, &pager);
+    stands(&store, 1, 2).await;
+
+    clock.set(after(base, 120));
+    first.judged(after(base, 120)).await;
+    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    let judged_by_second = second.detector.verdicts().borrow().len();
+    assert_eq!(judged_by_second, 0, "the second one stands by");
+
+    // The first gives the lease back; the second goes on where it stopped.
+    first.stop().await;
+    let again = Reports {
+        version: "2.0.0",
+        place: V2_FALLEN,
+        p50_us: 24_000.0,
+        previous: Some(("1.0.0", 8_200.0)),
+        ..Reports::default()
+    };
+    again.store(&store, after(base, 130)).await;
+    clock.set(after(base, 140));
+    second.judged(after(base, 140)).await;
+    second.stop().await;
+    assert_eq!(pager.told(), [page()]);
+    let open = "SELECT count() FROM incidents_v1 WHERE state = 'firing'";
+    assert_eq!(store.count(open).await, 1);
+    store.stop().await;
+}
+
+/// Both start at once: neither has a head start.
+#[tokio::test]
+async fn of_detectors_that_start_at_once_one_judges() {
+    let store = TestStore::start().await;
+    let base: Timestamp = base();
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, 120)));
+    let pager = Pager::default();
+    let all = [(); 3].map(|()| Running::start(&store, &clock, &pager));
+    eventually("the page", || std::future::ready(!pager.told().is_empty())).await;
+    stands(&store, 1, 3).await;
+    for running in all {
+        running.stop().await;
+    }
+    assert_eq!(pager.told(), [page()]);
+    store.stop().await;
+}
+
+/// One that was killed gives nothing back: its beats stop.
+#[tokio::test]
+async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_beats() {
+    let store = TestStore::start().await;
+    let base: Timestamp = base();
+    roll_out(&store, base).await;
+    let beats = |ago_s: u64| {
+        let insert = "INSERT INTO detector_beats (holder, beat, leads, is_gone, beaten_at) \
+                      SELECT 7, toUInt64(100 - ?), true, false, now64(3) - toIntervalSecond(?)";
+        let client = store.client();
+        async move {
+            let insert = client.query(insert).bind(ago_s).bind(ago_s);
+            insert.execute().await.unwrap();
+        }
+    };
+    // Its lease has some seconds left.
+    beats(14).await;
+    let clock = Arc::new(ManualClock::at(after(base, 120)));
+    let pager = Pager::default();
+    let running = Running::start(&store, &clock, &pager);
+    let claims = "SELECT count() FROM detector_beats WHERE holder != 7 AND NOT leads";
+    eventually("a claim", || async { store.count(claims).await > 0 }).await;
+    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    let early = "SELECT count() FROM detector_beats WHERE holder != 7 AND leads AND beaten_at < \
+                 (SELECT max(beaten_at) FROM detector_beats WHERE holder = 7) + INTERVAL 20 SECOND";
+    assert_eq!(store.count(early).await, 0, "the lease of the other one held");
+    running.stop().await;
+    store.stop().await;
+}
+
+/// Back, the clock repeats windows that were judged; forward, it leaves some out and judges them later.
+#[tokio::test]
+async fn a_clock_that_steps_repeats_and_loses_no_page() {
+    let store = TestStore::start().await;
+    let base: Timestamp = base();
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    let pager = Pager::default();
+    let running = Running::start(&store, &clock, &pager);
+    running.judged(after(base, 60)).await;
+    // A quarter of an hour ahead: the window with the fault is one of those left out.
+    healthy_window(&store, after(base, 890)).await;
+    clock.set(after(base, 900));
+    running.judged(after(base, 900)).await;
+    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    // And back again.
+    clock.set(after(base, 120));
+    let restarted = Pager::default();
+    running.stop().await;
+    let running = Running::start(&store, &clock, &restarted);
+    clock.set(after(base, 901));
+    running.judged(after(base, 901)).await;
+    running.stop().await;
+    assert_eq!(pager.told(), [page()]);
+    assert_eq!(restarted.told(), []);
+    store.stop().await;
+}
