@@ -15,6 +15,7 @@ mod detector;
 mod evaluate;
 pub mod explain;
 mod frozen;
+mod hash;
 pub mod http;
 pub mod incident;
 mod judged;

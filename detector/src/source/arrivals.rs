@@ -5,10 +5,11 @@
 //! next day is no proof: a flood stays one for half of the look-back. Further back nobody can tell new
 //! installations from those that were away.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cohort::ModelKey;
+use crate::hash::HashSet;
 use crate::window::Installation;
 
 use super::Span;

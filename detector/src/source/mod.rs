@@ -18,7 +18,7 @@ mod selves;
 mod stored;
 mod usual;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use jiff::Timestamp;
 
 use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
+use crate::hash::HashMap;
 use crate::rates::Rates;
 use crate::signals::SignalId;
 use crate::verdict::{CpuNode, CpuNodes};
@@ -553,7 +554,7 @@ impl Source {
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         if wanted.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(HashMap::default());
         }
         let recording = match &self.reads {
             Reads::Store(client) => {
@@ -561,7 +562,7 @@ impl Source {
             }
             Reads::Recorded(recording) => recording,
         };
-        let mut selves = HashMap::new();
+        let mut selves = HashMap::default();
         for key in wanted {
             let (model, version, chipset) = key;
             let rows = recording.selves_before(model, version, chipset, span);
