@@ -41,7 +41,8 @@ impl ZooKeeper {
         );
         std::fs::write(&config, text).unwrap();
         let child = Command::new("java")
-            .args(["-Xmx128m", "-Dzookeeper.jmx.log4j.disable=true", "-cp"])
+            // What it holds is gone with the test.
+            .args(["-Xmx128m", "-Dzookeeper.forceSync=no", "-cp"])
             .arg(jars.join("*"))
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(&config)
