@@ -92,7 +92,7 @@ impl Collector {
         let mut client = v1::collector_service_client::CollectorServiceClient::connect(endpoint)
             .await
             .unwrap();
-        let mut request = tonic::Request::new(empty_upload());
+        let mut request = tonic::Request::new(an_upload());
         let bearer = format!("Bearer {key}").parse().unwrap();
         request.metadata_mut().insert("authorization", bearer);
         let answer = client.upload(request).await;
@@ -106,8 +106,10 @@ impl Collector {
     }
 }
 
-fn empty_upload() -> v1::UploadRequest {
+/// Of one report that is none: the call is taken, and the report is refused by name.
+fn an_upload() -> v1::UploadRequest {
     v1::UploadRequest {
+        reports: vec![vec![0].into()],
         sdk: Some(v1::Sdk {
             name: "test".into(),
             version: "1".into(),
@@ -143,10 +145,10 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
     let malformed = "epw_this-is-not-a-key-but-may-be-a-secret-of-something-else";
     let mut collector = Collector::start(&entry_one);
 
-    assert_eq!(collector.post("Upload", &one, &empty_upload()).await, 200);
+    assert_eq!(collector.post("Upload", &one, &an_upload()).await, 200);
     assert_eq!(collector.upload(&one).await, Ok(()));
     for refused in [&two, &stranger, malformed] {
-        let said = collector.post("Upload", refused, &empty_upload()).await;
+        let said = collector.post("Upload", refused, &an_upload()).await;
         assert_eq!(said, 401, "{refused}");
         let said = collector.upload(refused).await;
         assert_eq!(said, Err(tonic::Code::Unauthenticated), "{refused}");
