@@ -36,7 +36,7 @@ faults *ARGS:
     cargo build --release -p epwatch -p epwatch-faults
     target/release/epwatch-faults {{ARGS}}
 
-# Fuzzes what strangers send, each target for a minute; `just fuzz 600 connection` for one, longer.
+# Fuzzes what strangers send, each target for a minute; `just fuzz connection` for one, `just fuzz 600` for longer.
 fuzz *ARGS:
     tests/fuzz/run {{ARGS}}
 

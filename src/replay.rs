@@ -10,7 +10,7 @@ use anyhow::Context;
 use epwatch_detector::period::Period;
 use epwatch_detector::rates::Rates;
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
-use epwatch_detector::source::Source;
+use epwatch_detector::source::{Certified, Source};
 use epwatch_detector::{DetectorConfig, summary};
 use epwatch_store::StoreTarget;
 use jiff::Timestamp;
@@ -65,6 +65,10 @@ pub(crate) struct Over {
     /// A file that holds the user's password and nothing else.
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
+    /// Placements that a lab certified, as JSON lines with the columns of certified_placements_v1:
+    /// the reference of a first version; they count before those of a store.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    certified: Vec<PathBuf>,
     /// Where the first window begins (RFC 3339); earlier windows only teach what is healthy
     /// [default: where the reports do].
     #[arg(long, value_name = "TIME")]
@@ -131,7 +135,10 @@ impl Over {
         if !problems.is_empty() {
             return Ok(None);
         }
-        let (source, is_whole) = self.source(&config)?;
+        let (mut source, is_whole) = self.source(&config)?;
+        for path in &self.certified {
+            source = source.with_certified(Certified::from_file(path)?);
+        }
         let options = ReplayOptions {
             config,
             from: self.from,

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use self::front::{ConnectionsConfig, TlsConfig};
 pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
-pub use self::limits::{LimitsConfig, NamesConfig, RateConfig};
+pub use self::limits::{LimitsConfig, NamesConfig, NewInstallationsConfig, RateConfig};
+pub use crate::standing::{AddressBlock, AddressBlockError};
 use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
 
@@ -47,6 +48,8 @@ pub struct CollectorConfig {
     pub limits: LimitsConfig,
     /// How many names an app may have in a day.
     pub names: NamesConfig,
+    /// How many new installations an app may have in a day before they do not vote.
+    pub new_installations: NewInstallationsConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
     /// Writing to the store.
@@ -164,6 +167,7 @@ impl Default for CollectorConfig {
             connections: ConnectionsConfig::default(),
             limits: LimitsConfig::default(),
             names: NamesConfig::default(),
+            new_installations: NewInstallationsConfig::default(),
             wal: WalConfig::default(),
             batch: BatchConfig::default(),
             rollup: RollupConfig::default(),
@@ -240,6 +244,7 @@ impl CollectorConfig {
         front::check(self, &mut problems);
         self.check_wal(&mut problems);
         self.check_batch(&mut problems);
+        self.new_installations.check(&mut problems);
         if problems.0.is_empty() {
             Ok(())
         } else {

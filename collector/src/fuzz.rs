@@ -46,7 +46,8 @@ fn report(bytes: &[u8], clock: &epwatch_proto::SendClock) {
     assert_eq!(facts.app_id, report.app.id);
     assert_eq!(facts.environment, report.app.environment);
     let mut payload = Vec::new();
-    record::write_header(&mut payload, clock, &facts.app_id, &facts.environment);
+    let app = (&*facts.app_id, &*facts.environment);
+    record::write_header(&mut payload, clock, app, bytes.len().is_multiple_of(2));
     payload.extend_from_slice(bytes);
     let rows = rows_of(payload.into());
     assert!(rows.unreadable.is_empty(), "{:?}", rows.unreadable);

@@ -25,6 +25,7 @@ use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Refusal};
 use crate::record;
 use crate::seen::{CallMarks, Mark, Seen, SeenKeys};
+use crate::standing::{Network, Standings};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 
 /// For errors that name no delay of their own.
@@ -48,6 +49,7 @@ pub(crate) struct Ingest {
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
     pub(crate) limits: Limits,
+    pub(crate) standings: Arc<Standings>,
 }
 
 /// Reports that go into the log.
@@ -64,7 +66,13 @@ struct TakenUp {
 
 impl Ingest {
     /// Sorts the reports of one call into those for the log and those that are answered.
-    fn take_up(&self, scope: &Scope, clock: &SendClock, reports: &[Bytes]) -> TakenUp {
+    fn take_up(
+        &self,
+        scope: &Scope,
+        network: Option<Network>,
+        clock: &SendClock,
+        reports: &[Bytes],
+    ) -> TakenUp {
         let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut accepted = Accepted::with_capacity(reports.len());
@@ -78,7 +86,11 @@ impl Ingest {
             let outcome = parse::check(bytes).and_then(|facts| {
                 let mark = self.seen.mark(facts.key, bytes);
                 self.decide(scope, &facts, &mark, &within_call)?;
-                record::write_header(&mut header, clock, &facts.app_id, &facts.environment);
+                let app = (&*facts.app_id, &*facts.environment);
+                let (installation, now_us) = (facts.key.installation, self.clock.now_us());
+                let standings = &self.standings;
+                let is_unproven = standings.is_unproven(app, installation, network, now_us);
+                record::write_header(&mut header, clock, app, is_unproven);
                 batch
                     .push(&[&header, bytes])
                     .expect("reports are bounded, headers too");
@@ -247,6 +259,7 @@ impl CollectorService for Ingest {
             Ok(scope) => scope,
             Err(status) => return self.refuse_call("unauthenticated", status),
         };
+        let network = request.extensions().get::<Network>().copied();
         let call = match UploadRequest::try_from(request.into_inner()) {
             Ok(call) => call,
             Err(error) => {
@@ -265,7 +278,7 @@ impl CollectorService for Ingest {
             batch,
             accepted,
             refused,
-        } = self.take_up(&scope, &call.clock, &call.reports);
+        } = self.take_up(&scope, network, &call.clock, &call.reports);
         if !batch.is_empty()
             && let Err(error) = self.keep(batch, accepted).await
         {

@@ -37,6 +37,7 @@ mod rows;
 pub mod schema;
 mod seen;
 mod serve;
+mod standing;
 mod store;
 pub mod units;
 pub mod wal;

@@ -2,8 +2,8 @@
 //! reports. A key ships in an app and can be read out of it, so whoever has it can send; what he
 //! sends above the limit is refused as a quota, retryable, and takes no room in the log.
 //!
-//! Memory is bounded: when a table is full, buckets that have filled up again are forgotten, which
-//! changes nothing for their owners, and while none has, newcomers share one bucket.
+//! Memory is bounded: buckets that have filled up again are forgotten, which changes nothing for their
+//! owners, and while a table is full of others, newcomers share one bucket.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,9 +18,11 @@ use crate::wal::lock;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
-/// Looking through a table takes some milliseconds. At the default rate a bucket is full again long before
-/// this, so up to millions of newcomers a second find room.
+/// Looking through a full table takes some milliseconds.
 const SWEEP_PERIOD_US: u64 = 100_000;
+/// A table this small stays in the processor's caches. It is looked through when it has doubled since, so
+/// that a newcomer pays for looking at two buckets.
+const SMALL: usize = 1 << 12;
 
 /// The limits of one collector.
 #[derive(Debug)]
@@ -77,6 +79,8 @@ struct Table<K> {
     /// Of those for whom there is no room.
     others_full_at_us: u64,
     swept_at_us: u64,
+    /// How many buckets are worth looking through.
+    sweep_at: usize,
 }
 
 impl<K: Eq + Hash> Buckets<K> {
@@ -92,6 +96,7 @@ impl<K: Eq + Hash> Buckets<K> {
                 full_at_us: HashMap::new(),
                 others_full_at_us: 0,
                 swept_at_us: 0,
+                sweep_at: SMALL.min(most),
             }),
         })
     }
@@ -99,8 +104,8 @@ impl<K: Eq + Hash> Buckets<K> {
     fn take(&self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
         let mut table = lock(&self.table);
         let table = &mut *table;
-        if table.full_at_us.len() >= self.most {
-            table.sweep(now_us, self.full_us);
+        if table.full_at_us.len() >= table.sweep_at {
+            table.sweep(now_us, self.full_us, self.most);
         }
         let has_room = table.full_at_us.len() < self.most;
         match table.full_at_us.entry(key) {
@@ -128,13 +133,15 @@ impl<K: Eq + Hash> Buckets<K> {
 }
 
 impl<K: Eq + Hash> Table<K> {
-    fn sweep(&mut self, now_us: u64, full_us: u64) {
+    fn sweep(&mut self, now_us: u64, full_us: u64, most: usize) {
         let is_due = now_us >= self.swept_at_us.saturating_add(SWEEP_PERIOD_US);
-        if is_due || now_us < self.swept_at_us {
+        let has_room = self.full_at_us.len() < most;
+        if has_room || is_due || now_us < self.swept_at_us {
             self.swept_at_us = now_us;
             // Later than that only says that the clock was set back.
             let not_full = now_us + 1..=now_us.saturating_add(full_us);
             self.full_at_us.retain(|_, at_us| not_full.contains(at_us));
+            self.sweep_at = (2 * self.full_at_us.len()).clamp(SMALL.min(most), most);
         }
     }
 }

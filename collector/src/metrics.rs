@@ -14,6 +14,9 @@
 //! | `collector_ack_seconds` | | histogram: a call's arrival to its answer |
 //! | `collector_batches_total`, `collector_rows_total` | `table` of rows | what went to the store |
 //! | `collector_cardinality_limited_total` | `dimension` | names beyond an app's limit, stored as `__other__` |
+//! | `collector_new_installations_total` | | installations let in as proven |
+//! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
+//! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
 //! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
 //! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store |
 //! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
@@ -40,6 +43,9 @@ use crate::ledger::LedgerGauges;
 use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
 
+/// Why a report is unproven: the values of a label.
+const UNPROVEN: [&str; 2] = ["app", "network"];
+
 type Labels = [(&'static str, &'static str); 1];
 
 /// All metrics of one collector. Counters can be read as well: tests and the demo's ledger do.
@@ -63,6 +69,9 @@ pub struct Metrics {
     pub(crate) batches: Counter,
     pub(crate) rows: Family<Labels, Counter>,
     cardinality_limited: Family<Labels, Counter>,
+    pub(crate) new_installations: Counter,
+    unproven_reports: [Counter; 2],
+    pub(crate) installations_read: Gauge,
     pub(crate) ledger_reports: LedgerGauges,
     pub(crate) ledger_runs: LedgerGauges,
     pub(crate) store_errors: Family<Labels, Counter>,
@@ -168,6 +177,26 @@ impl Metrics {
             "Names beyond an app's limit, stored as __other__, by dimension",
             cardinality_limited.clone(),
         );
+        let new_installations = Counter::default();
+        registry.register(
+            "new_installations",
+            "New installations that were let in as proven",
+            new_installations.clone(),
+        );
+        let unproven = at_zero("reason", &UNPROVEN);
+        registry.register(
+            "unproven_reports",
+            "Reports without a vote: more new installations than the app or a network may have in a day",
+            unproven.clone(),
+        );
+        let unproven_reports =
+            UNPROVEN.map(|reason| unproven.get_or_create(&[("reason", reason)]).clone());
+        let installations_read = Gauge::default();
+        registry.register(
+            "installations_read",
+            "1 once the store's known installations were read; until then nobody is new",
+            installations_read.clone(),
+        );
         let (ledger_reports, ledger_runs) = (LedgerGauges::default(), LedgerGauges::default());
         for (name, help, gauges) in [
             (
@@ -237,6 +266,9 @@ impl Metrics {
             batches,
             rows,
             cardinality_limited,
+            new_installations,
+            unproven_reports,
+            installations_read,
             ledger_reports,
             ledger_runs,
             store_errors,
@@ -274,6 +306,16 @@ impl Metrics {
     pub(crate) fn limited(&self, dimension: Dimension) -> Counter {
         let labels = [("dimension", dimension.label())];
         self.cardinality_limited.get_or_create(&labels).clone()
+    }
+
+    /// Counts reports of more new installations than the app may have.
+    pub(crate) fn beyond_app(&self) -> &Counter {
+        &self.unproven_reports[0]
+    }
+
+    /// Counts reports of more new installations than a network may have.
+    pub(crate) fn beyond_network(&self) -> &Counter {
+        &self.unproven_reports[1]
     }
 
     /// Counts one report.

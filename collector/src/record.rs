@@ -3,7 +3,7 @@
 //! | at | size | field |
 //! |---|---|---|
 //! | 0 | 1 | version, 1 |
-//! | 1 | 1 | bit 0: wall clock present, bit 1: uptime present |
+//! | 1 | 1 | bit 0: wall clock present, bit 1: uptime present, bit 2: the installation is unproven |
 //! | 2 | 8 | device wall clock at sending, milliseconds since 1970, little endian |
 //! | 10 | 8 | device uptime at sending, milliseconds, little endian |
 //! | 18 | 3 | lengths of boot id, app id, environment |
@@ -23,6 +23,8 @@ pub(crate) struct ReportRecord<'a> {
     pub(crate) app_id: &'a str,
     /// What the app key proved.
     pub(crate) environment: &'a str,
+    /// Decided at ingest, once: see [`crate::standing`]. Records of before that are proven.
+    pub(crate) is_unproven: bool,
     /// The report, encoded, as it came in.
     pub(crate) report: &'a [u8],
 }
@@ -38,12 +40,19 @@ pub(crate) struct RecordError {
 
 /// Replaces `out` by what comes before a report in the log. Boot id, app id and environment have at
 /// most 255 bytes each: the contract bounds them below that.
-pub(crate) fn write_header(out: &mut Vec<u8>, sent: &SendClock, app_id: &str, environment: &str) {
+pub(crate) fn write_header(
+    out: &mut Vec<u8>,
+    sent: &SendClock,
+    (app_id, environment): (&str, &str),
+    is_unproven: bool,
+) {
     let texts = [sent.boot_id.as_str(), app_id, environment];
     let (wall, uptime) = (sent.wall_unix_ms, sent.uptime_ms);
     out.clear();
     out.push(VERSION);
-    out.push(u8::from(wall.is_some()) | (u8::from(uptime.is_some()) << 1));
+    let has_wall = u8::from(wall.is_some());
+    let has_uptime = u8::from(uptime.is_some()) << 1;
+    out.push(has_wall | has_uptime | (u8::from(is_unproven) << 2));
     out.extend(wall.unwrap_or(0).to_le_bytes());
     out.extend(uptime.unwrap_or(0).to_le_bytes());
     for text in texts {
@@ -86,6 +95,7 @@ impl<'a> ReportRecord<'a> {
             sent,
             app_id,
             environment,
+            is_unproven: fixed[1] & 4 != 0,
             report: rest,
         })
     }
@@ -104,14 +114,20 @@ mod tests {
             boot_id in "[a-z0-9-]{0,64}",
             app_id in "[a-zé.]{1,60}",
             environment in "[a-z]{1,32}",
+            is_unproven: bool,
             report in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let sent = SendClock { wall_unix_ms, uptime_ms, boot_id };
             let mut payload = Vec::new();
-            write_header(&mut payload, &sent, &app_id, &environment);
+            write_header(&mut payload, &sent, (&app_id, &environment), is_unproven);
             payload.extend_from_slice(&report);
-            let record =
-                ReportRecord { sent, app_id: &app_id, environment: &environment, report: &report };
+            let record = ReportRecord {
+                sent,
+                app_id: &app_id,
+                environment: &environment,
+                is_unproven,
+                report: &report,
+            };
             prop_assert_eq!(ReportRecord::parse(&payload), Ok(record));
         }
 

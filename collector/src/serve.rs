@@ -10,7 +10,7 @@ use clickhouse::Client;
 use epwatch_proto::Outcome;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::AppKeys;
@@ -31,6 +31,7 @@ use crate::reload;
 use crate::rollup::RollUp;
 use crate::rows::NameGuard;
 use crate::seen::SeenKeys;
+use crate::standing::{Learner, Standings, keep_learning};
 use crate::store::{Sink, note_failure};
 use crate::wal::{Opened, Wal, WalError, WalOptions};
 use crate::writer::Writer;
@@ -137,9 +138,11 @@ impl Collector {
 
         let stop_writer = CancellationToken::new();
         let sink = Sink::new(store);
-        let aside = Aside::start(&parts, &wal, sink.clone(), &stop_writer).await?;
+        let mut aside = Aside::start(&parts, &opened, sink.clone(), &stop_writer).await?;
+        let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
         // The writer first: other collectors wait for those they have heard of.
         let writer = start_writer(&parts, opened, sink, stop_writer.clone()).await?;
+        let _ = timeout_at(first_words, &mut aside.learnt).await;
         let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
@@ -386,16 +389,20 @@ fn serve_reports(
         clock: parts.clock.clone(),
         max_request_bytes: config.max_request_bytes.0,
         limits: Limits::new(&parts.config.limits),
+        standings: aside.standings.clone(),
     };
     let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
     front.serve(listener, stop)
 }
 
-/// What goes on beside the path of reports: deletions and directives.
+/// What goes on beside the path of reports: deletions, directives, and who is known.
 struct Aside {
     deletions: Arc<Deletions>,
     directives: Arc<DirectiveBook>,
     sink: Sink,
+    standings: Arc<Standings>,
+    /// The known installations were read, or could not be.
+    learnt: oneshot::Receiver<()>,
     /// Ends after the port is closed, so that no deletion that was promised waits for a start.
     worker: tokio::task::JoinHandle<()>,
 }
@@ -403,10 +410,11 @@ struct Aside {
 impl Aside {
     async fn start(
         parts: &Parts,
-        wal: &Wal,
+        opened: &Opened,
         sink: Sink,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
+        let (wal, checkpoint) = (&opened.wal, opened.checkpoint.offset);
         let (config, clock, metrics) = (&parts.config, &parts.clock, &parts.metrics);
         let (dir, of_log) = (config.wal.dir.clone(), clock.clone());
         let opening = tokio::task::spawn_blocking(move || Deletions::open(&dir, of_log)).await;
@@ -440,10 +448,25 @@ impl Aside {
             config.directives.clone(),
             stop.clone(),
         ));
+        let standings = Standings::new(&config.new_installations, metrics.clone());
+        let standings = Arc::new(standings);
+        let learner = Learner {
+            standings: standings.clone(),
+            sink: sink.clone(),
+            wal: wal.clone(),
+            checkpoint,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            config: config.new_installations.clone(),
+        };
+        let (said, learnt) = oneshot::channel();
+        tokio::spawn(keep_learning(learner, said, stop.clone()));
         Ok(Self {
             deletions,
             directives,
             sink,
+            standings,
+            learnt,
             worker,
         })
     }

@@ -47,7 +47,8 @@ pub enum Origin {
 }
 
 /// A placement, or a share of one, to compare with.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PlacementReference {
     /// A whole placement.
     Placement {
@@ -68,6 +69,17 @@ pub enum PlacementReference {
         /// How many chipsets it comes from.
         chipsets: usize,
     },
+}
+
+impl PlacementReference {
+    /// Returns where it comes from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        match self {
+            Self::Placement { origin, .. } => *origin,
+            Self::MedianShare { .. } => Origin::OtherChipsets,
+        }
+    }
 }
 
 /// Merged clean latency of a version on a chipset, in microseconds.

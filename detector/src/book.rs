@@ -71,6 +71,10 @@ impl Book {
         self.open.values().chain(&self.closed).cloned().collect()
     }
 
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Incident> {
+        self.open.values()
+    }
+
     pub(crate) fn n_open(&self) -> usize {
         self.open.len()
     }

@@ -16,7 +16,9 @@ use crate::book::Book;
 use crate::clock::Clock;
 use crate::config::{ConfigProblem, DetectorConfig};
 use crate::evaluate::{Evaluation, Evaluator};
+use crate::frozen::Frozen;
 use crate::incident::Incident;
+use crate::judged::Judged;
 use crate::lease::{Lease, Standing, lost};
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
@@ -27,6 +29,13 @@ use crate::verdict::CohortVerdict;
 
 /// Deliveries that may wait to be noted. Each notifier waits when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
+
+/// How often a window is judged again because the store did not answer for some of its models; then
+/// the others' windows go on.
+const MAX_AGAIN: u32 = 3;
+
+/// When a window that could not be judged is tried again, unless the next one is due before.
+const JUDGE_AGAIN: Duration = Duration::from_secs(30);
 
 /// Pause after the store did not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -89,7 +98,8 @@ impl Detector {
             metrics: metrics.clone(),
             incidents: incidents_tx,
             verdicts: verdicts_tx,
-            judged_until: None,
+            judged: Judged::default(),
+            again: 0,
             changed_at: Timestamp::UNIX_EPOCH,
             cancel,
         };
@@ -141,7 +151,9 @@ struct Loop {
     metrics: Arc<Metrics>,
     incidents: watch::Sender<Arc<Vec<Incident>>>,
     verdicts: watch::Sender<Arc<Vec<CohortVerdict>>>,
-    judged_until: Option<Timestamp>,
+    judged: Judged,
+    /// How often the window that is next was judged in part.
+    again: u32,
     /// Of the incident state stored last: the store tells states apart by it.
     changed_at: Timestamp,
     cancel: CancellationToken,
@@ -165,7 +177,7 @@ impl Loop {
         let names = notifiers
             .iter()
             .map(|n| (n.name().to_owned(), n.min_severity()));
-        self.judged_until = remembered.judged_until;
+        self.judged = Judged::until(remembered.judged_until);
         self.changed_at = remembered.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         self.book = Book::new(names.collect::<BTreeMap<_, _>>(), remembered.incidents);
         self.publish();
@@ -191,7 +203,11 @@ impl Loop {
                     }
                     return;
                 }
-                _ = ticks.tick() => self.tick().await,
+                _ = ticks.tick() => {
+                    if !self.tick().await {
+                        ticks.reset_after(JUDGE_AGAIN.min(self.config.step.0));
+                    }
+                }
                 Some(done) = delivered.recv() => {
                     self.book.delivered(&done.incident_id, &done.notifier, done.news);
                     // Others that wait are stored with it.
@@ -241,7 +257,7 @@ impl Loop {
         loop {
             match self
                 .store
-                .remembered(self.config.window.0.as_secs_f64())
+                .remembered(self.config.window.0.as_secs_f64(), self.clock.now())
                 .await
             {
                 Ok(remembered) => return Some(remembered),
@@ -254,23 +270,28 @@ impl Loop {
         }
     }
 
-    async fn tick(&mut self) {
+    /// Judges what is due; says whether all of it is done.
+    async fn tick(&mut self) -> bool {
+        self.save().await;
         let Some(end) = complete_until(self.clock.now(), &self.config) else {
-            return;
+            return true;
         };
-        for end in windows_to_judge(self.judged_until, end, &self.config) {
+        for end in self.judged.to_judge(end, &self.config) {
             let may = self.lease.standing() == Standing::Leads && !self.cancel.is_cancelled();
             if !may || !self.judge(end).await {
-                break;
+                return false;
             }
-            self.judged_until = Some(end);
+            self.judged.note(end);
         }
+        true
     }
 
     /// Judges one window; says whether that is done.
     async fn judge(&mut self, end: Timestamp) -> bool {
         let began = Instant::now();
-        let Evaluation { verdicts, failures } = match self.evaluator.evaluate(end).await {
+        let frozen = Frozen::of(self.book.open());
+        let evaluation = self.evaluator.evaluate_beside(end, frozen).await;
+        let Evaluation { verdicts, failures } = match evaluation {
             Ok(evaluation) => evaluation,
             Err(error) => {
                 self.metrics.failed(1);
@@ -292,6 +313,9 @@ impl Loop {
         for verdict in &verdicts {
             self.metrics.judged(verdict.class);
         }
+        let in_part = failures.iter().any(|(_, error)| error.is_of_the_store());
+        self.again = if in_part { self.again + 1 } else { 0 };
+        let is_done = !in_part || self.again > MAX_AGAIN;
         let before = self.book.firing();
         self.book.advance(&verdicts, self.config.lookback.0, now);
         for incident in self.book.firing().difference(&before) {
@@ -300,8 +324,10 @@ impl Loop {
         // People first: a store that is down delays no page.
         self.publish();
         self.save().await;
-        // A stored window says that its incidents are stored: whoever reads it goes on after it.
-        if self.book.unsaved().is_empty()
+        // A stored window says that all of it was judged and its incidents are stored: whoever reads it
+        // goes on after it.
+        if is_done
+            && self.book.unsaved().is_empty()
             && let Err(error) = self.store.add_windows(&verdicts, now).await
         {
             warn("verdicts were not stored", &error);
@@ -309,7 +335,10 @@ impl Loop {
         self.verdicts.send_replace(Arc::new(verdicts));
         self.metrics
             .evaluated(began.elapsed().as_secs_f64(), end.as_second() as f64);
-        true
+        if is_done {
+            self.again = 0;
+        }
+        is_done
     }
 
     /// Stores what the store does not know; what it does not take is tried again with the next.
@@ -345,36 +374,6 @@ fn complete_until(now: Timestamp, config: &DetectorConfig) -> Option<Timestamp> 
     Timestamp::from_millisecond(settled.div_euclid(bucket) * bucket).ok()
 }
 
-/// Returns the ends of the windows to judge: the latest, and before it what a pause left out, a
-/// window's length apart. Nothing if the clock stands or went back.
-fn windows_to_judge(
-    judged_until: Option<Timestamp>,
-    latest: Timestamp,
-    config: &DetectorConfig,
-) -> Vec<Timestamp> {
-    let Some(until) = judged_until else {
-        return vec![latest];
-    };
-    if latest <= until {
-        return Vec::new();
-    }
-    let window = SignedDuration::try_from(config.window.0).unwrap_or(SignedDuration::MAX);
-    let lookback = SignedDuration::try_from(config.lookback.0).unwrap_or(SignedDuration::MAX);
-    // Older reports may have left the store.
-    let earliest = latest.checked_sub(lookback).unwrap_or(Timestamp::MIN);
-    let mut ends = Vec::new();
-    let mut end = until.max(earliest);
-    while let Ok(next) = end.checked_add(window) {
-        if next >= latest {
-            break;
-        }
-        ends.push(next);
-        end = next;
-    }
-    ends.push(latest);
-    ends
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,17 +390,5 @@ mod tests {
         let hourly = DetectorConfig::default();
         assert_eq!(complete_until(at(7_200 + 119), &hourly), Some(at(3_600)));
         assert_eq!(complete_until(at(7_200 + 120), &hourly), Some(at(7_200)));
-    }
-
-    #[test]
-    fn what_a_pause_left_out_is_judged_and_a_clock_that_went_back_is_not() {
-        let config = DetectorConfig::for_demo();
-        let ends = |until, latest| windows_to_judge(until, at(latest), &config);
-        assert_eq!(ends(None, 10), [at(10)]);
-        assert_eq!(ends(Some(at(10)), 11), [at(11)]);
-        assert_eq!(ends(Some(at(10)), 18), [at(13), at(16), at(18)]);
-        assert_eq!(ends(Some(at(10)), 10), []);
-        assert_eq!(ends(Some(at(10)), 4), []);
-        assert_eq!(ends(Some(at(10)), 100_000).len(), 200);
     }
 }

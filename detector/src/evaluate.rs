@@ -11,6 +11,7 @@ use crate::baseline::{Baseline, placement_references, previous_version};
 use crate::cohort::ModelKey;
 use crate::config::DetectorConfig;
 use crate::explain::explain;
+use crate::frozen::Frozen;
 use crate::placement::Placement;
 use crate::rates::Rates;
 use crate::rules;
@@ -47,6 +48,7 @@ struct Context {
     known: Known,
     limits: Limits,
     rates: Rates,
+    frozen: Frozen,
 }
 
 /// Judges windows; holds nothing between them.
@@ -69,6 +71,18 @@ impl Evaluator {
     /// It is unknown which models there are. A single model that fails is in the answer instead: it
     /// must not hide another's alert.
     pub async fn evaluate(&self, window_end: Timestamp) -> Result<Evaluation, SourceError> {
+        self.evaluate_beside(window_end, Frozen::default()).await
+    }
+
+    /// The same, with references that open incidents hold still.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub async fn evaluate_beside(
+        &self,
+        window_end: Timestamp,
+        frozen: Frozen,
+    ) -> Result<Evaluation, SourceError> {
         let span = Span {
             end: window_end,
             window: self.config.window.0,
@@ -89,6 +103,7 @@ impl Evaluator {
             known,
             limits,
             rates,
+            frozen,
         });
         let parts = batches(models).into_iter().map(|models| {
             let (evaluator, context) = (self.clone(), context.clone());
@@ -114,6 +129,7 @@ impl Evaluator {
             known,
             limits,
             rates,
+            frozen,
         } = context;
         let mut evaluation = Evaluation::default();
         let mut fetched = match self.source.fetch(&models, span, arrivals).await {
@@ -130,7 +146,7 @@ impl Evaluator {
             by_app.entry(app).or_default().push(found.model);
         }
         for models in by_app.into_values() {
-            let (seen, rules) = ((arrivals, known), (limits, rates));
+            let (seen, rules) = ((arrivals, known), (limits, rates, frozen));
             self.evaluate_app(models, &mut fetched, span, seen, rules, &mut evaluation)
                 .await;
         }
@@ -144,7 +160,7 @@ impl Evaluator {
         fetched: &mut Fetched,
         span: &Span,
         (arrivals, known): (&Arrivals, &Known),
-        (limits, rates): (&Limits, &Rates),
+        (limits, rates, frozen): (&Limits, &Rates, &Frozen),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
@@ -166,7 +182,8 @@ impl Evaluator {
                 evaluation.failures.push((read.model.clone(), error));
                 continue;
             }
-            match self.judge_model(read, &peers, span, limits, rates).await {
+            let judged = self.judge_model(read, &peers, span, (limits, rates, frozen));
+            match judged.await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
             }
@@ -178,13 +195,19 @@ impl Evaluator {
         read: &ModelWindows,
         peers: &PeerRatios,
         span: &Span,
-        limits: &Limits,
-        rates: &Rates,
+        (limits, rates, frozen): (&Limits, &Rates, &Frozen),
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
             let mut baseline = baseline_of(window, read);
             baseline.rates.clone_from(rates);
+            let cohort = (
+                &read.model,
+                &*window.key.model_version,
+                &*window.key.chipset,
+            );
+            let previous = baseline.previous_version.as_deref();
+            baseline.placements = frozen.applied(baseline.placements, cohort, previous);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
                 read.cohorts.iter().find(|other| {
                     other.key.chipset == window.key.chipset && other.key.model_version == *version

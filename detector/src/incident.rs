@@ -406,18 +406,17 @@ impl Incident {
             .cohorts
             .iter()
             .position(|cohort| cohort.verdict.key == verdict.key);
-        let (at, is_new) = match (at, observation) {
-            (Some(at), _) => (at, false),
+        let at = match (at, observation) {
+            (Some(at), _) => at,
             (None, Observation::Seen(verdict)) => {
                 self.cohorts.push(Watched::new(verdict));
-                (self.cohorts.len() - 1, true)
+                self.cohorts.len() - 1
             }
             (None, _) => return false,
         };
         let cohort = &mut self.cohorts[at];
         if verdict.window_end < cohort.counted_until {
-            // A clock that stepped back repeats a window.
-            return is_new;
+            cohort.go_back(verdict.window_end);
         }
         match observation {
             Observation::Seen(verdict) => cohort.see(verdict),

@@ -176,7 +176,11 @@ impl Store {
     ///
     /// # Errors
     /// The store did not answer.
-    pub async fn remembered(&self, window_seconds: f64) -> Result<Remembered, StoreError> {
+    pub async fn remembered(
+        &self,
+        window_seconds: f64,
+        now: Timestamp,
+    ) -> Result<Remembered, StoreError> {
         let what = "read incidents";
         let query = self.client.query(
             "SELECT incident_id, toUnixTimestamp64Milli(changed_at) AS changed_at_ms, document \
@@ -203,9 +207,11 @@ impl Store {
         }
         let query = self.client.query(
             "SELECT toUnixTimestamp64Milli(max(window_end)) FROM cohort_windows \
-             WHERE window_seconds = ?",
+             WHERE window_seconds = ? AND toUnixTimestamp64Milli(window_end) <= ?",
         );
-        let until = query.bind(window_seconds).fetch_one::<i64>().await;
+        // A clock that had stepped forward left ends behind that are still to come.
+        let query = query.bind(window_seconds).bind(now.as_millisecond());
+        let until = query.fetch_one::<i64>().await;
         let until = until.map_err(failed("read the last judged window"))?;
         // The largest of no rows is 1970.
         remembered.judged_until = Some(until)

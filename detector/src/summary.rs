@@ -95,6 +95,8 @@ pub struct IncidentSummary {
     pub version: String,
     /// Chipsets of that severity.
     pub chipsets: Vec<String>,
+    /// Hashes of the firmwares that show it alone, where a chipset has several.
+    pub firmwares: Vec<String>,
     /// The class of its worst cohort.
     pub verdict: Option<VerdictClass>,
     /// Devices hit.
@@ -183,6 +185,7 @@ impl From<&Incident> for IncidentSummary {
             model: model.model_id.clone(),
             version: incident.key.model_version.clone(),
             chipsets: incident.chipsets(),
+            firmwares: incident.firmwares(),
             verdict: lead.map(|lead| lead.class),
             devices_hit,
             devices_seen,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::PlacementReference;
 use crate::cohort::CohortKey;
 use crate::explain::Explanation;
 use crate::reason::Reason;
@@ -163,6 +164,9 @@ pub struct CohortVerdict {
     /// The version before this one, if it is known.
     #[serde(default)]
     pub follows: Option<String>,
+    /// What its placements were compared with, where something was found: an incident holds it still.
+    #[serde(default)]
+    pub references: Vec<PlacementReference>,
     /// Plain rules that fired, by name.
     #[serde(default)]
     pub plain_rules: Vec<String>,

@@ -9,7 +9,7 @@
 //! would move upper quantiles, not the p10 that is compared; leaving it out would cost short sessions
 //! their vote.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
+use crate::hash::HashSet;
 use crate::placement::Placement;
 use crate::reported::Reported;
 

@@ -15,4 +15,5 @@ mod load;
 mod migrate;
 mod operations;
 mod schema;
+mod secrets;
 mod support;

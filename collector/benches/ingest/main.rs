@@ -4,7 +4,8 @@
 //! One light client loads, in turns, the collector and a bare tonic service of the same contract
 //! that only decodes and answers; each server is a process of its own, on a CPU of its own where
 //! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
-//! `--only-ingest` and `--only-writer` are the halves. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! `--only-ingest` and `--only-writer` are the halves; `--storage 1000000` stores so many reports and says
+//! what they take on disk, by table and column. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
 //! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
 
 #![allow(
@@ -14,8 +15,10 @@
 )]
 
 mod client;
+mod cpus;
 mod payload;
 mod server;
+mod storage;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +54,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(450),
+    fill: Duration::from_millis(1_500),
 };
 const QUICK: Plan = Plan {
     rounds: 1,
@@ -76,9 +79,12 @@ fn main() -> ExitCode {
         QUICK
     };
     let dir = work_dir();
-    server::stay_on_cpu(0);
+    cpus::apart();
     let mut figures = serde_json::Map::new();
-    if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
+    if let Some(reports) = args.iter().position(|arg| arg == "--storage") {
+        let reports = args.get(reports + 1).and_then(|n| n.parse().ok());
+        storage::measure(dir.path(), reports.unwrap_or(1_000_000), &mut figures);
+    } else if let Some(seconds) = args.iter().position(|arg| arg == "--soak") {
         let seconds = args.get(seconds + 1).and_then(|n| n.parse().ok());
         soak(
             dir.path(),
@@ -88,7 +94,7 @@ fn main() -> ExitCode {
     } else if !has("--only-writer") {
         measure_ingest(dir.path(), plan, &mut figures);
     }
-    if !has("--only-ingest") && !has("--soak") {
+    if !has("--only-ingest") && !has("--soak") && !has("--storage") {
         measure_writer(dir.path(), plan, &mut figures);
     }
     let figures = serde_json::Value::Object(figures);
@@ -167,6 +173,8 @@ fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
 
 /// What the writer takes from the log to the engine, against the engine alone.
 fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
+    // Writer and engine share the machine, as they do in `serve`; the engine alone has all of it.
+    cpus::together();
     let batch = CollectorConfig::default().batch.max_reports;
     let rounds: Vec<_> = (0..plan.rounds.min(3))
         .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))

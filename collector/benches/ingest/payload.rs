@@ -1,5 +1,5 @@
-//! The reference payload: a report of one session and two series of about 40 buckets, some 600
-//! bytes, encoded once. Each request is a copy with random ids put in, so that the client's work
+//! The reference payload: a report of one session and two series of about 40 buckets, in the form in
+//! which an SDK sends it, encoded once. Each request is a copy with random ids put in, so that the client's work
 //! is a copy and a send, whatever it loads.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -184,7 +184,12 @@ fn session() -> v1::Session {
 }
 
 /// A bell of 40 buckets around `first` + 20.
-#[expect(clippy::cast_precision_loss, reason = "numbers below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "whole numbers below 2^53"
+)]
 fn series(phase: v1::Phase, first: u16, runs: u64) -> v1::LatencySeries {
     let (mut indices, mut counts) = (Vec::new(), Vec::new());
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
@@ -198,10 +203,7 @@ fn series(phase: v1::Phase, first: u16, runs: u64) -> v1::LatencySeries {
         sum += count as f64 * value;
         squares += count as f64 * value * value;
     }
-    let (low, high) = (
-        bucket_low_us(first) as f64,
-        bucket_low_us(first + 39) as f64,
-    );
+    let (low, high) = (bucket_low_us(first), bucket_low_us(first + 39));
     let total: u64 = counts.iter().sum();
     let histogram = SparseHistogram::from_parts(indices, counts).expect("rising, not empty");
     v1::LatencySeries {
@@ -217,12 +219,12 @@ fn series(phase: v1::Phase, first: u16, runs: u64) -> v1::LatencySeries {
         hist_scheme: v1::HistScheme::HdrUs2sd160s.into(),
         histogram: histogram.encode_v2().into(),
         n: total,
-        sum_us: sum,
         m2_us2: (squares - sum * sum / n).max(0.0),
-        min_us: low,
-        max_us: high,
-        runs_seen: total,
-        sampled_one_in: 1,
+        whole_ns: Some(v1::WholeNanoseconds {
+            sum: 1_000 * sum as u64,
+            min: 1_000 * low,
+            max: 1_000 * high,
+        }),
         baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
         ..v1::LatencySeries::default()
     }

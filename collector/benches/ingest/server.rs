@@ -23,11 +23,12 @@ use epwatch_proto::v1::{
     collector_service_server::{CollectorService, CollectorServiceServer},
 };
 use prost::Message;
-use rustix::thread::CpuSet;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+
+use crate::cpus;
 
 const KIND: &str = "EPWATCH_BENCH_SERVER";
 const DIR: &str = "EPWATCH_BENCH_SERVER_DIR";
@@ -52,6 +53,7 @@ impl Server {
         let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
             .env(KIND, kind)
             .env(DIR, dir)
+            .envs(cpus::of_server().map(|cpu| (cpus::CPU, cpu)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -109,9 +111,18 @@ pub(crate) struct Writer;
 impl Writer {
     /// Runs it until everything is stored. Returns how long it took to start, and its CPU seconds.
     pub(crate) fn drain(dir: &Path, store: &str, database: &str) -> (Duration, f64) {
+        Self::run("writer", dir, store, database)
+    }
+
+    /// The same with summaries, of buckets of a second; ends once they are built.
+    pub(crate) fn drain_and_sum_up(dir: &Path, store: &str, database: &str) {
+        Self::run("stored", dir, store, database);
+    }
+
+    fn run(kind: &str, dir: &Path, store: &str, database: &str) -> (Duration, f64) {
         let started = Instant::now();
         let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
-            .env(KIND, "writer")
+            .env(KIND, kind)
             .env(DIR, dir)
             .env(STORE, store)
             .env(DATABASE, database)
@@ -136,19 +147,35 @@ impl Writer {
     }
 }
 
-async fn drain(dir: &Path) {
+async fn drain(dir: &Path, sums_up: bool) {
     let store = std::env::var(STORE).expect("the bench names the store");
     let database = std::env::var(DATABASE).expect("the bench names the database");
     let target = epwatch_store::StoreTarget::parse(&store, &database).expect("a socket");
     let mut config = config(dir);
-    config.rollup.enabled = false;
+    config.rollup.enabled = sums_up;
+    if sums_up {
+        config.rollup.bucket = Period(Duration::from_secs(1));
+        config.rollup.period = Period(Duration::from_millis(200));
+    }
     let client = epwatch_store::client(&target);
-    let collector = Collector::start(config, client, CancellationToken::new())
+    let collector = Collector::start(config, client.clone(), CancellationToken::new())
         .await
         .expect("the collector starts");
     println!("{STARTED}");
     while !collector.is_drained() {
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let open = "SELECT count() FROM (SELECT DISTINCT bucket FROM reports) \
+                WHERE bucket NOT IN (SELECT bucket FROM bucket_revisions)";
+    while sums_up
+        && client
+            .query(open)
+            .fetch_one::<u64>()
+            .await
+            .expect("the engine answers")
+            > 0
+    {
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     println!("{DRAINED}");
     let wait = || std::io::stdin().read_to_end(&mut Vec::new());
@@ -171,28 +198,12 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// Keeps this process, and what it starts from now on, on one CPU. False on a machine with one.
-pub(crate) fn stay_on_cpu(nth: usize) -> bool {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
-        return false;
-    };
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .collect();
-    let (Some(&cpu), true) = (cpus.get(nth), cpus.len() > 1) else {
-        return false;
-    };
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    rustix::thread::sched_setaffinity(None, &one).is_ok()
-}
-
 /// Becomes a server if this process was started as one.
 pub(crate) fn run_if_child() {
     let (Ok(kind), Some(dir)) = (std::env::var(KIND), std::env::var_os(DIR)) else {
         return;
     };
-    stay_on_cpu(1);
+    cpus::take_place();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -202,7 +213,8 @@ pub(crate) fn run_if_child() {
         match kind.as_str() {
             "collector" => serve_collector(&dir).await,
             "soaked" => serve_soaked(&dir).await,
-            "writer" => drain(&dir).await,
+            "writer" => drain(&dir, false).await,
+            "stored" => drain(&dir, true).await,
             "bare" => serve_bare(true).await,
             _ => serve_bare(false).await,
         }

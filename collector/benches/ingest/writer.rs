@@ -62,7 +62,7 @@ pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> (Stored, Stored
     })
 }
 
-async fn start_engine(dir: &Path) -> EmbeddedStore {
+pub(crate) async fn start_engine(dir: &Path) -> EmbeddedStore {
     let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
     let program = std::env::current_exe().expect("a path of its own");
     let program = ChildProgram::new(program, [ENGINE_CHILD]);

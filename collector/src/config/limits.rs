@@ -1,6 +1,12 @@
-//! How often devices may send, and how many names they may use.
+//! How often devices may send, how many names they may use, and how many of them may be new.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::Problems;
+use crate::standing::AddressBlock;
+use crate::units::Period;
 
 /// Reports that a sender may hand over; what is beyond is refused as a quota, to come again later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +51,67 @@ impl Default for NamesConfig {
             versions: 500,
             chipsets: 300,
             shape_keys: 1_000,
+        }
+    }
+}
+
+/// New installations that an app may have in a UTC day; reports of the others are stored as
+/// unproven, and do not vote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewInstallationsConfig {
+    /// However few are usual, so many may come; 0 is no limit for an app.
+    pub at_least: u64,
+    /// This many times the usual number may come: the median of the last 14 whole days.
+    pub times_usual: u32,
+    /// Of these from one network (IPv4 /24, IPv6 /48), and as much more of it as the app's room is
+    /// above `at_least`; 0 is no limit for a network.
+    pub per_network: u64,
+    /// Proxies whose `X-Forwarded-For` is believed. Without any, the address that connects counts.
+    pub trusted_proxies: Vec<AddressBlock>,
+    /// Installations that are remembered; each takes 16 bytes.
+    pub known: usize,
+    /// How often those that other collectors let in are looked for.
+    pub refresh: Period,
+}
+
+impl NewInstallationsConfig {
+    /// False if every new installation is proven.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.at_least > 0 || self.per_network > 0
+    }
+
+    pub(super) fn check(&self, problems: &mut Problems) {
+        let key = |name: &str| format!("new_installations.{name}");
+        problems.check(
+            &key("times_usual"),
+            (1..=1_000).contains(&self.times_usual),
+            || "must be 1 to 1000".into(),
+        );
+        problems.check(
+            &key("known"),
+            (1_000..=1 << 26).contains(&self.known),
+            || "must be 1000 to 67108864".into(),
+        );
+        let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(86_400));
+        problems.check(
+            &key("refresh"),
+            (shortest..=longest).contains(&self.refresh.0),
+            || "must be 10ms to 1d".into(),
+        );
+    }
+}
+
+impl Default for NewInstallationsConfig {
+    fn default() -> Self {
+        Self {
+            at_least: 1_000,
+            times_usual: 3,
+            per_network: 200,
+            trusted_proxies: Vec::new(),
+            known: 1 << 20,
+            refresh: Period(Duration::from_secs(600)),
         }
     }
 }

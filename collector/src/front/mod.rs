@@ -15,11 +15,14 @@ pub(crate) mod tls;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::v1::collector_service_server::CollectorService;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -36,6 +39,7 @@ use self::dispatch::Dispatch;
 use self::tls::Tls;
 use crate::config::CollectorConfig;
 use crate::metrics::Metrics;
+use crate::standing::{Origins, Peer};
 
 /// A request's head; HTTP/1.1 and HTTP/2 alike.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -62,6 +66,7 @@ pub(crate) struct Front<S> {
     builder: Builder<TokioExecutor>,
     header_timeout: Duration,
     metrics: Arc<Metrics>,
+    origins: Origins,
 }
 
 impl<S: CollectorService> Front<S> {
@@ -88,6 +93,7 @@ impl<S: CollectorService> Front<S> {
             builder: builder(header_timeout, limits.max_calls),
             header_timeout,
             metrics,
+            origins: Origins::new(&config.new_installations),
         }
     }
 
@@ -102,10 +108,11 @@ impl<S: CollectorService> Front<S> {
                 () = stop.cancelled() => break,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     let connection = front.connections.open();
                     let (front, stop) = (front.clone(), stop.clone());
-                    tasks.spawn(async move { front.attend(stream, connection, stop).await });
+                    let from = from.ip();
+                    tasks.spawn(async move { front.attend(stream, from, connection, stop).await });
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -121,16 +128,23 @@ impl<S: CollectorService> Front<S> {
     }
 
     /// Serves one connection.
-    async fn attend(&self, stream: TcpStream, connection: Connection, stop: CancellationToken) {
+    async fn attend(
+        &self,
+        stream: TcpStream,
+        from: IpAddr,
+        connection: Connection,
+        stop: CancellationToken,
+    ) {
+        let peer = self.origins.peer(from);
         // Acks are small and someone waits for them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            return self.serve_http(stream, &connection, stop).await;
+            return self.serve_http(stream, peer, &connection, stop).await;
         };
         let handshake = TlsAcceptor::from(tls.config.clone()).accept(stream);
         tokio::select! {
             shaken = timeout(self.header_timeout, handshake) => match shaken {
-                Ok(Ok(stream)) => self.serve_http(stream, &connection, stop).await,
+                Ok(Ok(stream)) => self.serve_http(stream, peer, &connection, stop).await,
                 Ok(Err(_)) | Err(_) => self.metrics.note_closed("handshake"),
             },
             () = connection.told_to_go() => {}
@@ -146,16 +160,22 @@ impl<S: CollectorService> Front<S> {
     ) {
         let connection = self.connections.open();
         let never = CancellationToken::new();
-        self.serve_http(stream, &connection, never).await;
+        self.serve_http(stream, Peer::Unknown, &connection, never)
+            .await;
     }
 
     async fn serve_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Peer,
         connection: &Connection,
         stop: CancellationToken,
     ) {
-        let service = service_fn(|request| {
+        let service = service_fn(|mut request: Request<Incoming>| {
+            // What the call needs to know of where it comes from.
+            if let Some(network) = self.origins.of_request(peer, request.headers()) {
+                request.extensions_mut().insert(network);
+            }
             let call = connection.begin_call();
             let dispatch = self.dispatch.clone();
             async move {

@@ -32,6 +32,7 @@ pub(crate) struct Stored {
     /// What the app key proved.
     app_id: String,
     environment: String,
+    is_unproven: bool,
     /// The chipset as this collector reads the raw text.
     chipset: String,
     report: Report,
@@ -101,6 +102,7 @@ fn read(record: &Record, collector_id: u64, bucket: Duration) -> Result<Stored, 
         bucket: bucket_of(record.received_at_us, bucket),
         app_id: parsed.app_id.to_owned(),
         environment: parsed.environment.to_owned(),
+        is_unproven: parsed.is_unproven,
         chipset: chipset.as_str().to_owned(),
         sent: parsed.sent,
         report,
@@ -138,6 +140,7 @@ mod tests {
             sent: SendClock::default(),
             app_id: report.app.id.clone(),
             environment: report.app.environment.clone(),
+            is_unproven: true,
             chipset: "SM8650".into(),
             report,
         }

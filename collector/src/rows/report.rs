@@ -56,6 +56,7 @@ fn head(stored: &Stored) -> ReportRow<'_> {
         clock_skew_ms: occurred.clock_skew_ms,
         interval_length_ms: report.interval_length_ms,
         is_late: occurred.is_late,
+        is_unproven: stored.is_unproven,
         app_id: &stored.app_id,
         environment: &stored.environment,
         app_version: &report.app.version,

@@ -18,7 +18,10 @@ use crate::faults::CollectorProcess;
 use crate::http::{SERVICE, open, post, read_answer};
 use crate::support::{PATIENCE, Store, config, connect, report, request, send};
 
-async fn start(dir: &tempfile::TempDir, set: impl FnOnce(&mut CollectorConfig)) -> Collector {
+pub(crate) async fn start(
+    dir: &tempfile::TempDir,
+    set: impl FnOnce(&mut CollectorConfig),
+) -> Collector {
     let mut config = config(&dir.path().join("wal"));
     config.batch.drain_timeout = Period(Duration::from_millis(1));
     set(&mut config);
@@ -29,7 +32,7 @@ async fn start(dir: &tempfile::TempDir, set: impl FnOnce(&mut CollectorConfig)) 
 }
 
 /// Reads until the other side has closed; what it said before.
-fn read_to_end(mut stream: &TcpStream) -> Vec<u8> {
+pub(crate) fn read_to_end(mut stream: &TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     // A reset is an end, too.
     let _ = stream.read_to_end(&mut said);
@@ -43,7 +46,7 @@ fn upload_head(length: usize) -> String {
     )
 }
 
-fn serves(address: SocketAddr, sequence: u64) -> bool {
+pub(crate) fn serves(address: SocketAddr, sequence: u64) -> bool {
     let body = request(&[report(1, 1, sequence)]).encode_to_vec();
     post(address, "Upload", &[], &body).status == 200
 }
@@ -192,7 +195,7 @@ fn open_files_limit() -> usize {
         .unwrap_or(usize::MAX)
 }
 
-fn resident_bytes(pid: u32) -> usize {
+pub(crate) fn resident_bytes(pid: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
     let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -11,6 +11,7 @@ mod cluster;
 mod counting;
 mod disk_full;
 mod faults;
+mod floods;
 mod gate;
 mod hostile;
 mod http;
@@ -23,6 +24,7 @@ mod names;
 mod protocols;
 mod refusals;
 mod support;
+mod unproven;
 mod zookeeper;
 
 epwatch_store::engine_child_entry!();

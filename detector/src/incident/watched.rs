@@ -86,6 +86,14 @@ impl Watched {
         }
     }
 
+    /// Takes a window that ends before the last one counted: the clock had stepped forward and is back.
+    /// What was seen ahead of it is not yet, and clean windows count anew, since some may come twice.
+    pub(super) fn go_back(&mut self, end: Timestamp) {
+        self.sightings.retain(|(seen, _)| *seen <= end);
+        self.clean_windows = 0;
+        self.counted_until = end;
+    }
+
     /// Counts a clean window if it shares no data with the last one counted.
     pub(super) fn count_clean(&mut self, end: Timestamp, window: Duration) -> bool {
         if end.duration_since(self.counted_until) < signed(window) {

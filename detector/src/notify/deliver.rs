@@ -173,3 +173,101 @@ impl Round {
         let _ = self.deliveries.send(delivered).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::incident::advance;
+    use crate::notify::{NotifyError, Occasion};
+    use crate::testing::{Fleet, at, judged, reference};
+    use crate::verdict::CohortVerdict;
+
+    /// Answers "busy" until an hour is over.
+    #[derive(Debug, Default)]
+    struct DownForAnHour {
+        attempts: Mutex<u32>,
+        told: Mutex<Vec<(Occasion, Vec<String>)>>,
+    }
+
+    impl Notifier for DownForAnHour {
+        fn name(&self) -> &str {
+            "pager"
+        }
+
+        fn notify<'a>(
+            &'a self,
+            notification: &'a Notification,
+            now: Timestamp,
+        ) -> BoxFuture<'a, Result<(), NotifyError>> {
+            *self.attempts.lock().unwrap() += 1;
+            let is_down = now < at(3_600);
+            let result = if is_down {
+                Err(NotifyError::Busy {
+                    channel: "pager".into(),
+                    status: 503,
+                    after: None,
+                })
+            } else {
+                let chipsets = notification.incident.chipsets();
+                let mut told = self.told.lock().unwrap();
+                told.push((notification.occasion, chipsets));
+                Ok(())
+            };
+            std::future::ready(result).boxed()
+        }
+    }
+
+    /// Time passes only as the round asks for: an hour is over at once.
+    #[tokio::test]
+    async fn a_channel_that_is_down_for_an_hour_is_told_once_what_is_true_then() {
+        let sick = |chipset: &str, second| {
+            let mut window = Fleet::with_fallback(0.5).window();
+            (window.key.chipset, window.end) = (chipset.into(), at(second));
+            judged(&window, None, &reference())
+        };
+        let mut open = BTreeMap::new();
+        let mut incidents = |verdicts: &[CohortVerdict]| {
+            let forget = Duration::from_secs(86_400);
+            advance(&mut open, verdicts, forget, verdicts[0].window_end);
+            open.values().cloned().collect::<Vec<_>>()
+        };
+        let first = incidents(&[sick("SM8635", 0)]);
+        let grown = incidents(&[sick("SM8635", 1_800), sick("SM7550", 1_800)]);
+        assert_eq!((first[0].news, grown[0].news), (1, 2));
+
+        let pager = Arc::new(DownForAnHour::default());
+        let (deliveries, mut delivered) = mpsc::channel(8);
+        let mut round = Round {
+            notifier: pager.clone(),
+            deliveries,
+            metrics: Arc::new(Metrics::default()),
+            done: HashMap::new(),
+            repeats: HashMap::new(),
+            pause: None,
+        };
+        let mut now = at(0);
+        while now < at(2 * 3_600) {
+            let current = if now < at(1_800) { &first } else { &grown };
+            let wait = round.run(current, now).await;
+            let wait = wait.unwrap_or(LONGEST_PAUSE);
+            assert!(wait <= LONGEST_PAUSE, "{wait:?}");
+            now += SignedDuration::try_from(wait).unwrap();
+        }
+        let told = pager.told.lock().unwrap().clone();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].1, ["SM7550", "SM8635"]);
+        // Six pauses to reach a minute, then one attempt a minute.
+        let attempts = *pager.attempts.lock().unwrap();
+        assert!((60..=70).contains(&attempts), "{attempts}");
+        let done = delivered.recv().await.unwrap();
+        assert_eq!((&done.incident_id, done.news), (&grown[0].id, 2));
+        assert!(delivered.try_recv().is_err());
+    }
+}

@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
+use crate::frozen::Frozen;
 use crate::incident::{Incident, IncidentKey, State, advance};
 use crate::rates::Rates;
 use crate::rules;
@@ -81,7 +82,9 @@ pub async fn replay(
     let mut incidents = Incidents::default();
     for (end, counts) in windows.unwrap_or_default() {
         let failed = |source| ReplayError::Window { end, source };
-        let mut evaluation = evaluator.evaluate(end).await.map_err(failed)?;
+        let frozen = Frozen::of(incidents.open.values());
+        let evaluation = evaluator.evaluate_beside(end, frozen).await;
+        let mut evaluation = evaluation.map_err(failed)?;
         if let Some((_, error)) = evaluation.failures.pop() {
             return Err(failed(error));
         }

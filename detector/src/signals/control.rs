@@ -1,10 +1,10 @@
 //! The veto: if the previous version, or another model on the same devices, slowed down as well, it
 //! is the device (heat, governor, load), not the model.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::cohort::ModelKey;
+use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::intermittent::{self, DeviceRuns, Intermittent};

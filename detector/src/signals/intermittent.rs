@@ -5,10 +5,10 @@
 //! by 1.6 x while the fast runs are as fast as ever. Both add a device's runs over placements, since
 //! runs that move between placements are what they look for.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::baseline::{Baseline, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::window::{AgainstSelf, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
@@ -75,7 +75,7 @@ impl DeviceRuns {
 
 /// Returns the worst of each device's (firmware, shape): the one with the longest tail.
 pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, DeviceRuns> {
-    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::new();
+    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::default();
     for vote in votes {
         let Some(against) = vote
             .latency
@@ -92,7 +92,7 @@ pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, Dev
         let slot = parts.entry(key).or_default();
         *slot = slot.added(against);
     }
-    let mut devices: HashMap<Installation, DeviceRuns> = HashMap::new();
+    let mut devices: HashMap<Installation, DeviceRuns> = HashMap::default();
     for ((device, _, shape), against) in parts {
         if against.n < MIN_RUNS_HIGH as f64 {
             continue;

@@ -5,12 +5,13 @@
 //! shape. Where fewer than 5 of those are left, the reference is each device's own earlier self, then
 //! the previous version before the window.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::{Baseline, BaselineLatency, PlacementReference, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency};
 
 use super::placement::FLEET_RATE;
@@ -100,7 +101,7 @@ pub fn slower(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
-    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::new();
+    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::default();
     let hit = window.votes.iter().filter(|vote| {
         change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
     });

@@ -4,11 +4,12 @@
 //! outputs are wrong. OH counts devices whose NPU gives another output than most of their cohort:
 //! within the tolerance the model only behaves differently from phone to phone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::{Baseline, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::reported::GoldenTest;
 use crate::window::{CohortWindow, Installation};
 
@@ -211,7 +212,7 @@ fn minority(
 }
 
 fn firmware_of_hits(devices: &BTreeMap<Installation, (bool, &str)>) -> Option<String> {
-    let mut sides: HashMap<bool, HashSet<&str>> = HashMap::new();
+    let mut sides: HashMap<bool, HashSet<&str>> = HashMap::default();
     for (is_hit, firmware) in devices.values() {
         sides.entry(*is_hit).or_default().insert(firmware);
     }

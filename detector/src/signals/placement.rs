@@ -5,10 +5,10 @@
 //! chipsets differ by right.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, Unit};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
@@ -81,8 +81,8 @@ pub fn changed(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<PlacementChange> {
-    let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::new();
-    let (mut hit_devices, mut compared_devices) = (HashSet::new(), HashSet::new());
+    let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::default();
+    let (mut hit_devices, mut compared_devices) = (HashSet::default(), HashSet::default());
     let mut hits: Vec<(&DeviceVote, *const Placement)> = Vec::new();
     let mut origins: Option<Origin> = None;
     for vote in &window.votes {
@@ -103,13 +103,13 @@ pub fn changed(
     let of = |place: &*const Placement| verdicts.get(place).and_then(Option::as_ref);
 
     let mut by_placement: HashMap<*const Placement, (Arc<Placement>, HashSet<Installation>)> =
-        HashMap::new();
+        HashMap::default();
     let (mut rises, mut shares, mut runtimes) = (Vec::new(), Vec::new(), Vec::new());
     for (vote, place) in &hits {
         let placement = &vote.placement;
         let slot = by_placement
             .entry(*place)
-            .or_insert((placement.clone(), HashSet::new()));
+            .or_insert((placement.clone(), HashSet::default()));
         slot.1.insert(vote.installation);
         let compared = of(place)?;
         rises.push(compared.rise);

@@ -4,11 +4,10 @@
 //! must. Where most devices do not know their past, others of their make on the version before stand
 //! in (B'), and more is asked.
 
-use std::collections::{HashMap, HashSet};
-
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::{Baseline, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
@@ -156,7 +155,7 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
 
 /// Returns each device's worst ratio of p10 to its earlier self.
 pub(crate) fn worst_ratios(votes: &[DeviceVote]) -> HashMap<Installation, f64> {
-    let mut worst: HashMap<Installation, f64> = HashMap::new();
+    let mut worst: HashMap<Installation, f64> = HashMap::default();
     for vote in votes {
         let Some(ratio) = vote
             .latency

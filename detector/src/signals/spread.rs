@@ -5,11 +5,10 @@
 //! move a steady device's CV by more than any fault. Both are asked because they are measured by
 //! different programs. Counted over devices, against the past.
 
-use std::collections::HashMap;
-
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::{Baseline, Tally};
+use crate::hash::HashMap;
 use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
 
 use super::{Control, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
@@ -62,7 +61,7 @@ impl Pair {
 
 /// Each device's worst pair.
 fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
-    let mut worst: HashMap<Installation, Pair> = HashMap::new();
+    let mut worst: HashMap<Installation, Pair> = HashMap::default();
     for vote in votes {
         let Some(latency) = vote.latency.as_ref() else {
             continue;

@@ -1,11 +1,12 @@
 //! S: devices where the NPU does not start: a session asked onto it could not be made, or was made
 //! with nothing on the NPU and a code of its back end.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Tally};
+use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, placement, surprise};
@@ -99,8 +100,8 @@ pub fn failed(
 
 /// Devices hit with their codes, and how many there are in all.
 fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tally) {
-    let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::new();
-    let mut devices: HashSet<Installation> = HashSet::new();
+    let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::default();
+    let mut devices: HashSet<Installation> = HashSet::default();
     for start in &window.reported.failed_starts {
         devices.insert(start.installation);
         let codes = hit.entry(start.installation).or_default();

@@ -1,12 +1,15 @@
 //! Who is new: an SDK key ships in an app, so anyone can make up installations.
 //!
 //! Installations first received in an earlier window have a past; a page must hold on those where
-//! there are enough. Newcomers beyond what is usual for the app do not vote at all.
+//! there are enough. Newcomers beyond what is usual for the app do not vote at all, and coming back the
+//! next day is no proof: a flood stays one for half of the look-back. Further back nobody can tell new
+//! installations from those that were away.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cohort::ModelKey;
+use crate::hash::HashSet;
 use crate::window::Installation;
 
 use super::Span;
@@ -23,12 +26,25 @@ pub const FLOOD_FACTOR: f64 = 3.0;
 pub struct Arrivals(BTreeMap<(String, String), Arc<AppArrivals>>);
 
 /// New installations of one app in a window.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AppArrivals {
-    /// First received in the window, and few enough to vote.
+    /// First received in the window, or with a flood of a recent one, and few enough to vote.
     pub newcomers: HashSet<Installation>,
-    /// First received in the window, beyond what is usual: in the order of receipt, the last ones.
+    /// First received in the window or in a recent one, beyond what is usual: in the order of receipt,
+    /// the last ones.
     pub unproven: HashSet<Installation>,
+    /// Recent windows with more new installations than usual.
+    pub(super) floods: Vec<Flood>,
+}
+
+/// A window before this one with more new installations than usual.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flood {
+    /// Where it begins and ends, in milliseconds since 1970.
+    pub(super) from_ms: i64,
+    pub(super) to_ms: i64,
+    /// So many of them vote.
+    pub(super) allowed: usize,
 }
 
 impl Arrivals {
@@ -37,6 +53,36 @@ impl Arrivals {
     pub fn of(&self, model: &ModelKey) -> Option<&Arc<AppArrivals>> {
         self.0
             .get(&(model.app_id.clone(), model.environment.clone()))
+    }
+
+    /// Returns the floods of recent windows.
+    pub(super) fn floods(&self) -> Vec<((String, String), Flood)> {
+        let of_app = |(app, arrivals): (&(String, String), &Arc<AppArrivals>)| {
+            let floods = arrivals.floods.clone().into_iter();
+            floods.map(|flood| (app.clone(), flood)).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of_app).collect()
+    }
+
+    /// Names who was new in a flood, with the time of receipt.
+    pub(super) fn name_flooded(
+        &mut self,
+        app: &(String, String),
+        flood: &Flood,
+        mut new: Vec<(i64, Installation)>,
+    ) {
+        new.sort_unstable();
+        let Some(arrivals) = self.0.get_mut(app) else {
+            return;
+        };
+        let arrivals = Arc::make_mut(arrivals);
+        let beyond = new.split_off(flood.allowed.min(new.len()));
+        let installation = |(_, installation)| installation;
+        // Whoever came with a flood is as doubtful as on its first day.
+        arrivals.newcomers.extend(new.into_iter().map(installation));
+        arrivals
+            .unproven
+            .extend(beyond.into_iter().map(installation));
     }
 
     pub(super) fn from_rows(rows: Vec<ArrivalRow>, span: &Span) -> Self {
@@ -63,7 +109,21 @@ fn arrived(mut first: Vec<Arrived>, span: &Span) -> AppArrivals {
     let start_ms = span.start_s().saturating_mul(1_000);
     let split = first.partition_point(|(at, _, _)| *at < start_ms);
     let (earlier, new) = first.split_at(split);
-    let allowed = usual_number(earlier, start_ms, span).map_or(usize::MAX, |usual| {
+    let counts = new_by_window(earlier, start_ms, span);
+    let allowed = allowed(&counts);
+    let (newcomers, unproven) = new.split_at(allowed.min(new.len()));
+    AppArrivals {
+        newcomers: newcomers.iter().map(|(_, device, _)| *device).collect(),
+        unproven: unproven.iter().map(|(_, device, _)| *device).collect(),
+        floods: floods(&counts, allowed, start_ms, span),
+    }
+}
+
+/// How many new installations of a window vote: all in an app's first window, where everyone is new.
+fn allowed(counts: &[u64]) -> usize {
+    let counts: Vec<f64> = counts.iter().map(|count| *count as f64).collect();
+    let usual = epwatch_stats::order_stat::median(&counts);
+    usual.map_or(usize::MAX, |usual| {
         let limit = (FLOOD_FACTOR * usual).max(MIN_FLOOD as f64);
         #[expect(
             clippy::cast_possible_truncation,
@@ -72,32 +132,46 @@ fn arrived(mut first: Vec<Arrived>, span: &Span) -> AppArrivals {
         )]
         let limit = limit as usize;
         limit
-    });
-    let (newcomers, unproven) = new.split_at(allowed.min(new.len()));
-    AppArrivals {
-        newcomers: newcomers.iter().map(|(_, device, _)| *device).collect(),
-        unproven: unproven.iter().map(|(_, device, _)| *device).collect(),
-    }
+    })
 }
 
-/// Median number of new installations over the windows before; `None` in an app's first window,
-/// where everyone is new.
-fn usual_number(earlier: &[Arrived], start_ms: i64, span: &Span) -> Option<f64> {
-    let (first, _, _) = earlier.first()?;
-    let window_ms = i64::try_from(span.window.as_millis()).ok()?.max(1);
-    let windows_ago = |at: i64| (start_ms - 1 - at).max(0) / window_ms;
-    let n = usize::try_from(windows_ago(*first)).ok()? + 1;
-    let mut counts = vec![0_u64; n];
+/// New installations of the windows before, the latest first; nothing in an app's first window.
+fn new_by_window(earlier: &[Arrived], start_ms: i64, span: &Span) -> Vec<u64> {
+    let window_ms = window_ms(span);
+    let windows_ago = |at: i64| {
+        let ago = (start_ms - 1 - at).max(0) / window_ms;
+        usize::try_from(ago).unwrap_or(usize::MAX)
+    };
+    let Some((first, _, _)) = earlier.first() else {
+        return Vec::new();
+    };
+    let mut counts = vec![0_u64; windows_ago(*first).saturating_add(1)];
     for (at, _, devices) in earlier {
-        if let Some(slot) = usize::try_from(windows_ago(*at))
-            .ok()
-            .and_then(|ago| counts.get_mut(ago))
-        {
+        if let Some(slot) = counts.get_mut(windows_ago(*at)) {
             *slot += devices;
         }
     }
-    let counts: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
-    epwatch_stats::order_stat::median(&counts)
+    counts
+}
+
+/// Of the recent half: before that, who was away for a while looks new.
+fn floods(counts: &[u64], allowed: usize, start_ms: i64, span: &Span) -> Vec<Flood> {
+    let window_ms = window_ms(span);
+    let recent = counts.iter().take(counts.len() / 2).zip(0_i64..);
+    recent
+        .filter(|(count, _)| **count > allowed as u64)
+        .map(|(_, ago)| Flood {
+            from_ms: start_ms - (ago + 1) * window_ms,
+            to_ms: start_ms - ago * window_ms,
+            allowed,
+        })
+        .collect()
+}
+
+fn window_ms(span: &Span) -> i64 {
+    i64::try_from(span.window.as_millis())
+        .unwrap_or(i64::MAX)
+        .max(1)
 }
 
 #[cfg(test)]
@@ -151,5 +225,30 @@ mod tests {
         let mut counted = vec![(9 * HOUR_MS - 1, [0; 16], 400)];
         counted.extend(new);
         assert_eq!(arrived(named, &span()), arrived(counted, &span()));
+    }
+
+    /// They come again the next hour, and then nothing is new.
+    #[test]
+    fn a_flood_of_the_hours_before_is_remembered_and_those_who_were_away_are_none() {
+        let mut counted = vec![(HOUR_MS, [0; 16], 50_000), (2 * HOUR_MS, [0; 16], 20_000)];
+        counted.extend((3..8).map(|hour| (hour * HOUR_MS, [0; 16], 100)));
+        counted.push((8 * HOUR_MS, [0; 16], 5_000));
+        let found = arrived(counted, &span());
+        let flood = Flood {
+            from_ms: 8 * HOUR_MS,
+            to_ms: 9 * HOUR_MS,
+            allowed: 1_000,
+        };
+        assert_eq!(found.floods, std::slice::from_ref(&flood));
+
+        let app = ("camera".to_owned(), "production".to_owned());
+        let mut arrivals = Arrivals(BTreeMap::from([(app.clone(), Arc::new(found))]));
+        let new = (0..5_000).map(|n| (8 * HOUR_MS + 1, device(n))).rev();
+        arrivals.name_flooded(&app, &flood, new.collect());
+        let found = &arrivals.0[&app];
+        assert_eq!(
+            (found.newcomers.len(), found.unproven.len()),
+            (1_000, 4_000)
+        );
     }
 }

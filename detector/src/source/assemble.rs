@@ -1,7 +1,7 @@
 //! Puts rows together into cohort windows: pure, so that it needs no store.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::{CohortKey, ModelKey};
+use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, PlacementMethod};
 use crate::reported::Reported;
 use crate::window::{
@@ -55,12 +56,33 @@ struct Told {
 }
 
 impl Told {
-    fn of(row: &VoteRow, texts: &mut Texts) -> Told {
+    fn of(row: &VoteRow<'_>, texts: &mut Texts) -> Told {
         Told {
             at: row.at,
-            device_model: texts.shared(&row.device_model),
+            device_model: texts.shared(row.device_model),
             earlier_self: earlier_self(row, texts),
         }
+    }
+}
+
+impl Placed {
+    /// Makes `placement`, told by another session of the same device, what both say; returns the
+    /// exact fingerprint that spoke.
+    fn joined(&self, placement: &mut Placement, fingerprint_exact: u64) -> u64 {
+        let mut reasons = std::mem::take(&mut placement.reasons);
+        reasons.extend(self.placement.reasons.iter().cloned());
+        reasons.sort_unstable();
+        reasons.dedup();
+        let known = (&self.placement.runtime, self.fingerprint_exact);
+        let is_first = (&placement.runtime, fingerprint_exact) < known;
+        let speaks = if is_first {
+            fingerprint_exact
+        } else {
+            *placement = Placement::clone(&self.placement);
+            self.fingerprint_exact
+        };
+        placement.reasons = reasons;
+        speaks
     }
 }
 
@@ -77,6 +99,16 @@ impl Texts {
         self.0.insert(text.clone());
         text
     }
+}
+
+/// Where a device ran.
+struct Placed {
+    placement: Arc<Placement>,
+    /// Of sessions that differ in what the normalised fingerprint leaves out, the first by runtime
+    /// and exact fingerprint speaks.
+    fingerprint_exact: u64,
+    /// Whether a vote with latency has it too.
+    has_latency: bool,
 }
 
 /// (version, chipset) or (firmware, shape).
@@ -100,8 +132,8 @@ pub(super) struct WindowBuilder {
     counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
     placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
-    /// Placements of devices, under keys without a shape; whether a vote with latency has it too.
-    placed: HashMap<VoteKey, (Arc<Placement>, bool)>,
+    /// Placements of devices, under keys without a shape.
+    placed: HashMap<VoteKey, Placed>,
     voteless: HashMap<Pair, [HashSet<Installation>; 3]>,
     arrivals: Arc<AppArrivals>,
 }
@@ -114,15 +146,15 @@ impl WindowBuilder {
             length,
             max_votes,
             texts: Texts::default(),
-            methods: HashSet::new(),
+            methods: HashSet::default(),
             latencies: BTreeMap::new(),
-            device_models: HashMap::new(),
-            adding: HashMap::new(),
-            unfinished: HashMap::new(),
-            counts: HashMap::new(),
-            placements: HashMap::new(),
-            placed: HashMap::new(),
-            voteless: HashMap::new(),
+            device_models: HashMap::default(),
+            adding: HashMap::default(),
+            unfinished: HashMap::default(),
+            counts: HashMap::default(),
+            placements: HashMap::default(),
+            placed: HashMap::default(),
+            voteless: HashMap::default(),
             arrivals: Arc::default(),
         }
     }
@@ -133,20 +165,20 @@ impl WindowBuilder {
         self
     }
 
-    pub(super) fn add_vote(&mut self, row: VoteRow) -> Result<(), SourceError> {
+    pub(super) fn add_vote(&mut self, row: VoteRow<'_>) -> Result<(), SourceError> {
         if self.arrivals.unproven.contains(&row.installation) {
             // Its placement counts it.
             return Ok(());
         }
         let key = VoteKey {
-            version: self.text(&row.model_version),
-            chipset: self.text(&row.chipset),
+            version: self.text(row.model_version),
+            chipset: self.text(row.chipset),
             installation: row.installation,
-            firmware: self.text(&row.firmware),
-            shape_key: self.text(&row.shape_key),
+            firmware: self.text(row.firmware),
+            shape_key: self.text(row.shape_key),
             method: self.method(
-                &row.graph_kind,
-                &row.placement_source,
+                row.graph_kind,
+                row.placement_source,
                 row.fingerprint_algorithm,
             ),
             fingerprint: row.fingerprint_normalised,
@@ -230,16 +262,16 @@ impl WindowBuilder {
     }
 
     /// Adds an earlier bucket of a vote; the latest bucket must come first.
-    pub(super) fn add_earlier(&mut self, row: EarlierRow) -> Result<(), SourceError> {
+    pub(super) fn add_earlier(&mut self, row: EarlierRow<'_>) -> Result<(), SourceError> {
         let key = VoteKey {
-            version: self.text(&row.model_version),
-            chipset: self.text(&row.chipset),
+            version: self.text(row.model_version),
+            chipset: self.text(row.chipset),
             installation: row.installation,
-            firmware: self.text(&row.firmware),
-            shape_key: self.text(&row.shape_key),
+            firmware: self.text(row.firmware),
+            shape_key: self.text(row.shape_key),
             method: self.method(
-                &row.graph_kind,
-                &row.placement_source,
+                row.graph_kind,
+                row.placement_source,
                 row.fingerprint_algorithm,
             ),
             fingerprint: row.fingerprint_normalised,
@@ -266,8 +298,8 @@ impl WindowBuilder {
         Ok(())
     }
 
-    pub(super) fn add_placement(&mut self, row: PlacementRow) -> Result<(), SourceError> {
-        let cohort = (self.text(&row.model_version), self.text(&row.chipset));
+    pub(super) fn add_placement(&mut self, row: PlacementRow<'_>) -> Result<(), SourceError> {
+        let cohort = (self.text(row.model_version), self.text(row.chipset));
         let is_flood = self.arrivals.unproven.contains(&row.installation);
         if row.directed || !row.votes || is_flood {
             let why = if is_flood {
@@ -281,21 +313,31 @@ impl WindowBuilder {
         }
         let (version, chipset) = cohort;
         let method = self.method(
-            &row.graph_kind,
-            &row.placement_source,
+            row.graph_kind,
+            row.placement_source,
             row.fingerprint_algorithm,
         );
-        let placement = self.placement(&method, row.placement());
+        let fingerprint_exact = row.fingerprint_exact;
+        let mut placement = row.placement();
         let key = VoteKey {
             version,
             chipset,
             installation: row.installation,
-            firmware: self.text(&row.firmware),
+            firmware: self.text(row.firmware),
             shape_key: self.text(""),
             method,
             fingerprint: row.fingerprint_normalised,
         };
-        self.placed.insert(key, (placement, false));
+        let known = self.placed.get(&key);
+        let fingerprint_exact = known.map_or(fingerprint_exact, |known| {
+            known.joined(&mut placement, fingerprint_exact)
+        });
+        let placed = Placed {
+            placement: self.placement(&key.method, placement),
+            fingerprint_exact,
+            has_latency: false,
+        };
+        self.placed.insert(key, placed);
         self.check_size()
     }
 
@@ -314,9 +356,9 @@ impl WindowBuilder {
                 ..key.clone()
             };
             let placement = match self.placed.get_mut(&without_shape) {
-                Some((placement, has_latency)) => {
-                    *has_latency = true;
-                    placement.clone()
+                Some(placed) => {
+                    placed.has_latency = true;
+                    placed.placement.clone()
                 }
                 // A report that arrived between the two queries has latency alone.
                 None => Arc::new(unknown_placement(&key)),
@@ -324,10 +366,10 @@ impl WindowBuilder {
             let is_proven = !self.arrivals.newcomers.contains(&key.installation);
             add_vote_to(&mut votes, key, placement, Some(latency), is_proven);
         }
-        for (key, (placement, has_latency)) in std::mem::take(&mut self.placed) {
-            if !has_latency {
+        for (key, placed) in std::mem::take(&mut self.placed) {
+            if !placed.has_latency {
                 let is_proven = !self.arrivals.newcomers.contains(&key.installation);
-                add_vote_to(&mut votes, key, placement, None, is_proven);
+                add_vote_to(&mut votes, key, placed.placement, None, is_proven);
             }
         }
 
@@ -479,7 +521,7 @@ fn added_up(buckets: Vec<u16>, counts: Vec<u64>) -> Result<Counted, ParseError> 
 }
 
 /// The baseline that says what a change of version did; within a version, of runtime.
-fn earlier_self(row: &VoteRow, texts: &mut Texts) -> Result<SelfBaseline, BaselineAbsence> {
+fn earlier_self(row: &VoteRow<'_>, texts: &mut Texts) -> Result<SelfBaseline, BaselineAbsence> {
     let (previous_version, n, p10_us, p50_us, p95_us, cv) = &row.previous;
     let of_version = *n > 0 && *previous_version != row.model_version;
     let (kind, n, p10_us, p50_us, p95_us, cv) = if of_version {
@@ -491,7 +533,7 @@ fn earlier_self(row: &VoteRow, texts: &mut Texts) -> Result<SelfBaseline, Baseli
         (kind, n, p10_us, p50_us, p95_us, cv)
     };
     if *n == 0 {
-        return Err(match row.absence.as_str() {
+        return Err(match row.absence {
             "" | "unspecified" => BaselineAbsence::Unknown,
             told => BaselineAbsence::Told(texts.shared(told)),
         });
@@ -550,46 +592,46 @@ mod tests {
     const SOME: (u64, f64, f64, f64, f64) = (50, 9.0, 10.0, 12.0, 0.1);
 
     fn row(
-        previous: (&str, (u64, f64, f64, f64, f64)),
+        previous: (&'static str, (u64, f64, f64, f64, f64)),
         earlier: (u64, f64, f64, f64, f64),
-    ) -> VoteRow {
+    ) -> VoteRow<'static> {
         let (version, (n, p10, p50, p95, cv)) = previous;
         let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
         VoteRow {
-            app_id: String::new(),
-            environment: String::new(),
-            model_id: String::new(),
-            model_version: "2".into(),
-            chipset: "SM8635".into(),
-            firmware: "f".into(),
-            device_model: "phone".into(),
+            app_id: "",
+            environment: "",
+            model_id: "",
+            model_version: "2",
+            chipset: "SM8635",
+            firmware: "f",
+            device_model: "phone",
             installation: [1; 16],
-            graph_kind: "jit".into(),
-            placement_source: "assignment_api".into(),
+            graph_kind: "jit",
+            placement_source: "assignment_api",
             fingerprint_algorithm: 1,
             fingerprint_normalised: 7,
-            shape_key: "static".into(),
+            shape_key: "static",
             hist_bucket: vec![500],
             hist_count: vec![30],
             n: 30,
             sum_us: 30_000.0,
             m2_us2: 0.0,
-            previous: (version.into(), n, p10, p50, p95, cv),
+            previous: (version, n, p10, p50, p95, cv),
             earlier: (
-                "f0".into(),
-                "1.30/2.6".into(),
+                "f0",
+                "1.30/2.6",
                 earlier_n,
                 earlier_p10,
                 earlier_p50,
                 earlier_p95,
                 earlier_cv,
             ),
-            absence: "too_few_runs".into(),
+            absence: "too_few_runs",
             at: (0, 0, 0),
         }
     }
 
-    fn built(rows: Vec<VoteRow>) -> Vec<CohortWindow> {
+    fn built(rows: Vec<VoteRow<'_>>) -> Vec<CohortWindow> {
         let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
         for row in rows {
             builder.add_vote(row).unwrap();
@@ -599,7 +641,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(row: VoteRow, expected: Result<SelfBaselineKind, BaselineAbsence>) {
+    fn check(row: VoteRow<'_>, expected: Result<SelfBaselineKind, BaselineAbsence>) {
         let windows = built(vec![row]);
         let latency = windows[0].votes[0].latency.clone().unwrap();
         assert_eq!(latency.earlier_self.map(|earlier| earlier.kind), expected);
@@ -622,11 +664,65 @@ mod tests {
     #[test]
     fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
         let mut other = row(("1", SOME), NONE);
-        other.shape_key = "x:1x3x448x448".into();
+        other.shape_key = "x:1x3x448x448";
         let windows = built(vec![row(("1", SOME), NONE), other]);
         assert_eq!((windows.len(), windows[0].votes.len()), (1, 2));
         assert_eq!((windows[0].n_devices(), windows[0].n_runs()), (1, 60));
         assert_eq!(windows[0].main_shape().unwrap().unwrap().histogram.n(), 30);
+    }
+
+    fn placed(runtime: &'static str, exact: u64, reason: &'static str) -> PlacementRow<'static> {
+        PlacementRow {
+            app_id: "",
+            environment: "",
+            model_id: "",
+            model_version: "2",
+            chipset: "SM8635",
+            firmware: "f",
+            installation: [1; 16],
+            graph_kind: "jit",
+            placement_source: "assignment_api",
+            fingerprint_algorithm: 1,
+            fingerprint_normalised: 7,
+            votes: true,
+            directed: false,
+            fingerprint_exact: exact,
+            numbers: (runtime, 43, 42, 1, 0, None, None),
+            reasons: vec![reason],
+        }
+    }
+
+    /// A runtime that renames nodes leaves the normalised fingerprint as it is.
+    #[test]
+    fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
+        let rows = [
+            placed("1.31/2.8", 3, "a"),
+            placed("1.31/2.7", 5, "c"),
+            placed("1.31/2.7", 4, "b"),
+        ];
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
+            let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
+            for one in order {
+                let mut row = placed("", 0, rows[one].reasons[0]);
+                row.fingerprint_exact = rows[one].fingerprint_exact;
+                row.numbers = rows[one].numbers;
+                // The nodes tell which one spoke.
+                row.numbers.1 = u32::try_from(row.fingerprint_exact).unwrap();
+                builder.add_placement(row).unwrap();
+            }
+            let windows = builder.finish().unwrap();
+            assert_eq!(windows[0].votes.len(), 1);
+            let placement = &windows[0].votes[0].placement;
+            assert_eq!((&*placement.runtime, placement.n_nodes), ("1.31/2.7", 4));
+            assert_eq!(placement.reasons, ["a", "b", "c"]);
+        }
     }
 
     /// Latency that came between the queries has no placement to blame.

@@ -21,7 +21,7 @@ const CERTIFIED: &str = "
     ORDER BY stored_at DESC, ort_version, ep_version";
 
 /// Where a key proves no app or no environment.
-const ANY: &str = "*";
+pub(super) const ANY: &str = "*";
 
 #[derive(Debug, Row, Deserialize)]
 struct CertifiedRow {
@@ -49,8 +49,8 @@ pub struct CertifiedPlacement {
 }
 
 /// All of them, the latest first; app and environment may be `*`.
-#[derive(Debug, Default)]
-pub(super) struct Certified(BTreeMap<String, Vec<(ModelKey, CertifiedPlacement)>>);
+#[derive(Debug, Clone, Default)]
+pub struct Certified(BTreeMap<String, Vec<(ModelKey, CertifiedPlacement)>>);
 
 pub(super) async fn read(client: &Client) -> Result<Certified, SourceError> {
     let rows = client.query(CERTIFIED).fetch_all::<CertifiedRow>().await;
@@ -69,20 +69,34 @@ pub(super) async fn read(client: &Client) -> Result<Certified, SourceError> {
         let model = ModelKey {
             app_id: row.app_id,
             environment: row.environment,
-            model_id: row.model_id.clone(),
+            model_id: row.model_id,
         };
         let placement = CertifiedPlacement {
             model_version: row.model_version,
             chipset: row.chipset,
             placement,
         };
-        let of_model = certified.0.entry(row.model_id).or_default();
-        of_model.push((model, placement));
+        certified.push(model, placement);
     }
     Ok(certified)
 }
 
 impl Certified {
+    /// Adds one that is older than those before it.
+    pub(super) fn push(&mut self, model: ModelKey, placement: CertifiedPlacement) {
+        let of_model = self.0.entry(model.model_id.clone()).or_default();
+        of_model.push((model, placement));
+    }
+
+    /// Puts `newer` before its own.
+    pub(super) fn preceded_by(mut self, newer: &Certified) -> Certified {
+        for (model_id, placements) in &newer.0 {
+            let of_model = self.0.entry(model_id.clone()).or_default();
+            of_model.splice(0..0, placements.iter().cloned());
+        }
+        self
+    }
+
     /// Returns what was certified for a model, the latest first.
     pub(super) fn of(&self, model: &ModelKey) -> Vec<CertifiedPlacement> {
         let holds = |text: &str, wanted: &str| text == wanted || text == ANY;

@@ -40,7 +40,7 @@ impl Source {
         };
         Ok(Known {
             reported: AllReported::from_rows(rows, arrivals),
-            certified,
+            certified: certified.preceded_by(&self.certified),
             usual,
         })
     }

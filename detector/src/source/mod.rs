@@ -7,6 +7,7 @@
 pub mod arrivals;
 mod assemble;
 mod certified;
+mod certified_file;
 mod known;
 mod past;
 mod queries;
@@ -17,7 +18,7 @@ mod selves;
 mod stored;
 mod usual;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,17 +29,20 @@ use jiff::Timestamp;
 
 use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
+use crate::hash::HashMap;
 use crate::rates::Rates;
 use crate::signals::SignalId;
 use crate::verdict::{CpuNode, CpuNodes};
-use crate::window::{CohortWindow, histogram_of};
+use crate::window::{CohortWindow, Installation, histogram_of};
 
+use arrivals::Flood;
 pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
-pub use certified::CertifiedPlacement;
+pub use certified::{Certified, CertifiedPlacement};
+pub use certified_file::CertifiedError;
 pub use known::Known;
 pub use past::PastWindows;
-use queries::{ARRIVALS, LATENCY_BEFORE, MODELS, NODES};
+use queries::{ARRIVALS, FLOODED, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
 use rows::{ArrivalRow, HistogramRow, ModelRow, NodesRow};
 pub use selves::SelvesBefore;
@@ -93,6 +97,12 @@ impl SourceError {
             source: clickhouse::error::Error::Custom(text.clone()),
         };
         std::iter::once(self).chain(std::iter::repeat_with(same))
+    }
+
+    /// Whether the store is the cause, and not what it holds: that is told in words of our own.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        matches!(self, SourceError::Store { source, .. }
+            if !matches!(source, clickhouse::error::Error::Custom(_)))
     }
 
     /// Whether the same question may be answered later.
@@ -221,6 +231,7 @@ pub struct Source {
     reads: Reads,
     past: Option<Arc<PastWindows>>,
     rates: Arc<Rates>,
+    certified: Arc<Certified>,
     max_votes: usize,
 }
 
@@ -246,6 +257,7 @@ impl Source {
             reads: Reads::Store(Box::new(client)),
             past: None,
             rates: Arc::default(),
+            certified: Arc::default(),
             max_votes,
         }
     }
@@ -257,6 +269,7 @@ impl Source {
             reads: Reads::Recorded(recording),
             past: None,
             rates: Arc::default(),
+            certified: Arc::default(),
             max_votes,
         }
     }
@@ -314,6 +327,14 @@ impl Source {
         self
     }
 
+    /// Adds certified placements that count before those added so far and those of the store.
+    #[must_use]
+    pub fn with_certified(mut self, certified: Certified) -> Self {
+        let known = std::mem::take(&mut self.certified);
+        self.certified = Arc::new(Arc::unwrap_or_clone(known).preceded_by(&certified));
+        self
+    }
+
     /// Returns what is known of the fleet's healthy devices.
     #[must_use]
     pub fn rates(&self, span: &Span) -> Rates {
@@ -326,7 +347,17 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn arrivals(&self, span: &Span) -> Result<Arrivals, SourceError> {
-        let rows = match &self.reads {
+        let rows = self.arrival_rows(span).await?;
+        let mut arrivals = Arrivals::from_rows(rows, span);
+        for (app, flood) in arrivals.floods() {
+            let new = self.new_in(&app, &flood, span).await?;
+            arrivals.name_flooded(&app, &flood, new);
+        }
+        Ok(arrivals)
+    }
+
+    async fn arrival_rows(&self, span: &Span) -> Result<Vec<ArrivalRow>, SourceError> {
+        Ok(match &self.reads {
             Reads::Store(client) => {
                 let length_ms = span.window.as_millis().max(1);
                 let length_ms = i64::try_from(length_ms).unwrap_or(i64::MAX);
@@ -338,8 +369,36 @@ impl Source {
                 rows.map_err(failed("new installations"))?
             }
             Reads::Recorded(recording) => recording.arrivals(span),
+        })
+    }
+
+    /// Returns who of an app was new in an earlier window, and when.
+    async fn new_in(
+        &self,
+        (app_id, environment): &(String, String),
+        flood: &Flood,
+        span: &Span,
+    ) -> Result<Vec<(i64, Installation)>, SourceError> {
+        let rows = match &self.reads {
+            Reads::Store(client) => {
+                let query = client.query(FLOODED).bind(app_id).bind(environment);
+                let query = query.bind(span.earliest_s()).bind(span.end_s());
+                let query = query.bind(span.earliest_s());
+                let query = query.bind(flood.from_ms).bind(flood.to_ms);
+                let rows = query.fetch_all::<ArrivalRow>().await;
+                rows.map_err(failed("installations of a flood"))?
+            }
+            Reads::Recorded(recording) => {
+                let mut rows = recording.arrivals(span);
+                rows.retain(|row| {
+                    let is_app = (&row.app_id, &row.environment) == (app_id, environment);
+                    is_app && (flood.from_ms..flood.to_ms).contains(&row.at_ms)
+                });
+                rows
+            }
         };
-        Ok(Arrivals::from_rows(rows, span))
+        let named = rows.into_iter();
+        Ok(named.map(|row| (row.at_ms, row.installation)).collect())
     }
 
     /// Reads some models of the same or of neighbouring apps, for [`Self::model_windows`]; nothing
@@ -495,7 +554,7 @@ impl Source {
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         if wanted.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(HashMap::default());
         }
         let recording = match &self.reads {
             Reads::Store(client) => {
@@ -503,7 +562,7 @@ impl Source {
             }
             Reads::Recorded(recording) => recording,
         };
-        let mut selves = HashMap::new();
+        let mut selves = HashMap::default();
         for key in wanted {
             let (model, version, chipset) = key;
             let rows = recording.selves_before(model, version, chipset, span);

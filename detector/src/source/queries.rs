@@ -73,41 +73,34 @@ pub(super) const EARLIER: &str = "
     LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
 
-/// One row for each device and placement of the window. Of placements that differ in what the
-/// normalised fingerprint leaves out, the first by runtime and exact fingerprint speaks. Binds:
-/// apps, window, start of the window, slices, slice.
+/// One row for each device, placement and runtime of the window; sessions that say the same are
+/// repeats. Those that differ only in what the normalised fingerprint leaves out are put together
+/// when they are read: that costs the store three times as much. Binds: apps, window, start of the
+/// window, slices, slice.
 pub(super) const PLACEMENTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
+        NOT (is_late OR is_unproven) AS votes, directive_id != '' AS directed, fingerprint_exact,
+        (concat(ort_version, '/', ep_version), n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes,
+            npu_macs_share, macs_attributed) AS numbers,
+        reasons
+    FROM counted_reports_v1
+    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS fingerprint_algorithm,
+        session_fingerprint_exact AS fingerprint_exact,
+        session_fingerprint_normalised AS fingerprint_normalised,
+        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed,
+        session_reasons AS reasons
+    WHERE (requests_npu OR directive_id != '') AND (app_id, environment) IN ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?
+    LIMIT 1 BY app_id, environment, model_id, model_version, chipset, firmware, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
-        directed,
-        argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
-            p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
-        arraySort(groupUniqArrayArray(p.reasons)) AS reasons
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact,
-            fingerprint_normalised, NOT (is_late OR is_unproven) AS votes,
-            directive_id != '' AS directed, concat(ort_version, '/', ep_version) AS runtime,
-            n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_macs_share, macs_attributed,
-            reasons
-        FROM counted_reports_v1
-        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
-            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
-            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
-            session_fingerprint_algorithm AS fingerprint_algorithm,
-            session_fingerprint_exact AS fingerprint_exact,
-            session_fingerprint_normalised AS fingerprint_normalised,
-            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
-            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
-            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed,
-            session_reasons AS reasons
-        WHERE (requests_npu OR directive_id != '') AND (app_id, environment) IN ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?
-    ) AS p
-    GROUP BY app_id, environment, model_id, model_version, chipset, firmware, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
-        directed";
+        directed, fingerprint_exact, ort_version, ep_version, reasons";
 
 /// How many devices had which placement, in the window and before it, and when it was first
 /// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
@@ -235,3 +228,14 @@ pub(super) const ARRIVALS: &str = "
         GROUP BY app_id, environment, r.installation
     )
     GROUP BY app_id, environment, who, at_ms";
+
+/// Who of an app was first received in an earlier window. Binds: app, environment, look-back, its
+/// start, from and to in ms.
+pub(super) const FLOODED: &str = "
+    SELECT app_id, environment, r.installation AS installation,
+        min(toUnixTimestamp64Milli(r.received_at)) AS at_ms, toUInt64(1) AS devices
+    FROM counted_reports_v1 AS r
+    WHERE app_id = ? AND environment = ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, installation
+    HAVING at_ms >= ? AND at_ms < ?";

@@ -1,6 +1,6 @@
 //! Self-tests and failed starts, from the store's rows to the cohorts they belong to.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clickhouse::{Client, Row};
@@ -8,12 +8,14 @@ use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
 use crate::cohort::{CohortKey, ModelKey};
+use crate::hash::HashSet;
 use crate::reported::{FailedStart, GoldenTest, Reported};
 use crate::window::{CohortWindow, Installation, Voteless};
 
 use super::{Arrivals, ModelWindows, SourceError, Span, failed};
 
-/// Each device's latest test of each input. Binds: look-back.
+/// Each device's latest test of each input. Most reports have none: their other columns are not read.
+/// Binds: look-back, its start.
 const TESTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, installation, input_id,
         argMax((firmware, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code),
@@ -24,32 +26,40 @@ const TESTS: &str = "
             session_model_id[at] AS model_id, session_model_version[at] AS model_version,
             session_requests_npu[at] AS requests_npu, session_directive_id[at] AS directive_id,
             input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
-        FROM counted_reports_v1
+        FROM (
+            SELECT * FROM counted_reports_v1
+            WHERE notEmpty(self_test_session) AND NOT (is_late OR is_unproven)
+                AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+                AND received_at >= toDateTime(?)
+        )
         ARRAY JOIN self_test_session AS uid, self_test_input_id AS input_id,
             self_test_npu_hash AS npu_hash, self_test_tolerance AS tolerance,
             self_test_max_abs AS max_abs, self_test_cosine AS cosine,
             self_test_top1_equal AS top1_equal, self_test_error_code AS error_code
-        WHERE NOT (is_late OR is_unproven)
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
     )
     WHERE at > 0 AND requests_npu AND directive_id = ''
     GROUP BY app_id, environment, model_id, model_version, chipset, installation, input_id
     ORDER BY app_id, environment, model_id, model_version, chipset, installation, input_id";
 
-/// Sessions that were asked onto the NPU and could not be made. Binds: NPU's EP, window.
+/// Sessions that were asked onto the NPU and could not be made. Binds: window, its
+/// start, NPU's EP.
 const STARTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, installation, firmware, reason,
         sum(failures) AS n
     FROM (
         SELECT app_id, environment, chipset, firmware, installation, start_model AS model_id,
             start_version AS model_version, reason, failures
-        FROM counted_reports_v1
+        FROM (
+            SELECT * FROM counted_reports_v1
+            WHERE notEmpty(start_failure_model_id) AND NOT (is_late OR is_unproven)
+                AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+                AND received_at >= toDateTime(?)
+        )
         ARRAY JOIN start_failure_model_id AS start_model,
             start_failure_model_version AS start_version,
             start_failure_requested_eps AS eps, start_failure_reason AS reason,
             start_failure_count AS failures
-        WHERE NOT (is_late OR is_unproven) AND (empty(eps) OR has(eps, ?))
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        WHERE empty(eps) OR has(eps, ?)
     )
     GROUP BY app_id, environment, model_id, model_version, chipset, installation, firmware, reason
     ORDER BY app_id, environment, model_id, model_version, chipset, installation, firmware, reason";
@@ -103,9 +113,11 @@ pub(super) async fn read(
     span: &Span,
 ) -> Result<(Vec<TestRow>, Vec<StartRow>), SourceError> {
     let tests = client.query(TESTS).bind(span.earliest_s());
-    let tests = tests.bind(span.end_s()).fetch_all().await;
-    let starts = client.query(STARTS).bind(QNN_EP).bind(span.start_s());
-    let starts = starts.bind(span.end_s()).fetch_all().await;
+    let tests = tests.bind(span.end_s()).bind(span.earliest_s());
+    let tests = tests.fetch_all().await;
+    let starts = client.query(STARTS).bind(span.start_s());
+    let starts = starts.bind(span.end_s()).bind(span.start_s());
+    let starts = starts.bind(QNN_EP).fetch_all().await;
     Ok((
         tests.map_err(failed("self-tests"))?,
         starts.map_err(failed("failed starts"))?,
@@ -129,7 +141,7 @@ impl AllReported {
                 .is_some_and(|new| new.newcomers.contains(device))
         };
         // Few different texts, many rows.
-        let mut texts: HashSet<Arc<str>> = HashSet::new();
+        let mut texts: HashSet<Arc<str>> = HashSet::default();
         let mut text = |wanted: String| -> Arc<str> {
             if let Some(known) = texts.get(wanted.as_str()) {
                 return known.clone();
@@ -201,7 +213,7 @@ impl AllReported {
     /// Gives each cohort of a model what its devices told; one that only failed to start gets a
     /// window without votes.
     pub(super) fn attach(&self, read: &mut ModelWindows, span: &Span) {
-        let mut seen: HashSet<(String, String)> = HashSet::new();
+        let mut seen: HashSet<(String, String)> = HashSet::default();
         for window in &mut read.cohorts {
             let key = &window.key;
             let cohort = (

@@ -12,26 +12,38 @@ use super::{FoundModel, VersionHistory, VersionOnChipset};
 
 /// A row that belongs to a model.
 pub(super) trait OfModel {
-    /// Gives the model away; the row is not asked for it again.
-    fn take_model(&mut self) -> ModelKey;
+    /// App, environment and model.
+    fn model(&self) -> (&str, &str, &str);
+
+    /// The same, owned.
+    fn model_key(&self) -> ModelKey {
+        let (app_id, environment, model_id) = self.model();
+        ModelKey {
+            app_id: app_id.to_owned(),
+            environment: environment.to_owned(),
+            model_id: model_id.to_owned(),
+        }
+    }
 }
 
 /// Rows whose model is named by fields of these names.
 macro_rules! of_model {
     ($($row:ty),*) => {$(
         impl OfModel for $row {
-            fn take_model(&mut self) -> ModelKey {
-                ModelKey {
-                    app_id: std::mem::take(&mut self.app_id),
-                    environment: std::mem::take(&mut self.environment),
-                    model_id: std::mem::take(&mut self.model_id),
-                }
+            fn model(&self) -> (&str, &str, &str) {
+                (self.app_id.as_ref(), self.environment.as_ref(), self.model_id.as_ref())
             }
         }
     )*};
 }
 
-of_model!(VoteRow, EarlierRow, PlacementRow, CensusRow, HistoryRow);
+of_model!(
+    VoteRow<'_>,
+    EarlierRow<'_>,
+    PlacementRow<'_>,
+    CensusRow,
+    HistoryRow
+);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -59,51 +71,53 @@ impl From<ModelRow> for FoundModel {
 /// Receive time in milliseconds, stream and session.
 pub(super) type At = (i64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
-pub(super) type PreviousTuple = (String, u64, f64, f64, f64, f64);
+pub(super) type PreviousTuple<'a> = (&'a str, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
-pub(super) type EarlierTuple = (String, String, u64, f64, f64, f64, f64);
+pub(super) type EarlierTuple<'a> = (&'a str, &'a str, u64, f64, f64, f64, f64);
 
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct VoteRow {
-    pub(super) app_id: String,
-    pub(super) environment: String,
-    pub(super) model_id: String,
-    pub(super) model_version: String,
-    pub(super) chipset: String,
-    pub(super) firmware: String,
-    pub(super) device_model: String,
+pub(super) struct VoteRow<'a> {
+    pub(super) app_id: &'a str,
+    pub(super) environment: &'a str,
+    pub(super) model_id: &'a str,
+    pub(super) model_version: &'a str,
+    pub(super) chipset: &'a str,
+    pub(super) firmware: &'a str,
+    pub(super) device_model: &'a str,
     pub(super) installation: [u8; 16],
-    pub(super) graph_kind: String,
-    pub(super) placement_source: String,
+    pub(super) graph_kind: &'a str,
+    pub(super) placement_source: &'a str,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
-    pub(super) shape_key: String,
+    pub(super) shape_key: &'a str,
     pub(super) hist_bucket: Vec<u16>,
     pub(super) hist_count: Vec<u64>,
     pub(super) n: u64,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
-    pub(super) previous: PreviousTuple,
-    pub(super) earlier: EarlierTuple,
-    pub(super) absence: String,
+    #[serde(borrow)]
+    pub(super) previous: PreviousTuple<'a>,
+    #[serde(borrow)]
+    pub(super) earlier: EarlierTuple<'a>,
+    pub(super) absence: &'a str,
     /// The latest says what the device was used to.
     pub(super) at: At,
 }
 
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct EarlierRow {
-    pub(super) app_id: String,
-    pub(super) environment: String,
-    pub(super) model_id: String,
-    pub(super) model_version: String,
-    pub(super) chipset: String,
-    pub(super) firmware: String,
+pub(super) struct EarlierRow<'a> {
+    pub(super) app_id: &'a str,
+    pub(super) environment: &'a str,
+    pub(super) model_id: &'a str,
+    pub(super) model_version: &'a str,
+    pub(super) chipset: &'a str,
+    pub(super) firmware: &'a str,
     pub(super) installation: [u8; 16],
-    pub(super) graph_kind: String,
-    pub(super) placement_source: String,
+    pub(super) graph_kind: &'a str,
+    pub(super) placement_source: &'a str,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
-    pub(super) shape_key: String,
+    pub(super) shape_key: &'a str,
     pub(super) hist_bucket: Vec<u16>,
     pub(super) hist_count: Vec<u64>,
     pub(super) n: u64,
@@ -112,34 +126,40 @@ pub(super) struct EarlierRow {
 }
 
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct PlacementRow {
-    pub(super) app_id: String,
-    pub(super) environment: String,
-    pub(super) model_id: String,
-    pub(super) model_version: String,
-    pub(super) chipset: String,
-    pub(super) firmware: String,
+pub(super) struct PlacementRow<'a> {
+    pub(super) app_id: &'a str,
+    pub(super) environment: &'a str,
+    pub(super) model_id: &'a str,
+    pub(super) model_version: &'a str,
+    pub(super) chipset: &'a str,
+    pub(super) firmware: &'a str,
     pub(super) installation: [u8; 16],
-    pub(super) graph_kind: String,
-    pub(super) placement_source: String,
+    pub(super) graph_kind: &'a str,
+    pub(super) placement_source: &'a str,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
     pub(super) votes: bool,
     pub(super) directed: bool,
-    pub(super) numbers: PlacementNumbers,
-    pub(super) reasons: Vec<String>,
+    pub(super) fingerprint_exact: u64,
+    #[serde(borrow)]
+    pub(super) numbers: PlacementNumbers<&'a str>,
+    #[serde(borrow)]
+    pub(super) reasons: Vec<&'a str>,
 }
 
-impl PlacementRow {
+impl PlacementRow<'_> {
     pub(super) fn placement(&self) -> Placement {
+        let mut reasons: Vec<String> = self.reasons.iter().copied().map(str::to_owned).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
         Placement {
             method: PlacementMethod {
-                graph_kind: self.graph_kind.clone(),
-                source: self.placement_source.clone(),
+                graph_kind: self.graph_kind.to_owned(),
+                source: self.placement_source.to_owned(),
                 fingerprint_algorithm: self.fingerprint_algorithm,
             },
             fingerprint: self.fingerprint_normalised,
-            reasons: self.reasons.clone(),
+            reasons,
             ..placement_of(&self.numbers)
         }
     }
@@ -185,10 +205,10 @@ impl From<CensusRow> for PlacementCount {
 }
 
 /// Runtime, nodes, those on the NPU, on the CPU, benign ones of these; MACs on the NPU, attributed.
-pub(super) type PlacementNumbers = (String, u32, u32, u32, u32, Option<f32>, Option<f32>);
+pub(super) type PlacementNumbers<S = String> = (S, u32, u32, u32, u32, Option<f32>, Option<f32>);
 
 /// The numbers of a placement, without what it is known by.
-pub(super) fn placement_of(numbers: &PlacementNumbers) -> Placement {
+pub(super) fn placement_of<S: AsRef<str>>(numbers: &PlacementNumbers<S>) -> Placement {
     let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
     Placement {
         method: PlacementMethod {
@@ -197,7 +217,7 @@ pub(super) fn placement_of(numbers: &PlacementNumbers) -> Placement {
             fingerprint_algorithm: 0,
         },
         fingerprint: 0,
-        runtime: runtime.clone(),
+        runtime: runtime.as_ref().to_owned(),
         n_nodes: *n_nodes,
         npu_nodes: *npu_nodes,
         cpu_nodes: cpu_nodes.saturating_sub(*benign),

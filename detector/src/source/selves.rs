@@ -1,12 +1,13 @@
 //! What devices were used to, where they do not say it themselves: from their own runs on the version
 //! before, as far as the store has them, else from the devices of the same make on that version.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_stats::order_stat::median;
 use epwatch_stats::{HistogramError, Moments};
 
+use crate::hash::HashMap;
 use crate::window::{
     CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind, histogram_of,
 };

@@ -1,13 +1,14 @@
 //! Reads all models of some apps at once: a table is scanned once for each kind of row, not once for
 //! each model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use clickhouse::query::Query;
-use clickhouse::{Client, RowOwned, RowRead};
+use clickhouse::{Client, RowRead};
 
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::ModelKey;
+use crate::hash::HashMap;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
@@ -92,15 +93,13 @@ impl Reader<'_> {
     ) -> Result<Fetched, SourceError> {
         let apps = apps_of(models.iter().map(|found| &found.model));
         let sessions: u64 = models.iter().map(|found| found.sessions).sum();
-        let mut builders = Builders {
-            by_model: HashMap::new(),
-        };
+        let mut builders = Builders::default();
         for found in models {
             let span = self.span;
             let model = found.model.clone();
             let builder = WindowBuilder::new(model, span.end, span.window, self.max_votes);
             let builder = builder.with_arrivals(arrivals.of(&found.model));
-            builders.by_model.insert(found.model.clone(), Ok(builder));
+            builders.insert(&found.model, builder);
         }
         // A large app is read in slices of its devices, so that the store adds up a part at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
@@ -109,7 +108,7 @@ impl Reader<'_> {
                 .await?;
         }
         let mut fetched = Fetched::default();
-        for (model, builder) in builders.by_model {
+        for (model, builder) in builders.into_all() {
             let slot = fetched.models.entry(model).or_default();
             slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
         }
@@ -125,24 +124,30 @@ impl Reader<'_> {
     ) -> Result<(), SourceError> {
         let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
-        let query = of_apps(self.client.query(VOTES).bind(hist_scheme()), apps);
+        // Most of what is read: checking each value's type again costs as much as reading it.
+        let plain = self.client.clone().with_validation(false);
+        let query = of_apps(plain.query(VOTES).bind(hist_scheme()), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
-        let add = |builder: &mut WindowBuilder, row: VoteRow| builder.add_vote(row);
-        builders.add("votes", query, add).await?;
+        let add = WindowBuilder::add_vote;
+        builders.add::<VoteRow<'_>>("votes", query, add).await?;
         builders.end_votes();
         if builders.need_earlier_runs() {
             let query = of_apps(self.client.query(EARLIER).bind(hist_scheme()), apps);
             let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
             let query = of_apps(query.bind(hist_scheme()), apps);
             let query = of_slice(query.bind(from).bind(to), slice);
-            let add = |builder: &mut WindowBuilder, row: EarlierRow| builder.add_earlier(row);
-            builders.add("earlier runs", query, add).await?;
+            let add = WindowBuilder::add_earlier;
+            builders
+                .add::<EarlierRow<'_>>("earlier runs", query, add)
+                .await?;
         }
         // After the votes, so that every vote finds its placement.
-        let query = of_apps(self.client.query(PLACEMENTS), apps);
+        let query = of_apps(plain.query(PLACEMENTS), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
-        let add = |builder: &mut WindowBuilder, row: PlacementRow| builder.add_placement(row);
-        builders.add("placements", query, add).await
+        let add = WindowBuilder::add_placement;
+        builders
+            .add::<PlacementRow<'_>>("placements", query, add)
+            .await
     }
 
     async fn add_census(
@@ -156,8 +161,8 @@ impl Reader<'_> {
         let query = query.bind(span.earliest_s());
         let what = "placements before";
         let mut rows = query.fetch::<CensusRow>().map_err(failed(what))?;
-        while let Some(mut row) = rows.next().await.map_err(failed(what))? {
-            let Some(model) = fetched.models.get_mut(&row.take_model()) else {
+        while let Some(row) = rows.next().await.map_err(failed(what))? {
+            let Some(model) = fetched.models.get_mut(&row.model_key()) else {
                 continue;
             };
             let seen = model.first_seen.entry(row.model_version.clone());
@@ -186,8 +191,8 @@ impl Reader<'_> {
             .bind(span.window.as_secs().max(1))
             .bind(span.history_phase_s());
         let rows = query.fetch_all::<HistoryRow>().await;
-        for mut row in rows.map_err(failed("earlier verdicts"))? {
-            if let Some(model) = fetched.models.get_mut(&row.take_model()) {
+        for row in rows.map_err(failed("earlier verdicts"))? {
+            if let Some(model) = fetched.models.get_mut(&row.model_key()) {
                 model.histories.extend(VersionHistory::from_row(row));
             }
         }
@@ -251,22 +256,37 @@ impl Reader<'_> {
     }
 }
 
-/// Windows that are being put together; one that failed does not hide the others.
-struct Builders {
-    by_model: HashMap<ModelKey, Result<WindowBuilder, SourceError>>,
-}
+/// Windows that are being put together; one that failed does not hide the others. By app,
+/// environment and model, so that a row finds its own without a copy of their names.
+#[derive(Default)]
+struct Builders(HashMap<String, HashMap<String, OfEnvironment>>);
+
+/// By model.
+type OfEnvironment = HashMap<String, Result<WindowBuilder, SourceError>>;
 
 impl Builders {
-    async fn add<R: OfModel + RowOwned + RowRead>(
+    fn insert(&mut self, model: &ModelKey, builder: WindowBuilder) {
+        let of_app = self.0.entry(model.app_id.clone()).or_default();
+        let of_environment = of_app.entry(model.environment.clone()).or_default();
+        of_environment.insert(model.model_id.clone(), Ok(builder));
+    }
+
+    async fn add<R: RowRead>(
         &mut self,
         what: &'static str,
         query: Query,
-        add: impl Fn(&mut WindowBuilder, R) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+        add: impl for<'a> Fn(&mut WindowBuilder, R::Value<'a>) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError>
+    where
+        for<'a> R::Value<'a>: OfModel,
+    {
         let mut rows = query.fetch::<R>().map_err(failed(what))?;
-        while let Some(mut row) = rows.next().await.map_err(failed(what))? {
+        while let Some(row) = rows.next().await.map_err(failed(what))? {
             // What arrived since the models were listed belongs to a later evaluation.
-            let Some(slot) = self.by_model.get_mut(&row.take_model()) else {
+            let (app, environment, model) = row.model();
+            let of_app = self.0.get_mut(app);
+            let of_environment = of_app.and_then(|found| found.get_mut(environment));
+            let Some(slot) = of_environment.and_then(|found| found.get_mut(model)) else {
                 continue;
             };
             if let Ok(builder) = slot
@@ -279,7 +299,8 @@ impl Builders {
     }
 
     fn end_votes(&mut self) {
-        for slot in self.by_model.values_mut() {
+        let of_apps = self.0.values_mut().flat_map(HashMap::values_mut);
+        for slot in of_apps.flat_map(HashMap::values_mut) {
             if let Ok(builder) = slot
                 && let Err(error) = builder.end_votes()
             {
@@ -289,8 +310,25 @@ impl Builders {
     }
 
     fn need_earlier_runs(&self) -> bool {
-        let mut builders = self.by_model.values().flatten();
+        let of_apps = self.0.values().flat_map(HashMap::values);
+        let mut builders = of_apps.flat_map(HashMap::values).flatten();
         builders.any(WindowBuilder::needs_earlier_runs)
+    }
+
+    fn into_all(self) -> impl Iterator<Item = (ModelKey, Result<WindowBuilder, SourceError>)> {
+        self.0.into_iter().flat_map(|(app_id, of_app)| {
+            of_app.into_iter().flat_map(move |(environment, models)| {
+                let app_id = app_id.clone();
+                models.into_iter().map(move |(model_id, builder)| {
+                    let model = ModelKey {
+                        app_id: app_id.clone(),
+                        environment: environment.clone(),
+                        model_id,
+                    };
+                    (model, builder)
+                })
+            })
+        })
     }
 }
 

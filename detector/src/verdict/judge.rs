@@ -83,6 +83,11 @@ pub fn judge(
         tallies: evidence.tallies(),
         devices_directed: window.voteless.directed,
         follows: baseline.previous_version.clone(),
+        references: if found.severity >= Severity::Ticket {
+            baseline.placements.clone()
+        } else {
+            Vec::new()
+        },
         plain_rules: Vec::new(),
         p: found.p,
     }

@@ -60,18 +60,20 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(store: &TestStore, clock: &Arc<ManualClock>, pager: &Pager) -> Running {
+        Self::start_over(store.client(), clock, pager)
+    }
+
+    pub(crate) fn start_over(
+        client: clickhouse::Client,
+        clock: &Arc<ManualClock>,
+        pager: &Pager,
+    ) -> Running {
         let cancel = CancellationToken::new();
         let notifiers: Vec<Arc<dyn Notifier>> = vec![
             Arc::new(pager.clone()),
             Arc::new(Stdout::new(std::io::sink())),
         ];
-        let detector = Detector::start(
-            config(),
-            store.client(),
-            notifiers,
-            clock.clone(),
-            cancel.clone(),
-        );
+        let detector = Detector::start(config(), client, notifiers, clock.clone(), cancel.clone());
         Running {
             detector: detector.unwrap(),
             cancel,

@@ -7,6 +7,7 @@
 )]
 
 mod incidents;
+mod outages;
 mod replay;
 mod several;
 mod support;

@@ -140,3 +140,36 @@ async fn a_clock_that_steps_repeats_and_loses_no_page() {
     assert_eq!(restarted.told(), []);
     store.stop().await;
 }
+
+/// A day ahead there is nothing to judge; the detector must not wait there for a day.
+#[tokio::test]
+async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
+    let store = TestStore::start().await;
+    let base: Timestamp = base();
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    let pager = Pager::default();
+    let running = Running::start(&store, &clock, &pager);
+    running.judged(after(base, 60)).await;
+    let leap = || async {
+        clock.set(after(base, 86_400));
+        let verdicts = running.detector.verdicts();
+        eventually("a window without anything", || {
+            std::future::ready(verdicts.borrow().is_empty())
+        })
+        .await;
+    };
+    leap().await;
+    clock.set(after(base, 120));
+    running.judged(after(base, 120)).await;
+    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    // Once more while it fires.
+    leap().await;
+    clock.set(after(base, 125));
+    running.judged(after(base, 125)).await;
+    running.stop().await;
+    assert_eq!(pager.told(), [page()]);
+    let open = "SELECT count() FROM incidents_v1 WHERE state = 'firing'";
+    assert_eq!(store.count(open).await, 1);
+    store.stop().await;
+}

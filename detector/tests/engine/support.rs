@@ -99,6 +99,10 @@ impl TestStore {
         self.store.client("epwatch")
     }
 
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.store.socket().to_owned()
+    }
+
     pub(crate) async fn stop(self) {
         self.store.stop().await;
     }

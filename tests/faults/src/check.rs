@@ -33,8 +33,14 @@ impl Findings {
     /// Whether everything is as it must be.
     #[must_use]
     pub fn is_clean(&self) -> bool {
+        self.distance() == 0
+    }
+
+    /// How far everything is from that; what gets nearer is still at work.
+    pub(crate) fn distance(&self) -> u64 {
         let wrong = self.lost + self.counted_twice + self.unexpected + self.rows_twice + self.open;
-        wrong == 0 && self.wrong_views.is_empty()
+        let off = |count: &ViewCount| count.expected.abs_diff(count.found);
+        wrong + self.wrong_views.iter().map(off).sum::<u64>()
     }
 }
 

@@ -45,7 +45,7 @@ struct Args {
     /// Mean length of a spell without a store.
     #[arg(long, value_name = "TIME", default_value = "20s")]
     spell: Period,
-    /// How long everything may take at a check.
+    /// How long nothing may happen at a check while something is missing.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     drain: Period,
     /// The epwatch command [default: the one beside this program].

@@ -35,6 +35,7 @@ pub struct FaultOptions {
     pub fault_pause: Duration,
     /// Mean length of a spell without a store.
     pub spell: Duration,
-    /// How long after the last fault everything may take to be acknowledged and stored.
+    /// How long, after the last fault, nothing may happen while reports are neither acknowledged nor in
+    /// every view.
     pub drain: Duration,
 }

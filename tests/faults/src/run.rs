@@ -226,11 +226,7 @@ impl Run<'_> {
     async fn check(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<Findings> {
         self.shared.tell(Told::Rest);
         let far = self.shared.give_up();
-        self.shared.give_up_at(Instant::now() + self.options.drain);
-        let resting = self.shared.all_rest(self.options.devices);
-        // A device's last call may take its time after that.
-        let rested = timeout(self.options.drain + Duration::from_secs(60), resting).await;
-        rested.context("the devices did not come to rest")?;
+        self.rested().await?;
         self.shared.give_up_at(far);
         self.processes.all_listen().await?;
         self.checks += 1;
@@ -248,17 +244,48 @@ impl Run<'_> {
         Ok(findings)
     }
 
+    /// Waits until every device rests. A slow machine has its time: devices give up where nothing was
+    /// acknowledged for as long as everything may take.
+    async fn rested(&mut self) -> anyhow::Result<()> {
+        // A device's last call may take its time after that.
+        const LAST_CALL: Duration = Duration::from_secs(60);
+        let mut n_acked = self.shared.account().acked.len();
+        let mut until = Instant::now() + self.options.drain;
+        loop {
+            self.shared.give_up_at(until);
+            let resting = self.shared.all_rest(self.options.devices);
+            if timeout(Duration::from_secs(1), resting).await.is_ok() {
+                return Ok(());
+            }
+            let n_now = self.shared.account().acked.len();
+            if n_now > n_acked {
+                n_acked = n_now;
+                until = Instant::now() + self.options.drain;
+            }
+            anyhow::ensure!(
+                Instant::now() < until + LAST_CALL,
+                "the devices did not come to rest"
+            );
+        }
+    }
+
+    /// Looks until everything is as it must be, or until it got no nearer to that for `patience`.
     async fn look(&mut self, patience: Duration) -> anyhow::Result<Findings> {
         // The supervisor may find out only now that it gives up.
         const A_WHILE: Duration = Duration::from_secs(10);
         let account = self.shared.account().clone();
-        let deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + patience;
+        let mut nearest = u64::MAX;
         loop {
             self.store_gave_up += u64::from(self.processes.revive_store().await?);
             let store = self.processes.client().await?;
             let findings = check::settled(&store, &account, A_WHILE).await;
-            let is_over = Instant::now() >= deadline;
-            if is_over || findings.as_ref().is_ok_and(Findings::is_clean) {
+            let distance = findings.as_ref().map_or(u64::MAX, Findings::distance);
+            if distance < nearest {
+                nearest = distance;
+                deadline = Instant::now() + patience;
+            }
+            if distance == 0 || Instant::now() >= deadline {
                 return findings.context("failed to read the store back");
             }
         }

@@ -170,7 +170,7 @@ impl Recording {
         found.filter(|found| found.cohorts > 0).collect()
     }
 
-    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<VoteRow> {
+    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<VoteRow<'_>> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
@@ -192,7 +192,7 @@ impl Recording {
     }
 
     /// The latest bucket first.
-    pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow> {
+    pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow<'_>> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
@@ -221,25 +221,25 @@ impl Recording {
         rows
     }
 
-    fn vote_row(&self, record: &ModelRecord, id: VoteId, sum: Sum<'_>) -> VoteRow {
+    fn vote_row<'a>(&'a self, record: &'a ModelRecord, id: VoteId, sum: Sum<'a>) -> VoteRow<'a> {
         let (device, kind, shape) = id;
         let kind = record.kind(kind);
         let (previous, earlier, absence) = sum.baselines();
         let moments = sum.moments();
         VoteRow {
-            app_id: String::new(),
-            environment: String::new(),
-            model_id: String::new(),
-            model_version: kind.model_version.to_string(),
-            chipset: kind.chipset.to_string(),
-            firmware: kind.firmware.to_string(),
-            device_model: self.device_models[sum.device_model() as usize].to_string(),
+            app_id: "",
+            environment: "",
+            model_id: "",
+            model_version: &kind.model_version,
+            chipset: &kind.chipset,
+            firmware: &kind.firmware,
+            device_model: &self.device_models[sum.device_model() as usize],
             installation: self.devices[device as usize],
-            graph_kind: kind.graph_kind.to_owned(),
-            placement_source: kind.source.to_owned(),
+            graph_kind: kind.graph_kind,
+            placement_source: kind.source,
             fingerprint_algorithm: kind.algorithm,
             fingerprint_normalised: kind.normalised,
-            shape_key: record.shapes[shape as usize].to_string(),
+            shape_key: &record.shapes[shape as usize],
             n: moments.n(),
             sum_us: moments.sum(),
             m2_us2: moments.m2(),
@@ -252,7 +252,7 @@ impl Recording {
         }
     }
 
-    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<PlacementRow> {
+    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<PlacementRow<'_>> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
@@ -274,21 +274,23 @@ impl Recording {
             let (device, kind, votes, directed) = key;
             let kind = record.kind(kind);
             PlacementRow {
-                app_id: String::new(),
-                environment: String::new(),
-                model_id: String::new(),
-                model_version: kind.model_version.to_string(),
-                chipset: kind.chipset.to_string(),
-                firmware: kind.firmware.to_string(),
+                app_id: "",
+                environment: "",
+                model_id: "",
+                model_version: &kind.model_version,
+                chipset: &kind.chipset,
+                firmware: &kind.firmware,
                 installation: self.devices[device as usize],
-                graph_kind: kind.graph_kind.to_owned(),
-                placement_source: kind.source.to_owned(),
+                graph_kind: kind.graph_kind,
+                placement_source: kind.source,
                 fingerprint_algorithm: kind.algorithm,
                 fingerprint_normalised: kind.normalised,
                 votes,
                 directed,
+                // Put together already.
+                fingerprint_exact: 0,
                 numbers: record.places[place as usize].numbers(),
-                reasons: reasons.into_iter().map(str::to_owned).collect(),
+                reasons: reasons.into_iter().collect(),
             }
         });
         rows.collect()
@@ -337,7 +339,7 @@ impl Recording {
                 placement_source: source.to_owned(),
                 fingerprint_algorithm: algorithm,
                 fingerprint_normalised: normalised,
-                numbers: record.places[place as usize].numbers(),
+                numbers: owned(record.places[place as usize].numbers()),
                 votes: true,
                 // Versions are asked for apart.
                 first_seen_ms: 0,
@@ -535,9 +537,9 @@ impl ModelRecord {
 }
 
 impl Place {
-    fn numbers(&self) -> super::rows::PlacementNumbers {
+    fn numbers(&self) -> super::rows::PlacementNumbers<&str> {
         (
-            self.runtime.to_string(),
+            &*self.runtime,
             self.n_nodes,
             self.npu_nodes,
             self.cpu_nodes,
@@ -546,6 +548,14 @@ impl Place {
             self.macs_attributed.map(f32::from_bits),
         )
     }
+}
+
+fn owned(numbers: super::rows::PlacementNumbers<&str>) -> super::rows::PlacementNumbers {
+    let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
+    let runtime = runtime.to_owned();
+    (
+        runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed,
+    )
 }
 
 impl Series {

@@ -38,20 +38,20 @@ impl<'a> Sum<'a> {
     }
 
     /// What the device was used to, as its latest series says.
-    pub(super) fn baselines(&self) -> (PreviousTuple, EarlierTuple, String) {
+    pub(super) fn baselines(&self) -> (PreviousTuple<'a>, EarlierTuple<'a>, &'a str) {
         let (mut previous, mut earlier) = (PreviousTuple::default(), EarlierTuple::default());
         let known = self.latest.and_then(|series| series.baselines.as_deref());
         if let Some((version, (n, p10, p50, p95, cv))) =
             known.and_then(|known| known.previous.as_ref())
         {
-            previous = (version.to_string(), *n, *p10, *p50, *p95, *cv);
+            previous = (version.as_ref(), *n, *p10, *p50, *p95, *cv);
         }
         if let Some((firmware, runtime, (n, p10, p50, p95, cv))) =
             known.and_then(|known| known.earlier.as_ref())
         {
             earlier = (
-                firmware.to_string(),
-                runtime.clone(),
+                firmware.as_ref(),
+                runtime.as_str(),
                 *n,
                 *p10,
                 *p50,
@@ -60,7 +60,7 @@ impl<'a> Sum<'a> {
             );
         }
         let absence = self.latest.map_or("", |series| series.absence);
-        (previous, earlier, absence.to_owned())
+        (previous, earlier, absence)
     }
 }
 
@@ -70,8 +70,8 @@ impl Series {
     }
 }
 
-impl From<VoteRow> for EarlierRow {
-    fn from(row: VoteRow) -> Self {
+impl<'a> From<VoteRow<'a>> for EarlierRow<'a> {
+    fn from(row: VoteRow<'a>) -> Self {
         EarlierRow {
             app_id: row.app_id,
             environment: row.environment,

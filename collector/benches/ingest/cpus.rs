@@ -1,0 +1,64 @@
+//! Who runs where: the client on one CPU and the server under load on another, so that neither takes the
+//! other's time or caches; or everybody everywhere.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use rustix::thread::CpuSet;
+
+/// Says a server's process its CPU; without it, it runs where its parent may.
+pub(crate) const CPU: &str = "EPWATCH_BENCH_CPU";
+const ANY: usize = usize::MAX;
+
+static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+static SERVERS: AtomicUsize = AtomicUsize::new(ANY);
+
+/// What this process was allowed at its start: a child inherits what its parent is left with.
+fn allowed() -> &'static [usize] {
+    ALLOWED.get_or_init(|| {
+        let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+            return Vec::new();
+        };
+        (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .collect()
+    })
+}
+
+fn stay_on(cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu);
+    }
+    rustix::thread::sched_setaffinity(None, &set).expect("CPUs that the process was allowed");
+}
+
+/// This process on one CPU, servers that it starts from now on each on another; on a machine with one
+/// CPU they share it.
+pub(crate) fn apart() {
+    if let [client, server, ..] = *allowed() {
+        stay_on(&[client]);
+        SERVERS.store(server, Relaxed);
+    }
+}
+
+/// This process, and what it starts from now on, wherever the kernel likes.
+pub(crate) fn together() {
+    if !allowed().is_empty() {
+        stay_on(allowed());
+    }
+    SERVERS.store(ANY, Relaxed);
+}
+
+/// The CPU of a server that is started now, as its variable has it.
+pub(crate) fn of_server() -> Option<String> {
+    let cpu = SERVERS.load(Relaxed);
+    (cpu != ANY).then(|| cpu.to_string())
+}
+
+/// Takes the place that the parent chose for this process.
+pub(crate) fn take_place() {
+    if let Some(cpu) = std::env::var(CPU).ok().and_then(|cpu| cpu.parse().ok()) {
+        stay_on(&[cpu]);
+    }
+}

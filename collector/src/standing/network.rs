@@ -1,0 +1,299 @@
+//! Which network a device is in: the first 24 bits of an IPv4 address, 48 of an IPv6 one. Nothing
+//! longer is kept, and nothing of it is stored.
+//!
+//! Loopback and private addresses name no network: there a proxy or a test sends, and whose reports
+//! these are nobody knows. Only a proxy that the config trusts is believed about addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::config::NewInstallationsConfig;
+use hyper::HeaderMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// The network of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Network(u64);
+
+impl Network {
+    /// `None` for addresses that are not public.
+    pub(crate) fn of(address: IpAddr) -> Option<Self> {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => {
+                let [a, b, c, _] = v4.octets();
+                let is_shared = a == 100 && b & 0b1100_0000 == 64;
+                let is_public = !(v4.is_private()
+                    || v4.is_loopback()
+                    || v4.is_link_local()
+                    || v4.is_unspecified()
+                    || v4.is_broadcast()
+                    || is_shared);
+                is_public.then(|| Self(u64::from_be_bytes([1, 0, 0, 0, 0, a, b, c])))
+            }
+            IpAddr::V6(v6) => {
+                let is_public = !(v6.is_loopback()
+                    || v6.is_unspecified()
+                    || v6.is_unique_local()
+                    || v6.is_unicast_link_local());
+                let [a, b, c, ..] = v6.segments();
+                let bits = u64::from(a) << 32 | u64::from(b) << 16 | u64::from(c);
+                is_public.then_some(Self(bits))
+            }
+        }
+    }
+}
+
+/// Addresses of one prefix, as `10.0.0.0/8`, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressBlock {
+    address: IpAddr,
+    n_bits: u8,
+}
+
+/// Text that is no [`AddressBlock`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected an address like \"10.0.0.7\" or a block like \"10.0.0.0/8\", found {0:?}")]
+pub struct AddressBlockError(String);
+
+impl AddressBlock {
+    fn contains(&self, address: IpAddr) -> bool {
+        let (own, other) = (self.bits(), as_v6(address).to_bits());
+        // In IPv6's terms, where an IPv4 address has 96 bits before it.
+        let n_after = 128 - u32::from(own.1);
+        n_after == 128 || (own.0 ^ other) >> n_after == 0
+    }
+
+    fn bits(&self) -> (u128, u8) {
+        let before = if self.address.is_ipv4() { 96 } else { 0 };
+        (as_v6(self.address).to_bits(), self.n_bits + before)
+    }
+}
+
+fn as_v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+impl FromStr for AddressBlock {
+    type Err = AddressBlockError;
+
+    fn from_str(text: &str) -> Result<Self, AddressBlockError> {
+        let wrong = || AddressBlockError(text.to_owned());
+        let (address, n_bits) = match text.split_once('/') {
+            Some((address, n_bits)) => (address, Some(n_bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.trim().parse().map_err(|_| wrong())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let n_bits = n_bits.map_or(Ok(most), |bits| bits.trim().parse());
+        let n_bits = n_bits.map_err(|_| wrong())?;
+        if n_bits > most {
+            return Err(wrong());
+        }
+        Ok(Self { address, n_bits })
+    }
+}
+
+impl fmt::Display for AddressBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.n_bits)
+    }
+}
+
+impl Serialize for AddressBlock {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AddressBlock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Says from which network a request comes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origins {
+    /// False where no network has a limit.
+    is_asked: bool,
+    trusted_proxies: Vec<AddressBlock>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Nobody asks, or the address says nothing.
+    Unknown,
+    /// A device, as far as we know.
+    Device(Network),
+    /// Its word on who is behind it is taken.
+    Proxy,
+}
+
+impl Origins {
+    pub(crate) fn new(config: &NewInstallationsConfig) -> Self {
+        Self {
+            is_asked: config.per_network > 0,
+            trusted_proxies: config.trusted_proxies.clone(),
+        }
+    }
+
+    pub(crate) fn peer(&self, address: IpAddr) -> Peer {
+        if !self.is_asked {
+            return Peer::Unknown;
+        }
+        if self.is_trusted(address) {
+            return Peer::Proxy;
+        }
+        Network::of(address).map_or(Peer::Unknown, Peer::Device)
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        self.trusted_proxies
+            .iter()
+            .any(|block| block.contains(address))
+    }
+
+    /// The network that a request of this peer comes from.
+    pub(crate) fn of_request(&self, peer: Peer, headers: &HeaderMap) -> Option<Network> {
+        match peer {
+            Peer::Unknown => None,
+            Peer::Device(network) => Some(network),
+            Peer::Proxy => Network::of(self.forwarded_for(headers)?),
+        }
+    }
+
+    /// Each proxy writes whom it saw at the end of the list, so from there on back: the first one
+    /// that we do not trust is the device; what stands before it is its own invention.
+    fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        let lists = headers.get_all(FORWARDED_FOR).iter();
+        let texts: Vec<&str> = lists.map_while(|list| list.to_str().ok()).collect();
+        if texts.len() < headers.get_all(FORWARDED_FOR).iter().count() {
+            return None;
+        }
+        for text in texts.iter().rev().flat_map(|list| list.rsplit(',')) {
+            let address = read_address(text.trim())?;
+            if !self.is_trusted(address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+}
+
+/// Reads an address, with or without a port.
+fn read_address(text: &str) -> Option<IpAddr> {
+    let with_port = || {
+        let socket: std::net::SocketAddr = text.parse().ok()?;
+        Some(socket.ip())
+    };
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    bare.unwrap_or(text).parse().ok().or_else(with_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Option<Network> {
+        Network::of(text.parse().unwrap())
+    }
+
+    #[test]
+    fn devices_of_one_prefix_are_in_one_network() {
+        assert_eq!(network("198.51.100.7"), network("198.51.100.250"));
+        assert_eq!(network("198.51.100.7"), network("::ffff:198.51.100.9"));
+        assert_ne!(network("198.51.100.7"), network("198.51.101.7"));
+        assert_eq!(network("2001:db8:7:1::1"), network("2001:db8:7:ffff::9"));
+        assert_ne!(network("2001:db8:7::1"), network("2001:db8:8::1"));
+        for text in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.7.7",
+            "100.64.0.1",
+            "169.254.0.1",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert_eq!(network(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_hold_what_they_say() {
+        let holds = |block: &str, address: &str| {
+            let block: AddressBlock = block.parse().unwrap();
+            assert_eq!(block.to_string().parse(), Ok(block));
+            block.contains(address.parse().unwrap())
+        };
+        assert!(holds("10.0.0.0/8", "10.200.1.1"));
+        assert!(holds("10.0.0.0/8", "::ffff:10.1.1.1"));
+        assert!(!holds("10.0.0.0/8", "11.0.0.1"));
+        assert!(holds("10.0.0.7", "10.0.0.7") && !holds("10.0.0.7", "10.0.0.8"));
+        assert!(holds("0.0.0.0/0", "203.0.113.1") && !holds("0.0.0.0/0", "2001:db8::1"));
+        assert!(holds("::/0", "2001:db8::1") && holds("2001:db8::/32", "2001:db8:9::1"));
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "proxy",
+            "10.0.0.1/",
+            "1.1.1.1/-1",
+        ] {
+            assert!(text.parse::<AddressBlock>().is_err(), "{text}");
+        }
+    }
+
+    #[track_caller]
+    fn check(peer: &str, forwarded: &[&str], expected: Option<&str>) {
+        let origins = Origins {
+            is_asked: true,
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+        };
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(FORWARDED_FOR, value.parse().unwrap());
+        }
+        let peer = origins.peer(peer.parse().unwrap());
+        let expected = expected.map(|text| network(text).unwrap());
+        assert_eq!(origins.of_request(peer, &headers), expected);
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed() {
+        check("203.0.113.9", &["198.51.100.1"], Some("203.0.113.9"));
+        check("192.168.1.1", &["198.51.100.1"], None);
+        check("10.0.0.2", &["198.51.100.1"], Some("198.51.100.1"));
+        check("10.0.0.2", &[], None);
+    }
+
+    /// What a device writes into the header itself stands before what the proxy adds.
+    #[test]
+    fn a_device_cannot_choose_its_network() {
+        let invented = ["192.0.2.1, 192.0.2.2, 198.51.100.1, 10.0.0.3"];
+        check("10.0.0.2", &invented, Some("198.51.100.1"));
+        check(
+            "10.0.0.2",
+            &["192.0.2.1", "198.51.100.1"],
+            Some("198.51.100.1"),
+        );
+        check("10.0.0.2", &["192.0.2.1, nonsense"], None);
+        check("10.0.0.2", &["198.51.100.1:4711"], Some("198.51.100.1"));
+        check("10.0.0.2", &["[2001:db8::7]:4711"], Some("2001:db8::7"));
+        check("10.0.0.2", &["10.0.0.3, 10.0.0.4"], None);
+        check("10.0.0.2", &["\u{e9}, 198.51.100.1"], None);
+    }
+}

@@ -1,0 +1,217 @@
+//! More new installations than an app may have are stored without a vote, known ones keep theirs,
+//! and neither a restart nor a second collector changes that.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use epwatch_collector::Collector;
+use epwatch_collector::clock::{Clock, SystemClock};
+use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::units::Period;
+use epwatch_proto::v1;
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::post;
+use crate::support::{Device, PATIENCE, Store, config, connect, report, request, send, start_with};
+
+/// The first report of a stream of installation `n`.
+fn of(n: u32, stream_id: u64) -> v1::Report {
+    let mut report = report(1, stream_id, 1);
+    let mut id = [7; 16];
+    id[..4].copy_from_slice(&n.to_be_bytes());
+    let key = report.key.as_mut().unwrap();
+    key.installation_id = Bytes::copy_from_slice(&id);
+    report
+}
+
+async fn send_all(device: &mut Device, installations: std::ops::Range<u32>, stream_id: u64) {
+    let reports: Vec<v1::Report> = installations.map(|n| of(n, stream_id)).collect();
+    for reports in reports.chunks(500) {
+        assert!(send(device, reports).await.is_empty());
+    }
+}
+
+/// A clock that is some hours slow.
+#[derive(Debug)]
+struct Slow(u64);
+
+impl Clock for Slow {
+    fn now_us(&self) -> u64 {
+        SystemClock.now_us() - self.0
+    }
+}
+
+/// How slow the clocks of this process are: it is between 6 and 18 o'clock (UTC) on them when the
+/// first test begins, so that no day ends meanwhile.
+fn slow_us() -> u64 {
+    const SIX_HOURS_US: u64 = 6 * 3_600_000_000;
+    static SLOW_US: OnceLock<u64> = OnceLock::new();
+    *SLOW_US.get_or_init(|| {
+        let is_morning = SystemClock.now_us() / SIX_HOURS_US % 4 < 2;
+        SIX_HOURS_US * if is_morning { 3 } else { 1 }
+    })
+}
+
+async fn start_at_noon(store: &Store, config: CollectorConfig) -> Collector {
+    let (client, stop) = (store.client.clone(), CancellationToken::new());
+    Collector::start_with_clock(config, client, stop, Arc::new(Slow(slow_us())))
+        .await
+        .unwrap()
+}
+
+const UNPROVEN: &str = "SELECT uniqExact(installation) AS n FROM reports WHERE is_unproven";
+
+/// Installations with a vote, in the view that the detector reads.
+const VOTERS: &str = "SELECT uniqExact(installation) AS n FROM device_buckets_v1 WHERE votes";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
+    let store = Store::start().await;
+    let config = config(&store.dir.path().join("wal"));
+    let collector = start_at_noon(&store, config.clone()).await;
+    let mut device = connect(&collector).await;
+    send_all(&mut device, 0..1_100, 1).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 1_100)
+        .await;
+    assert_eq!(store.number(UNPROVEN).await, 100);
+    let last = "SELECT count() AS n FROM reports WHERE is_unproven \
+                AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) >= 1000";
+    assert_eq!(store.number(last).await, 100);
+    assert_eq!(store.number(VOTERS).await, 1_000);
+    let standing = "SELECT toUInt64(sum(unproven)) AS n FROM installation_standing_daily_v1";
+    assert_eq!(store.number(standing).await, 100);
+
+    // Known ones go on, the others are no better for coming again.
+    send_all(&mut device, 990..1_010, 2).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 1_120)
+        .await;
+    collector.stop().await;
+    let collector = start_at_noon(&store, config).await;
+    let mut device = connect(&collector).await;
+    send_all(&mut device, 990..1_200, 3).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 1_330)
+        .await;
+    assert_eq!(store.number(UNPROVEN).await, 200);
+    assert_eq!(store.number(VOTERS).await, 1_000);
+    let known = "SELECT count() AS n FROM reports WHERE is_unproven \
+                 AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) < 1000";
+    assert_eq!(store.number(known).await, 0);
+    let ledger = "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1";
+    assert_eq!(
+        store.number(ledger).await,
+        1_330,
+        "they are stored all the same"
+    );
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+/// What waits in the log is decided already, and who was let in there is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_decision_is_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start_in(dir).await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.new_installations.at_least = 10;
+    config.batch.drain_timeout = Period(Duration::ZERO);
+    // So long that nothing of it reaches the store before the stop.
+    config.batch.period = Period(Duration::from_secs(60));
+    let collector = start_at_noon(&store, config.clone()).await;
+    let mut device = connect(&collector).await;
+    send_all(&mut device, 0..15, 1).await;
+    collector.stop().await;
+
+    config.batch.period = Period(Duration::from_millis(20));
+    let collector = start_at_noon(&store, config).await;
+    let mut device = connect(&collector).await;
+    send_all(&mut device, 5..20, 2).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 30)
+        .await;
+    // 10 to 14 of the first stream, 10 to 19 of the second.
+    assert_eq!(store.number(UNPROVEN).await, 10);
+    let rows = "SELECT count() AS n FROM reports WHERE is_unproven";
+    assert_eq!(store.number(rows).await, 15);
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_collector_hears_who_was_let_in() {
+    let store = Store::start().await;
+    let config = |wal: &str| -> CollectorConfig {
+        let mut config = config(&store.dir.path().join(wal));
+        config.new_installations.at_least = 10;
+        config.new_installations.refresh = Period(Duration::from_millis(50));
+        config
+    };
+    let one = start_at_noon(&store, config("one")).await;
+    let two = start_at_noon(&store, config("two")).await;
+    send_all(&mut connect(&one).await, 0..10, 1).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 10)
+        .await;
+    // Once the second has heard of them its room is taken too, and newcomers find none.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut device = connect(&two).await;
+    let mut n = 100;
+    loop {
+        send_all(&mut device, n..n + 1, 1).await;
+        n += 1;
+        let text = two.metrics().encode();
+        if text.contains("collector_unproven_reports_total{reason=\"app\"} 1\n") {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    send_all(&mut device, 0..10, 2).await;
+    store
+        .eventually("SELECT count() AS n FROM reports", u64::from(20 + n - 100))
+        .await;
+    assert_eq!(store.number(UNPROVEN).await, 1);
+    one.stop().await;
+    two.stop().await;
+    store.engine.stop().await;
+}
+
+/// Over both protocols, as a trusted proxy tells it.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_network_has_its_part_of_the_room() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.new_installations.per_network = 3;
+    config.new_installations.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    for n in 0..4 {
+        let body = request(&[of(n, 1)]).encode_to_vec();
+        let from = [("X-Forwarded-For", "10.9.9.9, 198.51.100.1")];
+        let answer = post(collector.listen(), "Upload", &from, &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let mut by_grpc = async |n: u32, from: &'static str| {
+        let mut call = tonic::Request::new(request(&[of(n, 1)]));
+        let from = tonic::metadata::MetadataValue::from_static(from);
+        call.metadata_mut().insert("x-forwarded-for", from);
+        device.upload(call).await.unwrap();
+    };
+    by_grpc(4, "198.51.100.77").await;
+    by_grpc(5, "198.51.101.1").await;
+    // Another address of a device that is known does not matter.
+    by_grpc(0, "198.51.100.1").await;
+    store
+        .eventually("SELECT count() AS n FROM reports", 6)
+        .await;
+    assert_eq!(store.number(UNPROVEN).await, 2);
+    let text = collector.metrics().encode();
+    let line = "collector_unproven_reports_total{reason=\"network\"} 2\n";
+    assert!(text.contains(line), "no {line} in\n{text}");
+    collector.stop().await;
+    store.engine.stop().await;
+}

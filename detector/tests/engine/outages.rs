@@ -1,0 +1,144 @@
+//! A store that goes away in the middle of an evaluation, at one request after another.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use epwatch_detector::clock::ManualClock;
+use epwatch_detector::notify::Occasion;
+use epwatch_store::StoreTarget;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::incidents::{Pager, Running};
+use crate::support::{TestStore, base, eventually};
+use crate::windows::{after, roll_out};
+
+/// Stands before the store and, once armed, dies at the first request, then at the fourth, the seventh
+/// and so on: every other time it passes the request on and loses the answer.
+struct Flaky {
+    is_armed: Arc<AtomicBool>,
+    deaths: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+/// One life of the path to the store.
+struct Life {
+    is_armed: Arc<AtomicBool>,
+    /// Requests until it ends.
+    left: AtomicI64,
+    loses_answer: bool,
+    end: mpsc::Sender<()>,
+    real: PathBuf,
+}
+
+impl Flaky {
+    fn start(listener: UnixListener, real: PathBuf) -> Flaky {
+        let is_armed = Arc::new(AtomicBool::new(false));
+        let deaths = Arc::new(AtomicU64::new(0));
+        let (armed, died) = (is_armed.clone(), deaths.clone());
+        let task = tokio::spawn(async move {
+            for life in 0_i64.. {
+                let (end, mut ended) = mpsc::channel(1);
+                let life = Arc::new(Life {
+                    is_armed: armed.clone(),
+                    left: AtomicI64::new(3 * life),
+                    loses_answer: life % 2 == 1,
+                    end,
+                    real: real.clone(),
+                });
+                let mut connections = JoinSet::new();
+                loop {
+                    tokio::select! {
+                        Ok((client, _)) = listener.accept() => {
+                            connections.spawn(life.clone().carry(client));
+                        }
+                        _ = ended.recv() => break,
+                    }
+                }
+                connections.shutdown().await;
+                died.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        Flaky {
+            is_armed,
+            deaths,
+            task,
+        }
+    }
+}
+
+impl Life {
+    async fn carry(self: Arc<Self>, mut client: UnixStream) {
+        let Ok(mut server) = UnixStream::connect(&self.real).await else {
+            return;
+        };
+        let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let mut is_last = false;
+        loop {
+            tokio::select! {
+                n = client.read(&mut asked) => {
+                    let Ok(n @ 1..) = n else { return };
+                    let begins = asked[..n].starts_with(b"POST ") || asked[..n].starts_with(b"GET ");
+                    if begins && self.is_armed.load(Ordering::SeqCst) {
+                        is_last = self.left.fetch_sub(1, Ordering::SeqCst) <= 0;
+                        if is_last && !self.loses_answer {
+                            let _ = self.end.send(()).await;
+                            return;
+                        }
+                    }
+                    if server.write_all(&asked[..n]).await.is_err() {
+                        return;
+                    }
+                }
+                n = server.read(&mut answered) => {
+                    let Ok(n @ 1..) = n else { return };
+                    if is_last {
+                        let _ = self.end.send(()).await;
+                        return;
+                    }
+                    if client.write_all(&answered[..n]).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("store");
+    let flaky = Flaky::start(UnixListener::bind(&socket).unwrap(), store.socket());
+    let client = epwatch_store::client(&StoreTarget::unix(&socket, "epwatch"));
+
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    let pager = Pager::default();
+    let running = Running::start_over(client, &clock, &pager);
+    running.judged(after(base, 60)).await;
+    flaky.is_armed.store(true, Ordering::SeqCst);
+    clock.set(after(base, 120));
+    running.judged(after(base, 120)).await;
+    let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
+    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    let firing = "SELECT count() FROM incidents_v1 WHERE state = 'firing'";
+    eventually("the incident", || async { store.count(firing).await == 1 }).await;
+    assert!(flaky.deaths.load(Ordering::SeqCst) >= 3);
+    running.stop().await;
+    flaky.task.abort();
+
+    // What was lost on the way is neither forgotten nor told again.
+    let running = Running::start(&store, &clock, &pager);
+    clock.set(after(base, 121));
+    running.judged(after(base, 121)).await;
+    running.stop().await;
+    assert_eq!(pager.told(), page);
+    assert_eq!(store.count("SELECT count() FROM incidents_v1").await, 1);
+    store.stop().await;
+}

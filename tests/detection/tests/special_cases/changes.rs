@@ -1,0 +1,194 @@
+//! What a fleet changes on purpose: firmware, runtime, the kind of graph. None of it is a fault by
+//! itself, and a fault that comes with it is found.
+
+use epwatch_detector::incident::State;
+use epwatch_detector::verdict::VerdictClass;
+use epwatch_fleet::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Story};
+use epwatch_proto::device::vendor_fingerprint_hash;
+use epwatch_proto::placement::CPU_EP;
+use epwatch_proto::{CpuNode, Fingerprint, GraphKind, Placement, ReasonCode};
+
+use super::{
+    DAY_MS, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, judged, pages, reports,
+    spec, verdicts,
+};
+
+/// 2.0.0 is everywhere for four windows before anything changes.
+fn settled(seed: u64, story: Story, view: PlacementView) -> Vec<FamilyReport> {
+    reports(FamilySpec {
+        windows: (3, 6),
+        reports: 6,
+        ..spec(seed, story, view)
+    })
+}
+
+const NOON: i64 = START_MS + 7 * DAY_MS + DAY_MS / 2;
+
+/// From noon on half of the devices of each chipset have new firmware; `worse` says whether it falls
+/// back on the first one.
+fn updated(worse: bool) -> Vec<FamilyReport> {
+    let is_updated = |report: &FamilyReport| {
+        report.received_ms >= NOON && report.report.key.installation.as_bytes()[0] < 128
+    };
+    let mut told = settled(15, PLAIN, PlacementView::Full);
+    if worse {
+        told.retain(|report| !is_updated(report));
+        let fallen = settled(15, INCIDENT, PlacementView::Full);
+        told.extend(fallen.into_iter().filter(is_updated));
+    }
+    for report in told.iter_mut().filter(|report| is_updated(report)) {
+        report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
+    }
+    told
+}
+
+#[tokio::test]
+async fn a_firmware_update_in_mid_window_is_no_fault() {
+    let lines = judged(&updated(false)).await;
+    check_quiet(&lines);
+    let found = verdicts(&lines, "2.0.0", "SM8650");
+    assert_eq!(found[3..], [VerdictClass::Healthy; 3], "{found:?}");
+}
+
+/// With an earlier version to compare with, and without one.
+#[tokio::test]
+async fn a_firmware_that_falls_back_pages_and_is_named() {
+    for first_ms in [START_MS, START_MS + 3 * DAY_MS] {
+        let mut told = updated(true);
+        told.retain(|report| report.received_ms >= first_ms);
+        let lines = judged(&told).await;
+        let fires = incidents(&lines);
+        let (end, incident) = fires.first().unwrap();
+        assert_eq!(
+            (&**end, incident.state),
+            ("2026-01-09T00:00:00Z", State::Firing)
+        );
+        assert_eq!(incident.verdict, Some(VerdictClass::SomeDevicesFallback));
+        assert_eq!(incident.chipsets, ["SM8650"]);
+        assert_eq!(incident.firmwares, [vendor_fingerprint_hash("f9")]);
+        assert_eq!(pages(&lines).len(), 1);
+    }
+}
+
+/// Node names, counts and fingerprints change with the runtime; latency does not.
+#[tokio::test]
+async fn a_runtime_that_renames_and_recounts_is_no_fault() {
+    let story = Story::Benign(Benign::ChangedCounting);
+    for view in [PlacementView::Full, PlacementView::NodesOnly] {
+        check_quiet(&judged(&reports(spec(13, story, view))).await);
+    }
+}
+
+/// A new runtime fuses and names nodes otherwise: every fingerprint is another one.
+fn renamed(placement: &mut Placement) {
+    for print in [&mut placement.exact, &mut placement.normalised] {
+        *print = print.map(|print| Fingerprint {
+            value: print.value ^ 0x5555,
+            ..print
+        });
+    }
+    for node in &mut placement.cpu_nodes {
+        node.name = format!("{}_fused_by_1.33", node.name);
+    }
+}
+
+fn with_new_runtime(mut told: Vec<FamilyReport>) -> Vec<FamilyReport> {
+    for report in told.iter_mut().filter(|report| is_new(report)) {
+        report.report.runtime.ort_version = "1.33.0".into();
+        for session in &mut report.report.sessions {
+            renamed(&mut session.placement);
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn a_runtime_that_renames_nodes_is_no_fault() {
+    for view in [PlacementView::Full, PlacementView::NodesOnly] {
+        let lines = judged(&with_new_runtime(settled(22, PLAIN, view))).await;
+        check_quiet(&lines);
+        let found = verdicts(&lines, "2.0.0", "SM8650");
+        assert_eq!(
+            found[3..],
+            [VerdictClass::Healthy; 3],
+            "{view:?}: {found:?}"
+        );
+    }
+}
+
+/// Under other names it still is a fallback.
+#[tokio::test]
+async fn a_runtime_that_renames_nodes_and_falls_back_pages() {
+    let mut told = settled(22, PLAIN, PlacementView::Full);
+    told.retain(|report| !is_new(report));
+    let fallen = settled(22, INCIDENT, PlacementView::Full);
+    told.extend(fallen.into_iter().filter(is_new));
+    let expected = (
+        "2026-01-09T00:00:00Z".to_owned(),
+        vec!["SM8650".to_owned()],
+        VerdictClass::PartialFallback,
+    );
+    assert_eq!(pages(&judged(&with_new_runtime(told)).await), [expected]);
+}
+
+/// What QNN took becomes one node; what it left on the CPU stays there under its own names.
+fn collapsed(placement: &mut Placement) {
+    placement.graph_kind = GraphKind::EpContext;
+    let mut n_nodes = 0;
+    for ep in &mut placement.eps {
+        if ep.ep != CPU_EP {
+            ep.n_nodes = 1;
+            ep.op_types.clear();
+            ep.op_types.insert("EPContext".into(), 1);
+        }
+        ep.macs_share = None;
+        n_nodes += ep.n_nodes;
+    }
+    placement.n_nodes = n_nodes;
+    placement.macs_attributed = None;
+    for node in &mut placement.cpu_nodes {
+        node.macs_share = None;
+    }
+}
+
+fn precompiled(mut told: Vec<FamilyReport>) -> Vec<FamilyReport> {
+    for report in told.iter_mut().filter(|report| is_new(report)) {
+        for session in &mut report.report.sessions {
+            collapsed(&mut session.placement);
+        }
+    }
+    told
+}
+
+/// Some nodes are on the CPU before and after; only the count of the rest changes.
+#[tokio::test]
+async fn a_switch_to_epcontext_is_no_fault() {
+    for view in [PlacementView::Full, PlacementView::NodesOnly] {
+        let told = reports(spec(14, Story::Benign(Benign::HarmlessSplit), view));
+        check_quiet(&judged(&precompiled(told)).await);
+        check_quiet(&judged(&precompiled(reports(spec(14, PLAIN, view)))).await);
+    }
+}
+
+/// Nodes of the two kinds do not compare, so the page rests on latency.
+#[tokio::test]
+async fn a_switch_to_epcontext_that_leaves_more_on_the_cpu_pages() {
+    let told = precompiled(reports(spec(14, INCIDENT, PlacementView::Full)));
+    let n_cpu = |told: &FamilyReport| -> usize {
+        let nodes = |node: &&CpuNode| !node.benign && node.reason == ReasonCode::OpConfigRejected;
+        let sessions = told.report.sessions.iter();
+        sessions
+            .map(|session| session.placement.cpu_nodes.iter().filter(nodes).count())
+            .sum()
+    };
+    assert!(
+        told.iter()
+            .any(|report| is_new(report) && n_cpu(report) > 0)
+    );
+    let expected = (
+        "2026-01-09T00:00:00Z".to_owned(),
+        vec!["SM8650".to_owned()],
+        VerdictClass::SlowWithoutPlacement,
+    );
+    assert_eq!(pages(&judged(&told).await), [expected]);
+}

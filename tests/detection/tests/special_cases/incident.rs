@@ -1,0 +1,73 @@
+//! The incident of this product's story, and that a window may come in pieces.
+
+use epwatch_detector::replay::Line;
+use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Story};
+
+use super::{INCIDENT, judged, pages, reports, spec};
+
+#[tokio::test]
+async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
+    let first = "2026-01-09T00:00:00Z".to_owned();
+    for (view, class) in [
+        (PlacementView::Full, VerdictClass::PartialFallback),
+        (PlacementView::Missing, VerdictClass::SlowWithoutPlacement),
+        (PlacementView::Lying, VerdictClass::SlowWithoutPlacement),
+    ] {
+        for seed in [1, 2, 3] {
+            let lines = judged(&reports(spec(seed, INCIDENT, view))).await;
+            let expected = (first.clone(), vec!["SM8650".to_owned()], class);
+            assert_eq!(pages(&lines), [expected], "{view:?} {seed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn splitting_a_window_into_more_reports_changes_no_verdict() {
+    let runs = Fault {
+        kind: FaultKind::IntermittentRuns(0.3),
+        factor: 4.0,
+        moved: 0.3,
+    };
+    let stories = [
+        (INCIDENT, PlacementView::Full),
+        (Story::Fault(runs), PlacementView::Missing),
+        (Story::Benign(Benign::Contention), PlacementView::NodesOnly),
+    ];
+    for (story, view) in stories {
+        let mut answers = Vec::new();
+        for split in [1, 6, 24] {
+            let told = reports(FamilySpec {
+                reports: split,
+                devices: 40,
+                chipsets: 2,
+                peers: 0.5,
+                ..spec(5, story, view)
+            });
+            answers.push(as_judged(&judged(&told).await));
+        }
+        assert!(!answers[0].is_empty());
+        assert_eq!(answers[0], answers[1], "{story:?}");
+        assert_eq!(answers[0], answers[2], "{story:?}");
+    }
+}
+
+/// End of the window, model, version, chipset and firmware, verdict, devices hit.
+type AsJudged = (String, [String; 3], VerdictClass, Severity, u64);
+
+fn as_judged(lines: &[Line]) -> Vec<AsJudged> {
+    let verdicts = lines.iter().filter_map(|line| match line {
+        Line::Verdict(verdict) => Some(verdict),
+        _ => None,
+    });
+    let judged = verdicts.map(|v| {
+        let cohort = [
+            v.model.clone(),
+            v.version.clone(),
+            v.chipset.clone() + &v.firmware,
+        ];
+        let end = v.window_end.clone();
+        (end, cohort, v.verdict, v.severity, v.devices_hit)
+    });
+    judged.collect()
+}

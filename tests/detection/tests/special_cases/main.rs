@@ -1,0 +1,149 @@
+//! One fleet each for what fleets do besides breaking: the detector must page for the fault and for
+//! nothing else.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod changes;
+mod directives;
+mod files;
+mod frozen;
+mod incident;
+mod newcomers;
+mod restarts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_detector::DetectorConfig;
+use epwatch_detector::incident::State;
+use epwatch_detector::period::Period;
+use epwatch_detector::replay::{Line, ReplayOptions, replay};
+use epwatch_detector::source::Source;
+use epwatch_detector::source::recorded::Intake;
+use epwatch_detector::summary::IncidentSummary;
+use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_fleet::labelled::{
+    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Story,
+};
+
+const START_MS: i64 = 1_767_225_600_000;
+const DAY_MS: i64 = 86_400_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// 100 devices on each of four chipsets, 50 runs each, seven windows before 2.0.0 reaches everyone.
+fn spec(seed: u64, story: Story, view: PlacementView) -> FamilySpec {
+    FamilySpec {
+        view,
+        chipsets: 4,
+        devices: 100,
+        windows: (7, 2),
+        rollout: vec![1.0],
+        rolls_out_twice: false,
+        runs: 50.0,
+        reports: 1,
+        shape_known: true,
+        peers: 0.0,
+        base_us: 8_200.0,
+        without_baseline: 0.1,
+        ..FamilySpec::drawn(seed, story)
+    }
+}
+
+/// One activation on the CPU of one chipset: 18 % of the FLOPs, 8.2 -> 24 ms.
+const INCIDENT: Story = Story::Fault(Fault {
+    kind: FaultKind::Total,
+    factor: 24.0 / 8.2,
+    moved: 0.18,
+});
+const PLAIN: Story = Story::Benign(Benign::Plain);
+
+fn reports(spec: FamilySpec) -> Vec<FamilyReport> {
+    let family = Family::new(spec, START_MS);
+    (0..family.n_windows())
+        .flat_map(|window| family.window(window))
+        .collect()
+}
+
+fn is_new(report: &FamilyReport) -> bool {
+    report.received_ms >= START_MS + 7 * DAY_MS
+}
+
+fn options() -> ReplayOptions {
+    ReplayOptions {
+        config: DetectorConfig {
+            step: Period(24 * HOUR),
+            ..DetectorConfig::default()
+        },
+        from: None,
+        to: None,
+        all: true,
+    }
+}
+
+async fn lines_of(source: Source) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut keep = |line: Line| {
+        lines.push(line);
+        Ok(())
+    };
+    replay(source, &options(), &mut keep).await.unwrap();
+    lines
+}
+
+fn recorded(reports: &[FamilyReport]) -> Source {
+    let mut intake = Intake::new(HOUR);
+    for report in reports {
+        intake.add_report(
+            report.received_ms,
+            ("camera", "production"),
+            &report.report,
+            &report.sent,
+        );
+    }
+    let (recording, _) = intake.finish();
+    Source::recorded(Arc::new(recording), 2_000_000)
+}
+
+async fn judged(reports: &[FamilyReport]) -> Vec<Line> {
+    lines_of(recorded(reports)).await
+}
+
+/// End of the window and incident, for each change of an incident.
+fn incidents(lines: &[Line]) -> Vec<(String, IncidentSummary)> {
+    let changes = lines.iter().filter_map(|line| match line {
+        Line::Incident(line) => Some((line.window_end.clone(), line.incident.clone())),
+        _ => None,
+    });
+    changes.collect()
+}
+
+/// End of the window, chipsets and verdict of each page.
+fn pages(lines: &[Line]) -> Vec<(String, Vec<String>, VerdictClass)> {
+    let firing = incidents(lines).into_iter().filter(|(_, incident)| {
+        incident.state == State::Firing && incident.severity == Severity::Page
+    });
+    firing
+        .map(|(end, incident)| {
+            let verdict = incident.verdict.unwrap_or(VerdictClass::Healthy);
+            (end, incident.chipsets, verdict)
+        })
+        .collect()
+}
+
+/// Verdicts of a version, in the order of their windows.
+fn verdicts(lines: &[Line], version: &str, chipset: &str) -> Vec<VerdictClass> {
+    let verdicts = lines.iter().filter_map(|line| match line {
+        Line::Verdict(verdict) => Some(verdict),
+        _ => None,
+    });
+    verdicts
+        .filter(|v| v.version == version && v.chipset == chipset && v.firmware.is_empty())
+        .map(|v| v.verdict)
+        .collect()
+}
+
+#[track_caller]
+fn check_quiet(lines: &[Line]) {
+    let pages = pages(lines);
+    assert!(pages.is_empty(), "{pages:?}");
+}

@@ -1,0 +1,155 @@
+//! Who and what was never seen before: chipsets, versions, and installations that somebody made up.
+
+use std::sync::Arc;
+
+use epwatch_detector::source::recorded::Intake;
+use epwatch_detector::source::{Certified, Source};
+use epwatch_detector::verdict::VerdictClass;
+use epwatch_fleet::labelled::{FamilyReport, FamilySpec, PlacementView};
+use epwatch_proto::placement::CPU_EP;
+use epwatch_proto::{BaselineAbsence, Baselines, InstallationId};
+
+use super::{
+    DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, judged, lines_of,
+    pages, recorded, reports, spec, verdicts,
+};
+
+fn is_first(report: &FamilyReport) -> bool {
+    report.report.device.chipset_raw == "SM8650"
+}
+
+fn without_past(report: &mut FamilyReport) {
+    for series in &mut report.report.series {
+        series.baselines = Baselines::Absent(BaselineAbsence::FirstVersion);
+        series.exceed = None;
+    }
+}
+
+fn all_on_the_cpu(report: &mut FamilyReport) {
+    for session in &mut report.report.sessions {
+        let placement = &mut session.placement;
+        placement.eps.retain(|ep| ep.ep == CPU_EP);
+        for ep in &mut placement.eps {
+            ep.n_nodes = placement.n_nodes;
+            ep.macs_share = Some(1.0);
+        }
+    }
+}
+
+/// The first chipset never ran the model before 2.0.0.
+fn on_a_new_chipset() -> Vec<FamilyReport> {
+    let mut told = reports(spec(21, INCIDENT, PlacementView::Full));
+    told.retain(|report| !is_first(report) || is_new(report));
+    told.iter_mut()
+        .filter(|r| is_first(r))
+        .for_each(without_past);
+    told
+}
+
+fn certified() -> Certified {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("certified.jsonl");
+    let row =
+        r#"{"app_id":"camera","model_id":"segmenter","model_version":"2.0.0","chipset":"SM8650","#;
+    let numbers = r#""fingerprint_algorithm":1,"fingerprint_normalised":"7","n_nodes":46,"npu_nodes":44,"cpu_nodes":2,"cpu_benign_nodes":2,"npu_macs_share":1.0,"macs_attributed":1.0}"#;
+    std::fs::write(&path, format!("{row}{numbers}\n")).unwrap();
+    Certified::from_file(&path).unwrap()
+}
+
+/// There is nothing of its own to compare with, and it is as slow as it is.
+#[tokio::test]
+async fn a_model_that_is_new_on_a_chipset_is_no_fault() {
+    let mut told = reports(spec(21, PLAIN, PlacementView::Full));
+    told.retain(|report| !is_first(report) || is_new(report));
+    told.iter_mut()
+        .filter(|r| is_first(r))
+        .for_each(without_past);
+    check_quiet(&judged(&told).await);
+    check_quiet(&lines_of(recorded(&told).with_certified(certified())).await);
+}
+
+#[tokio::test]
+async fn a_total_fallback_on_a_new_chipset_pages_if_a_lab_certified_it() {
+    let mut told = on_a_new_chipset();
+    told.iter_mut()
+        .filter(|r| is_first(r))
+        .for_each(all_on_the_cpu);
+    let lines = lines_of(recorded(&told).with_certified(certified())).await;
+    let expected = (
+        "2026-01-09T00:00:00Z".to_owned(),
+        vec!["SM8650".to_owned()],
+        VerdictClass::TotalFallback,
+    );
+    assert_eq!(pages(&lines), [expected]);
+
+    // Chipsets differ by right: beside others alone it is a ticket.
+    let lines = judged(&told).await;
+    check_quiet(&lines);
+    let found = verdicts(&lines, "2.0.0", "SM8650");
+    assert_eq!(found[0], VerdictClass::TotalFallback, "{found:?}");
+}
+
+/// What a lab certified tells a part of the model from all of it.
+#[tokio::test]
+async fn a_partial_fallback_on_a_new_chipset_is_found_if_a_lab_certified_it() {
+    let lines = lines_of(recorded(&on_a_new_chipset()).with_certified(certified())).await;
+    let found = verdicts(&lines, "2.0.0", "SM8650");
+    assert_eq!(found[0], VerdictClass::PartialFallback, "{found:?}");
+}
+
+/// 1.0.0 is new everywhere and falls back wholly on one chipset: others show it, but only as a
+/// ticket, since chipsets differ by right.
+#[tokio::test]
+async fn a_first_version_that_falls_back_on_one_chipset_is_a_ticket() {
+    let mut first = reports(spec(17, INCIDENT, PlacementView::Full));
+    first.retain(is_new);
+    first.iter_mut().for_each(without_past);
+    first
+        .iter_mut()
+        .filter(|r| is_first(r))
+        .for_each(all_on_the_cpu);
+    let lines = judged(&first).await;
+    check_quiet(&lines);
+    let found = verdicts(&lines, "2.0.0", "SM8650");
+    assert_eq!(found[0], VerdictClass::TotalFallback, "{found:?}");
+}
+
+/// 100,000 made-up installations claim what a real fault would look like, and come again every day.
+#[tokio::test]
+async fn forged_installations_do_not_page_and_raise_data_quality() {
+    let shape = || FamilySpec {
+        windows: (7, 3),
+        ..spec(11, INCIDENT, PlacementView::Full)
+    };
+    let mut intake = Intake::new(HOUR);
+    let add = |intake: &mut Intake, report: &FamilyReport| {
+        let app = ("camera", "production");
+        intake.add_report(report.received_ms, app, &report.report, &report.sent);
+    };
+    let honest = reports(FamilySpec {
+        story: PLAIN,
+        ..shape()
+    });
+    honest.iter().for_each(|report| add(&mut intake, report));
+    let faulty = reports(shape());
+    for day in 7..10 {
+        let from = START_MS + day * DAY_MS;
+        let claims: Vec<&FamilyReport> = faulty
+            .iter()
+            .filter(|report| (from..from + DAY_MS).contains(&report.received_ms))
+            .filter(|report| is_first(report))
+            .collect();
+        for forged in 0..100_000_usize {
+            let mut claim = claims[forged % claims.len()].clone();
+            let name = format!("forged {forged}");
+            claim.report.key.installation = InstallationId::from_secret(name.as_bytes());
+            add(&mut intake, &claim);
+        }
+    }
+    let (recording, _) = intake.finish();
+    let lines = lines_of(Source::recorded(Arc::new(recording), 200_000)).await;
+    let told = incidents(&lines);
+    assert!(told.is_empty(), "{told:?}");
+    let new = verdicts(&lines, "2.0.0", "SM8650");
+    assert_eq!(new, [VerdictClass::DataQuality; 3]);
+}

@@ -1,0 +1,206 @@
+//! What the real process does with secrets: none of them is in its log, however much that says, and
+//! keys change at a signal while it runs.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use epwatch_proto::v1;
+use prost::Message;
+use serde_json::Value;
+
+use crate::support::{EPWATCH, until};
+
+const APP: &str = "com.example.camera";
+const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
+
+/// A collector whose store is away; it takes reports all the same.
+struct Collector {
+    process: Child,
+    address: String,
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Collector {
+    fn start(keys: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let password = file("password", STORE_PASSWORD);
+        let keys = file("keys.toml", keys);
+        let config = format!(
+            "[store]\nclickhouse = \"http://127.0.0.1:9\"\nuser = \"epwatch\"\npassword_file = {password:?}\n\
+             [collector]\nhttp_listen = \"127.0.0.1:0\"\nkeys_file = {keys:?}\n\
+             [collector.batch]\ndrain_timeout = \"100ms\"\n"
+        );
+        let config = file("epwatch.toml", &config);
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let mut process = Command::new(EPWATCH)
+            .args(["collector", "--json", "--listen", "127.0.0.1:0", "--config"])
+            .arg(config)
+            .arg("--data-dir")
+            .arg(dir.path().join("data"))
+            .env("EPWATCH_LOG", "trace")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let stdout = process.stdout.take().unwrap();
+        let said = serde_json::Deserializer::from_reader(stdout)
+            .into_iter::<Value>()
+            .next();
+        let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        let addresses = said.unwrap_or_else(|| panic!("{}", log())).unwrap();
+        let address = addresses["collector"].as_str().unwrap().to_owned();
+        Self {
+            process,
+            address,
+            dir,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What the Connect protocol answers to a call with this key.
+    async fn post(&self, call: &str, key: &str, message: &impl Message) -> u16 {
+        let url = format!("http://{}/epwatch.v1.CollectorService/{call}", self.address);
+        let request = reqwest::Client::new()
+            .post(url)
+            .header("content-type", "application/proto")
+            .header("authorization", format!("Bearer {key}"))
+            .body(message.encode_to_vec());
+        request.send().await.unwrap().status().as_u16()
+    }
+
+    /// The same over gRPC.
+    async fn upload(&self, key: &str) -> Result<(), tonic::Code> {
+        let endpoint = format!("http://{}", self.address);
+        let mut client = v1::collector_service_client::CollectorServiceClient::connect(endpoint)
+            .await
+            .unwrap();
+        let mut request = tonic::Request::new(an_upload());
+        let bearer = format!("Bearer {key}").parse().unwrap();
+        request.metadata_mut().insert("authorization", bearer);
+        let answer = client.upload(request).await;
+        answer.map(drop).map_err(|status| status.code())
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+/// Of one report that is none: the call is taken, and the report is refused by name.
+fn an_upload() -> v1::UploadRequest {
+    v1::UploadRequest {
+        reports: vec![vec![0].into()],
+        sdk: Some(v1::Sdk {
+            name: "test".into(),
+            version: "1".into(),
+            language: "rust".into(),
+        }),
+        ..v1::UploadRequest::default()
+    }
+}
+
+/// A new key, and its entry for a keys file.
+fn new_key() -> (String, String) {
+    let output = Command::new(EPWATCH)
+        .args(["collector", "key", "--app", APP, "--json"])
+        .output()
+        .unwrap();
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let entry = format!("[[keys]]\nsha256 = {}\napp = \"{APP}\"\n", made["sha256"]);
+    (made["key"].as_str().unwrap().to_owned(), entry)
+}
+
+/// Put in its place whole, as an operator's tools do.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let ((one, entry_one), (two, entry_two)) = (new_key(), new_key());
+    let stranger = new_key().0;
+    let malformed = "epw_this-is-not-a-key-but-may-be-a-secret-of-something-else";
+    let mut collector = Collector::start(&entry_one);
+
+    assert_eq!(collector.post("Upload", &one, &an_upload()).await, 200);
+    assert_eq!(collector.upload(&one).await, Ok(()));
+    for refused in [&two, &stranger, malformed] {
+        let said = collector.post("Upload", refused, &an_upload()).await;
+        assert_eq!(said, 401, "{refused}");
+        let said = collector.upload(refused).await;
+        assert_eq!(said, Err(tonic::Code::Unauthenticated), "{refused}");
+    }
+    let secret = b"the-secret-of-one-installation-0".to_vec();
+    let deletion = v1::DeleteInstallationRequest {
+        secret: secret.clone().into(),
+    };
+    let said = collector.post("DeleteInstallation", &one, &deletion).await;
+    assert_eq!(said, 200);
+
+    // Rotation: both, then only the new one. The old one stays until everybody has the new one.
+    replace(
+        &collector.path("keys.toml"),
+        &format!("{entry_one}{entry_two}"),
+    );
+    collector.signal("HUP");
+    until("the new key is taken", async || {
+        collector.upload(&two).await == Ok(())
+    })
+    .await;
+    assert_eq!(collector.upload(&one).await, Ok(()));
+    replace(&collector.path("keys.toml"), &entry_two);
+    collector.signal("HUP");
+    until("the old key is revoked", async || {
+        collector.upload(&one).await == Err(tonic::Code::Unauthenticated)
+    })
+    .await;
+    // A file that cannot be used changes nothing.
+    replace(&collector.path("keys.toml"), "[[keys]]\nsha256 = 7\n");
+    collector.signal("HUP");
+    let failed = || std::fs::read_to_string(collector.path("log")).unwrap();
+    until("the broken file is told", async || {
+        failed().contains("failed to read again")
+    })
+    .await;
+    assert_eq!(collector.upload(&two).await, Ok(()));
+
+    collector.signal("TERM");
+    let ended = collector.process.wait().unwrap();
+    let log = std::fs::read_to_string(collector.path("log")).unwrap();
+    assert!(ended.success(), "{ended}: {log}");
+    assert!(log.contains("TRACE"), "the log says everything: {log}");
+    let secret = String::from_utf8(secret).unwrap();
+    for secret in [&one, &two, &stranger, malformed, STORE_PASSWORD, &secret] {
+        // Of the keys also the part behind their prefix.
+        let core = secret.strip_prefix("epw_").unwrap_or(secret);
+        for (at, line) in log.lines().enumerate() {
+            assert!(
+                !line.contains(core),
+                "line {at} of the log has a secret: {line}"
+            );
+        }
+    }
+}
