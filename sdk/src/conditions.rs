@@ -130,6 +130,7 @@ impl CurrentConditions {
     }
 
     /// Whether consent is given: without it nothing is kept of a run, not even its number.
+    #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.1.load(Ordering::Relaxed)
     }
@@ -138,6 +139,7 @@ impl CurrentConditions {
         self.1.store(is_recording, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> PackedConditions {
         PackedConditions(self.0.load(Ordering::Relaxed))
     }

@@ -40,13 +40,17 @@ impl Names {
     /// The number of a text; allocates only when it is new.
     ///
     /// `None` if another thread is adding one at this moment: the caller must not wait.
+    #[inline]
     pub(crate) fn try_id(&self, text: &str) -> Option<NameId> {
         match text {
-            "" => return Some(NameId(0)),
-            STATIC => return Some(NameId::STATIC),
-            OTHER => return Some(NameId::OTHER),
-            _ => {}
+            "" => Some(NameId(0)),
+            STATIC => Some(NameId::STATIC),
+            OTHER => Some(NameId::OTHER),
+            _ => self.found_or_added(text),
         }
+    }
+
+    fn found_or_added(&self, text: &str) -> Option<NameId> {
         let may_be_clipped = self.may_be_clipped(text);
         if let Found::At(id) = self.find(text, may_be_clipped) {
             return Some(id);

@@ -42,6 +42,7 @@ impl Clock {
     }
 
     /// Monotonic time of an instant that was read anyway.
+    #[inline]
     pub(crate) fn mono(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.origin)
     }

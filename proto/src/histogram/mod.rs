@@ -64,6 +64,7 @@ pub fn recording_histogram() -> Histogram<u64> {
 }
 
 /// The bucket of a value in microseconds; values beyond `HIGHEST_US` are in its bucket.
+#[inline]
 pub fn bucket_of_us(value_us: u64) -> u16 {
     let value = value_us.min(HIGHEST_US);
     let half = u64::from(SUB_BUCKET_HALF_COUNT);

@@ -9,6 +9,7 @@ use crate::{conditions::PackedConditions, names::NameId};
 pub(crate) struct SeriesKey(u64);
 
 impl SeriesKey {
+    #[inline]
     pub(crate) fn new(
         phase: Phase,
         conditions: PackedConditions,

@@ -118,7 +118,6 @@ impl SessionRecorder {
     /// are `other`.
     ///
     /// Never waits: a run that finds every shard held is dropped and counted.
-    #[inline]
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
         if !self.conditions.is_recording() {
             return;
@@ -128,7 +127,6 @@ impl SessionRecorder {
     }
 
     /// As [`Self::record`], of a model that admits one shape only.
-    #[inline]
     pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
         if self.conditions.is_recording() {
             self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
@@ -173,6 +171,7 @@ impl SessionRecorder {
         self.is_closed.load(Acquire)
     }
 
+    #[inline]
     fn shape(&self, shape_key: &str) -> Option<NameId> {
         let shape = self.shapes.try_id(shape_key)?;
         if shape == NameId::OTHER && shape_key != crate::names::OTHER {
@@ -365,6 +364,7 @@ impl SessionRecorder {
 /// One place is kept for each phase's overflow.
 const MAX_PLAIN_SERIES: usize = policy::MAX_SERIES_PER_SESSION - 2;
 
+#[inline]
 fn phase_of(run: u64) -> Phase {
     if run < policy::COLD_RUNS {
         Phase::Cold
@@ -373,6 +373,7 @@ fn phase_of(run: u64) -> Phase {
     }
 }
 
+#[inline]
 fn age_of(age: Duration) -> SessionAge {
     match age.as_secs() {
         0..60 => SessionAge::Under1Min,

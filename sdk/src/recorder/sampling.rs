@@ -32,6 +32,7 @@ impl Sampling {
         self.one_in.store(one_in.max(1), Relaxed);
     }
 
+    #[inline]
     pub(crate) fn one_in(&self) -> u32 {
         self.one_in.load(Relaxed)
     }
