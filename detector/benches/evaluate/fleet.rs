@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clickhouse::Client;
 use epwatch_store::embedded::EmbeddedStore;
-use epwatch_store::migrate::{Migration, TemplateValues, migrate};
 use jiff::Timestamp;
+
+use crate::schema;
 
 pub(crate) const DATABASE: &str = "epwatch";
 
@@ -51,70 +52,13 @@ impl Fleet {
     }
 }
 
-const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (
-        1,
-        "functions",
-        include_str!("../../../collector/migrations/0001_functions.sql"),
-    ),
-    (
-        2,
-        "reports",
-        include_str!("../../../collector/migrations/0002_reports.sql"),
-    ),
-    (
-        3,
-        "rollups",
-        include_str!("../../../collector/migrations/0003_rollups.sql"),
-    ),
-    (
-        4,
-        "detector",
-        include_str!("../../../collector/migrations/0004_detector.sql"),
-    ),
-    (
-        5,
-        "views",
-        include_str!("../../../collector/migrations/0005_views.sql"),
-    ),
-    (
-        6,
-        "calls",
-        include_str!("../../../collector/migrations/0006_calls.sql"),
-    ),
-    (
-        7,
-        "ledger",
-        include_str!("../../../collector/migrations/0007_ledger.sql"),
-    ),
-];
-
 /// Fills the store, unless it was filled before; says with what, and how long it took.
 pub(crate) async fn filled(
     store: &EmbeddedStore,
     fleet: &Fleet,
     dir: &Path,
 ) -> Result<(Fleet, Duration)> {
-    let migrations = MIGRATIONS.iter().map(|(version, name, sql)| Migration {
-        version: *version,
-        name,
-        sql,
-    });
-    let values = TemplateValues::new()
-        .with("on_cluster", "")
-        .with("replicated", "")
-        .with(
-            "deduplication_window",
-            "non_replicated_deduplication_window",
-        )
-        .with("raw_ttl_days", 30)
-        .with("rollup_ttl_days", 400);
-    migrate(
-        &store.target(DATABASE),
-        &migrations.collect::<Vec<_>>(),
-        &values,
-    )
-    .await?;
+    schema::apply(&store.target(DATABASE)).await?;
     let mark = dir.join("filled-until");
     if let Ok(end) = fs::read_to_string(&mark) {
         let end = Timestamp::from_second(end.trim().parse()?)?;

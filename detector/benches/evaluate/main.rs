@@ -16,6 +16,8 @@
 
 mod fleet;
 mod memory;
+#[path = "../../tests/engine/schema.rs"]
+mod schema;
 mod sketches;
 
 use std::path::{Path, PathBuf};

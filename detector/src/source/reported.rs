@@ -130,15 +130,13 @@ impl AllReported {
         (tests, starts): (Vec<TestRow>, Vec<StartRow>),
         arrivals: &Arrivals,
     ) -> Self {
-        let is_flood = |model: &ModelKey, device: &Installation| {
-            arrivals
-                .of(model)
-                .is_some_and(|new| new.unproven.contains(device))
-        };
-        let is_proven = |model: &ModelKey, device: &Installation| {
-            !arrivals
-                .of(model)
-                .is_some_and(|new| new.newcomers.contains(device))
+        // `None` leaves a device out; else whether it is known from earlier windows.
+        let standing = |model: &ModelKey, device: &Installation| {
+            let Some(new) = arrivals.of(model) else {
+                return Some(true);
+            };
+            let is_admitted = !new.unproven.contains(device);
+            is_admitted.then(|| !new.newcomers.contains(device))
         };
         // Few different texts, many rows.
         let mut texts: HashSet<Arc<str>> = HashSet::default();
@@ -157,10 +155,9 @@ impl AllReported {
                 environment: row.environment,
                 model_id: row.model_id,
             };
-            if is_flood(&model, &row.installation) {
+            let Some(is_proven) = standing(&model, &row.installation) else {
                 continue;
-            }
-            let is_proven = is_proven(&model, &row.installation);
+            };
             let (firmware, hash, tolerance, max_abs, cosine, top1_equal, error_code) = row.told;
             let cohort = (model, row.model_version, row.chipset);
             cohorts.entry(cohort).or_default().tests.push(GoldenTest {
@@ -182,10 +179,9 @@ impl AllReported {
                 environment: row.environment,
                 model_id: row.model_id,
             };
-            if is_flood(&model, &row.installation) {
+            let Some(is_proven) = standing(&model, &row.installation) else {
                 continue;
-            }
-            let is_proven = is_proven(&model, &row.installation);
+            };
             let cohort = (model, row.model_version, row.chipset);
             let starts = &mut cohorts.entry(cohort).or_default().failed_starts;
             starts.push(FailedStart {

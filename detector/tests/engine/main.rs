@@ -9,6 +9,7 @@
 mod incidents;
 mod outages;
 mod replay;
+mod schema;
 mod several;
 mod support;
 mod windows;

@@ -14,6 +14,15 @@ fn page() -> (Occasion, Vec<String>) {
     (Occasion::Firing, vec!["SM8635".to_owned()])
 }
 
+/// A store with a rollout that falls back, the clock so many seconds after it began, and the people whom
+/// all detectors tell.
+async fn scene(seconds: i64) -> (TestStore, Timestamp, Arc<ManualClock>, Pager) {
+    let (store, base) = (TestStore::start().await, base());
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, seconds)));
+    (store, base, clock, Pager::default())
+}
+
 async fn stands(store: &TestStore, leaders: u64, of: u64) {
     let sql = "SELECT countIf(led) * 1000 + count() FROM (SELECT argMax(leads, beat) AS led \
                FROM detector_beats GROUP BY holder)";
@@ -25,12 +34,7 @@ async fn stands(store: &TestStore, leaders: u64, of: u64) {
 
 #[tokio::test]
 async fn two_detectors_on_one_store_page_once_and_hand_over() {
-    let store = TestStore::start().await;
-    let base: Timestamp = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    // Both tell the same people.
-    let pager = Pager::default();
+    let (store, base, clock, pager) = scene(60).await;
     let first = Running::start(&store, &clock, &pager);
     first.judged(after(base, 60)).await;
     let second = Running::start(&store, &clock, &pager);
@@ -64,11 +68,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
 /// Both start at once: neither has a head start.
 #[tokio::test]
 async fn of_detectors_that_start_at_once_one_judges() {
-    let store = TestStore::start().await;
-    let base: Timestamp = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 120)));
-    let pager = Pager::default();
+    let (store, _, clock, pager) = scene(120).await;
     let all = [(); 3].map(|()| Running::start(&store, &clock, &pager));
     eventually("the page", || std::future::ready(!pager.told().is_empty())).await;
     stands(&store, 1, 3).await;
@@ -82,9 +82,7 @@ async fn of_detectors_that_start_at_once_one_judges() {
 /// One that was killed gives nothing back: its beats stop.
 #[tokio::test]
 async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_beats() {
-    let store = TestStore::start().await;
-    let base: Timestamp = base();
-    roll_out(&store, base).await;
+    let (store, _, clock, pager) = scene(120).await;
     let beats = |ago_s: u64| {
         let insert = "INSERT INTO detector_beats (holder, beat, leads, is_gone, beaten_at) \
                       SELECT 7, toUInt64(100 - ?), true, false, now64(3) - toIntervalSecond(?)";
@@ -96,8 +94,6 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
     };
     // Its lease has some seconds left.
     beats(14).await;
-    let clock = Arc::new(ManualClock::at(after(base, 120)));
-    let pager = Pager::default();
     let running = Running::start(&store, &clock, &pager);
     let claims = "SELECT count() FROM detector_beats WHERE holder != 7 AND NOT leads";
     eventually("a claim", || async { store.count(claims).await > 0 }).await;
@@ -116,11 +112,7 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
 /// Back, the clock repeats windows that were judged; forward, it leaves some out and judges them later.
 #[tokio::test]
 async fn a_clock_that_steps_repeats_and_loses_no_page() {
-    let store = TestStore::start().await;
-    let base: Timestamp = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = scene(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     // A quarter of an hour ahead: the window with the fault is one of those left out.
@@ -144,11 +136,7 @@ async fn a_clock_that_steps_repeats_and_loses_no_page() {
 /// A day ahead there is nothing to judge; the detector must not wait there for a day.
 #[tokio::test]
 async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
-    let store = TestStore::start().await;
-    let base: Timestamp = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = scene(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     let leap = || async {

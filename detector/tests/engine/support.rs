@@ -8,52 +8,10 @@ use epwatch_detector::DetectorConfig;
 use epwatch_detector::period::Period;
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
-use epwatch_store::migrate::{Migration, TemplateValues, migrate};
 use jiff::Timestamp;
 use serde::Serialize;
 
-const MIGRATIONS: [Migration; 8] = [
-    Migration {
-        version: 1,
-        name: "functions",
-        sql: include_str!("../../../collector/migrations/0001_functions.sql"),
-    },
-    Migration {
-        version: 2,
-        name: "reports",
-        sql: include_str!("../../../collector/migrations/0002_reports.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "rollups",
-        sql: include_str!("../../../collector/migrations/0003_rollups.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "detector",
-        sql: include_str!("../../../collector/migrations/0004_detector.sql"),
-    },
-    Migration {
-        version: 5,
-        name: "views",
-        sql: include_str!("../../../collector/migrations/0005_views.sql"),
-    },
-    Migration {
-        version: 6,
-        name: "calls",
-        sql: include_str!("../../../collector/migrations/0006_calls.sql"),
-    },
-    Migration {
-        version: 7,
-        name: "ledger",
-        sql: include_str!("../../../collector/migrations/0007_ledger.sql"),
-    },
-    Migration {
-        version: 8,
-        name: "lease",
-        sql: include_str!("../../../collector/migrations/0008_lease.sql"),
-    },
-];
+use crate::schema;
 
 pub(crate) struct TestStore {
     store: EmbeddedStore,
@@ -63,18 +21,7 @@ pub(crate) struct TestStore {
 impl TestStore {
     pub(crate) async fn start() -> TestStore {
         let store = TestStore::resume(tempfile::tempdir().unwrap()).await;
-        let values = TemplateValues::new()
-            .with("on_cluster", "")
-            .with("replicated", "")
-            .with(
-                "deduplication_window",
-                "non_replicated_deduplication_window",
-            )
-            .with("raw_ttl_days", 30)
-            .with("rollup_ttl_days", 400);
-        migrate(&store.store.target("epwatch"), &MIGRATIONS, &values)
-            .await
-            .unwrap();
+        schema::apply(&store.store.target("epwatch")).await.unwrap();
         store
     }
 
