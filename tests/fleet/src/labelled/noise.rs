@@ -195,13 +195,18 @@ pub(super) fn runs(
             });
             match known {
                 Some(known) => known.values.push(us),
-                None => strata.push(Runs {
-                    phase,
-                    thermal,
-                    power_save,
-                    is_hit,
-                    values: vec![us],
-                }),
+                None => {
+                    // Most runs of a session fall into one stratum.
+                    let mut values = Vec::with_capacity((runs - run) as usize);
+                    values.push(us);
+                    strata.push(Runs {
+                        phase,
+                        thermal,
+                        power_save,
+                        is_hit,
+                        values,
+                    });
+                }
             }
         }
     }

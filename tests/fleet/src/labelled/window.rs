@@ -1,5 +1,7 @@
 //! One device in one window: its work, where it ran, and what it reports.
 
+use std::borrow::Cow;
+
 use epwatch_proto::{
     BaselineAbsence, Baselines, InstallationId, Report, ReportKey, SendClock, Sequence, StreamId,
 };
@@ -322,14 +324,7 @@ impl Family {
             let mut series: Vec<epwatch_proto::LatencySeries> = Vec::new();
             for part in &parts {
                 // The same runs, dealt out: splitting must change nothing.
-                let values: Vec<f64> = part
-                    .runs
-                    .values
-                    .iter()
-                    .skip(at as usize)
-                    .step_by(n as usize)
-                    .copied()
-                    .collect();
+                let values = dealt(&part.runs.values, at, n);
                 let uid = part.session + u64::from(window) * 10_000;
                 if !sessions
                     .iter()
@@ -398,6 +393,15 @@ impl Family {
         }
         uploads::disturbed(spec.story, phone.number, spec.seed, out)
     }
+}
+
+/// Every `n`th of the runs, from `at` on.
+fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {
+    if n == 1 {
+        return Cow::Borrowed(runs);
+    }
+    let dealt = runs.iter().skip(at as usize).step_by(n as usize);
+    Cow::Owned(dealt.copied().collect())
 }
 
 /// A session tells each stratum once: the first part of several is kept, whole, before its runs are dealt
