@@ -23,7 +23,6 @@ pub(super) struct Traits {
     pub(super) reports_context: bool,
     pub(super) status_stays_zero: bool,
     pub(super) governor: f64,
-    pub(super) model: usize,
     pub(super) always_fell_back: bool,
 }
 

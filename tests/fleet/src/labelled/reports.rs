@@ -133,7 +133,8 @@ pub(super) fn session(
 fn histogram(values: &[f64]) -> SparseHistogram {
     let buckets = values
         .iter()
-        .map(|value| bucket_of_us(value.floor() as u64));
+        // Cuts what is behind the point.
+        .map(|value| bucket_of_us(*value as u64));
     let mut buckets: Vec<u16> = buckets.collect();
     buckets.sort_unstable();
     let runs = buckets.chunk_by(|a, b| a == b);
@@ -149,17 +150,17 @@ pub(super) fn series(
     shape_key: &str,
     baselines: &Baselines,
 ) -> LatencySeries {
-    let (mut mean, mut m2) = (0.0, 0.0);
+    let (mut mean, mut m2, mut sum) = (0.0, 0.0, 0.0);
     let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
     for (at, value) in values.iter().enumerate() {
         let us = value.floor();
+        sum += us;
         let delta = us - mean;
         mean += delta / (at + 1) as f64;
         m2 += delta * (us - mean);
         min = min.min(us);
         max = max.max(us);
     }
-    let sum: f64 = values.iter().map(|value| value.floor()).sum();
     let n = values.len() as u64;
     let exceed = baselines.known().first().map(|baseline| {
         let beyond = |factor: f64| {

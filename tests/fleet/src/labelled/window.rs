@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 
-use epwatch_proto::{
-    BaselineAbsence, Baselines, InstallationId, Report, ReportKey, SendClock, Sequence, StreamId,
-};
+use epwatch_proto::{BaselineAbsence, Baselines, Report, ReportKey, SendClock, Sequence, StreamId};
 
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
 use super::noise::{self, Runs, Traits, Weather, Work, whole};
 use super::reports::{self, Where};
-use super::{Benign, Fault, FaultKind, PlacementView, Story, measured, uploads};
+use super::{Benign, Fault, FaultKind, PlacementView, Story, uploads};
 use crate::chance::Chance;
 
 /// Runs of one session, input shape and stratum.
@@ -306,7 +304,6 @@ impl Family {
         let window_start = self.start_ms + i64::from(window) * WINDOW_MS;
         let n = spec.reports.max(1);
         let offset = chance.between((0.0, 0.9));
-        let secret = format!("{} {}", spec.seed, phone.number);
         let recounted = spec.story == Story::Benign(Benign::ChangedCounting);
         let is_new = parts.iter().any(|part| part.version == NEW);
         let parts = one_a_stratum(parts);
@@ -352,7 +349,7 @@ impl Family {
             }
             let report = Report {
                 key: ReportKey {
-                    installation: InstallationId::from_secret(secret.as_bytes()),
+                    installation: phone.installation,
                     stream: StreamId(phone.number + 1),
                     sequence: Sequence::new(u64::from(window * 24 + at) + 1).expect("from 1"),
                 },
@@ -363,15 +360,7 @@ impl Family {
                 boot_id: String::new(),
                 uptime_at_end_ms: None,
                 app: reports::app(&self.app_id()),
-                device: reports::device(
-                    measured::chipset(phone.chipset),
-                    &format!("model-{}", phone.traits.model),
-                    if phone.number.is_multiple_of(3) {
-                        "f1"
-                    } else {
-                        "f2"
-                    },
-                ),
+                device: phone.device.clone(),
                 runtime: reports::runtime(ort),
                 sdk: reports::sdk(),
                 sessions,
