@@ -68,7 +68,7 @@ pub(crate) fn all() -> Vec<Named> {
         tell,
     };
     let mut all = vec![
-        named("operational", 6.5, Tell::Operational),
+        named("operational", 6.76, Tell::Operational),
         named("confounders", 16.7, Tell::Confounders),
         named("others", 4.4, Tell::Others),
         named("total", 1.0, Tell::Total),
