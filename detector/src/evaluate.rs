@@ -14,6 +14,7 @@ use crate::explain::explain;
 use crate::frozen::Frozen;
 use crate::placement::Placement;
 use crate::rates::Rates;
+use crate::reason::Reason;
 use crate::rules;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
@@ -228,6 +229,7 @@ impl Evaluator {
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
             rules::apply(&self.config.plain_rules, &mut whole, before);
+            let is_doubted = whole.reasons.iter().any(Reason::is_about_newcomers);
             verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
@@ -240,7 +242,15 @@ impl Evaluator {
                     continue;
                 }
                 let judged = self.judge_cohort(&part, previous, peers, &mut baseline, span, limits);
-                verdicts.push(judged.await?);
+                let mut judged = judged.await?;
+                // Too few of its devices are known to tell: then its chipset's tell.
+                if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
+                    let proven = part.proven().n_devices();
+                    if proven < MIN_PROVEN {
+                        doubt(&mut judged, proven);
+                    }
+                }
+                verdicts.push(judged);
             }
         }
         Ok(verdicts)
@@ -311,7 +321,7 @@ impl Evaluator {
             source,
         })?;
         let mut verdict = judge(window, baseline, &evidence, explanation.clone(), &nodes);
-        if verdict.severity == Severity::Page && window.votes.iter().any(|vote| !vote.is_proven) {
+        if verdict.severity == Severity::Page && window.has_newcomers() {
             let proven = window.proven();
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.
