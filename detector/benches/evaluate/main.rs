@@ -3,10 +3,14 @@
 //!
 //! Fills an embedded store of its own with a fleet's reports (100 a cohort and day; 14 days before the
 //! window as full as the window, and what the detector found in every hour of them), judges the last
-//! window as the detector does, and says how long that took, what processor time detector and engine
-//! used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000 cohorts).
+//! two windows as the detector does, and says how long that took, what processor time detector and
+//! engine used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000
+//! cohorts). `first_...` is the first evaluation after a start, which reads the whole look-back;
+//! `next_...` the one an hour later, as all others are in operation, and `seconds` is its time.
+//!
 //! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
-//! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches` runs it) a small fleet is judged once.
+//! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches`
+//! runs it) a small fleet is judged.
 
 #![allow(
     clippy::print_stdout,
@@ -155,8 +159,8 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
             JUDGE.to_owned(),
             format!("unix:{}", store.socket().display()),
             fleet.end.as_second().to_string(),
+            memory::child().context("the engine is no child of this process")?,
         ];
-        let engine_before = memory::cpu_seconds_of_child();
         let mut judging = Command::new(std::env::current_exe()?);
         judging.args(arguments).stderr(Stdio::inherit());
         let output = tokio::task::spawn_blocking(move || judging.output()).await??;
@@ -164,7 +168,6 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
         let mut judged: Value = serde_json::from_slice(&output.stdout)?;
         judged["engine_idle_rss_bytes"] = idle.into();
         judged["engine_peak_rss_bytes"] = memory::of_child().into();
-        judged["engine_cpu_seconds"] = (memory::cpu_seconds_of_child() - engine_before).into();
         store.stop().await;
         rounds.push(judged);
     }
@@ -181,20 +184,20 @@ fn seconds_of(figures: &Value) -> f64 {
     figures["seconds"].as_f64().unwrap_or(f64::NAN)
 }
 
-/// One evaluation, of the window that ends at the second given, over the store given.
+/// Two evaluations: of the window that ends an hour before the second given, and of the one that ends
+/// then, over the store given.
 async fn judge(args: &[String]) -> Result<Value> {
-    let [address, end] = args else {
-        anyhow::bail!("a store and the end of a window are needed");
+    let [address, end, engine] = args else {
+        anyhow::bail!("a store, the end of a window and the engine's process are needed");
     };
     let target = epwatch_store::StoreTarget::parse(address, fleet::DATABASE)?;
     let client: Client = epwatch_store::client(&target);
     let config = DetectorConfig::default();
     let end = Timestamp::from_second(end.parse()?)?;
+    let before = end - config.step.0;
     let evaluator = Evaluator::new(Source::new(client, config.max_votes), config);
-    let began = Instant::now();
-    let evaluation = evaluator.evaluate(end).await?;
-    let seconds = began.elapsed().as_secs_f64();
-    ensure!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+    let (_, first) = timed(&evaluator, before, engine).await?;
+    let (evaluation, next) = timed(&evaluator, end, engine).await?;
     let whole = |v: &&epwatch_detector::verdict::CohortVerdict| v.key.firmware.is_none();
     let cohorts = evaluation.verdicts.iter().filter(whole).count();
     let mut classes = std::collections::BTreeMap::<&str, u64>::new();
@@ -205,11 +208,43 @@ async fn judge(args: &[String]) -> Result<Value> {
         "cohorts": cohorts,
         "verdicts": evaluation.verdicts.len(),
         "classes": classes,
-        "seconds": seconds,
-        "per_cohort_us": seconds * 1e6 / cohorts.max(1) as f64,
+        "seconds": next.seconds,
+        "first_seconds": first.seconds,
+        "next_seconds": next.seconds,
+        "per_cohort_us": next.seconds * 1e6 / cohorts.max(1) as f64,
         "peak_rss_bytes": memory::own(),
-        "detector_cpu_seconds": memory::own_cpu_seconds(),
+        "first_detector_cpu_seconds": first.detector_cpu_seconds,
+        "detector_cpu_seconds": next.detector_cpu_seconds,
+        "first_engine_cpu_seconds": first.engine_cpu_seconds,
+        "engine_cpu_seconds": next.engine_cpu_seconds,
     }))
+}
+
+/// What an evaluation took.
+struct Taken {
+    seconds: f64,
+    detector_cpu_seconds: f64,
+    engine_cpu_seconds: f64,
+}
+
+async fn timed(
+    evaluator: &Evaluator,
+    end: Timestamp,
+    engine: &str,
+) -> Result<(epwatch_detector::Evaluation, Taken)> {
+    let cpu = || (memory::cpu_seconds("self"), memory::cpu_seconds(engine));
+    let before = cpu();
+    let began = Instant::now();
+    let evaluation = evaluator.evaluate(end).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    let after = cpu();
+    ensure!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+    let taken = Taken {
+        seconds,
+        detector_cpu_seconds: after.0 - before.0,
+        engine_cpu_seconds: after.1 - before.1,
+    };
+    Ok((evaluation, taken))
 }
 
 async fn start(dir: &Path) -> Result<EmbeddedStore> {

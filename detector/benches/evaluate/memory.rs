@@ -12,16 +12,6 @@ pub(crate) fn of_child() -> u64 {
     child().map_or(0, |pid| peak(&pid))
 }
 
-/// Processor seconds this process used.
-pub(crate) fn own_cpu_seconds() -> f64 {
-    cpu_seconds("self")
-}
-
-/// The same of the only child, the engine.
-pub(crate) fn cpu_seconds_of_child() -> f64 {
-    child().map_or(0.0, |pid| cpu_seconds(&pid))
-}
-
 fn peak(pid: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -35,7 +25,8 @@ fn peak(pid: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-fn cpu_seconds(pid: &str) -> f64 {
+/// Processor seconds that a process used; this one is `self`.
+pub(crate) fn cpu_seconds(pid: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name in brackets, which may hold anything: user and system are fields 12 and 13.
     let rest = stat.rsplit(')').next().unwrap_or_default();
@@ -44,7 +35,8 @@ fn cpu_seconds(pid: &str) -> f64 {
     ticks / 100.0
 }
 
-fn child() -> Option<String> {
+/// The only child's id.
+pub(crate) fn child() -> Option<String> {
     let tasks = fs::read_dir("/proc/self/task").ok()?;
     let children = tasks.filter_map(|task| {
         let path = task.ok()?.path().join("children");
