@@ -239,3 +239,50 @@ pub(super) const FLOODED: &str = "
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
     GROUP BY app_id, environment, installation
     HAVING at_ms >= ? AND at_ms < ?";
+
+/// Devices by where they ran, with the bucket and the time of each report; reports without a session
+/// too. Non-voting sessions tell who was there and which versions. Binds: buckets, the first of them.
+pub(super) const PRESENCE: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact,
+        notEmpty(session_uid) AS has_session,
+        requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
+        (concat(ort_version, '/', ep_version), any(n_nodes), any(npu_nodes), any(cpu_nodes),
+            any(cpu_benign_nodes), any(npu_macs_share), any(macs_attributed)) AS numbers,
+        groupArray(installation) AS installations, groupArray(toUInt32(bucket)) AS buckets,
+        groupArray(toUnixTimestamp64Milli(received_at)) AS at_ms
+    FROM counted_reports_v1
+    LEFT ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS fingerprint_algorithm,
+        session_fingerprint_exact AS fingerprint_exact,
+        session_fingerprint_normalised AS fingerprint_normalised,
+        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+    WHERE bucket IN ? AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, has_session, votes,
+        ort_version, ep_version";
+
+/// Copies of open buckets that do not count. Binds: at most so many.
+pub(super) const OPEN_SURPLUS: &str =
+    "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
+
+/// How many copies each bucket has. Binds: look-back, its start.
+pub(super) const BUCKET_COPIES: &str = "
+    SELECT toUInt32(bucket) AS bucket, count() AS copies FROM bucket_copies_v1 AS c
+    WHERE c.bucket >= toDateTime(?) AND c.bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY c.bucket";
+
+/// How many of them are named as surplus. Binds: look-back.
+pub(super) const BUCKET_SURPLUS: &str = "
+    SELECT toUInt32(s.bucket) AS bucket, s.copies AS copies FROM bucket_surplus_v1 AS s
+    WHERE s.bucket >= toDateTime(?) AND s.bucket < toDateTime(?)";
+
+/// Buckets that start before this are closed.
+pub(super) const CLOSED_UNTIL: &str = "SELECT toUInt32(closed_until) FROM closed_until_v1";
+
+/// Who was deleted.
+pub(super) const DELETED: &str = "SELECT installation FROM deleted_installations_v1";
