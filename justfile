@@ -25,7 +25,7 @@ evaluate *ARGS:
 cost *ARGS:
     cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
 
-# Detection held against labelled fleets; writes docs/detection.md. 500 families for the bounds; a run that
+# Detection held against labelled fleets; writes docs/detection.md. 300 families for the bounds; a run that
 # was broken off goes on (figures of each fleet: target/detection.jsonl, to be deleted when the detector changes).
 detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":
     cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}

@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_client(std::env::var_os("CARGO_FEATURE_CLIENT").is_some())
         .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())
+        .codec_path("crate::codec::FittingCodec")
         .compile_fds_with_config(files, config)?;
     Ok(())
 }

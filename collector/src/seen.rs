@@ -21,22 +21,23 @@ pub(crate) enum Seen {
     Conflict,
 }
 
-/// A report as it is remembered: its key, and hashes of key and bytes.
+/// A report as it is remembered: by hashes of its key and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
-    key: HashedKey,
+    key: KeyMark,
     /// Of its bytes.
     content: u64,
 }
 
-/// Hashed once, looked up three times.
+/// Two hashes stand for a key: with the million keys of others that are remembered, one in 2^108 is taken
+/// for another. In half the room of the key itself more of them are in the processor's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct HashedKey {
+struct KeyMark {
     hash: u64,
-    key: ReportKey,
+    check: u64,
 }
 
-impl Hash for HashedKey {
+impl Hash for KeyMark {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
@@ -60,14 +61,16 @@ impl Hasher for AsIs {
     }
 }
 
-type Marks = HashMap<HashedKey, u64, BuildHasherDefault<AsIs>>;
+type Marks = HashMap<KeyMark, u64, BuildHasherDefault<AsIs>>;
 
-/// Keys of the latest reports, with a hash of each one's bytes.
+/// Hashes of the latest reports' keys and bytes.
 #[derive(Debug)]
 pub(crate) struct SeenKeys {
     generations: Mutex<Generations>,
-    /// Keyed by random bits of this process, so that nobody can make two reports collide.
+    /// Keyed by random bits of this process, so that nobody can make two keys collide.
     hasher: RandomState,
+    /// A quicker one, for what a collision would harm only who made it.
+    quick: foldhash::quality::RandomState,
     capacity: usize,
 }
 
@@ -85,6 +88,7 @@ impl SeenKeys {
         Self {
             generations: Mutex::default(),
             hasher: RandomState::new(),
+            quick: foldhash::quality::RandomState::default(),
             capacity,
         }
     }
@@ -92,10 +96,12 @@ impl SeenKeys {
     /// Returns what a report is looked up and remembered by.
     #[must_use]
     pub(crate) fn mark(&self, key: ReportKey, bytes: &[u8]) -> Mark {
-        let hash = self.hasher.hash_one(key);
         Mark {
-            key: HashedKey { hash, key },
-            content: self.hasher.hash_one(bytes),
+            key: KeyMark {
+                hash: self.hasher.hash_one(key),
+                check: self.quick.hash_one(key),
+            },
+            content: self.quick.hash_one(bytes),
         }
     }
 

@@ -19,6 +19,8 @@
 
 mod bounds;
 pub mod chipset;
+#[cfg(any(feature = "client", feature = "server"))]
+mod codec;
 pub mod device;
 pub mod directive;
 mod error;

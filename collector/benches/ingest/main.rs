@@ -54,7 +54,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(1_500),
+    fill: Duration::from_millis(300),
 };
 const QUICK: Plan = Plan {
     rounds: 1,
@@ -117,32 +117,30 @@ fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
     let n_unary_syncs = collector.counter("collector_wal_groups_total");
     let batched = rounds(&servers[..2], BATCH, plan);
     let rss_after_rounds = collector.rss_mib();
-    let half = unary[0].reports_per_second / 2.0;
+    let half = per_second(&unary[0]) / 2.0;
     let syncs_before = sync_totals(&collector);
     let template = Template::new(1);
     let report_bytes = template.report_bytes;
     let paced = client::paced(collector.address, SHAPE, template, plan.half_load, half);
     let syncs = sync_totals(&collector);
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
-    put(
-        "unary_ratio_to_bare",
-        unary[0].per_cpu_second / unary[1].per_cpu_second,
-    );
-    put(
-        "unary_ratio_to_envelope",
-        unary[0].per_cpu_second / unary[2].per_cpu_second,
-    );
-    put("unary_reports_per_cpu_second", unary[0].per_cpu_second);
-    put("bare_reports_per_cpu_second", unary[1].per_cpu_second);
-    put("envelope_reports_per_cpu_second", unary[2].per_cpu_second);
-    put("unary_reports_per_second", unary[0].reports_per_second);
+    put("unary_ratio_to_bare", ratio(&unary[0], &unary[1]));
+    put("unary_ratio_to_envelope", ratio(&unary[0], &unary[2]));
+    put("unary_reports_per_cpu_second", per_cpu_second(&unary[0]));
+    put("bare_reports_per_cpu_second", per_cpu_second(&unary[1]));
+    put("envelope_reports_per_cpu_second", per_cpu_second(&unary[2]));
+    put("unary_reports_per_second", per_second(&unary[0]));
     put("unary_reports_per_sync", n_unary / n_unary_syncs.max(1.0));
-    put("batched_reports_per_cpu_second", batched[0].per_cpu_second);
+    put("batched_ratio_to_bare", ratio(&batched[0], &batched[1]));
+    put(
+        "batched_reports_per_cpu_second",
+        per_cpu_second(&batched[0]),
+    );
     put(
         "batched_bare_reports_per_cpu_second",
-        batched[1].per_cpu_second,
+        per_cpu_second(&batched[1]),
     );
-    put("batched_reports_per_second", batched[0].reports_per_second);
+    put("batched_reports_per_second", per_second(&batched[0]));
     put("ack_p50_ms_half_load", paced.quantile_ms(0.5));
     put("ack_p99_ms_half_load", paced.quantile_ms(0.99));
     put("ack_max_ms_half_load", paced.quantile_ms(1.0));
@@ -179,11 +177,7 @@ fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     let rounds: Vec<_> = (0..plan.rounds.min(3))
         .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))
         .collect();
-    let middle = |of: &dyn Fn(&(Stored, Stored)) -> f64| {
-        let mut all: Vec<f64> = rounds.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
+    let middle = |of: &dyn Fn(&(Stored, Stored)) -> f64| median(rounds.iter().map(of));
     let per_second = |side: &Stored| side.rows / side.seconds;
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
     put(
@@ -240,15 +234,15 @@ fn work_dir() -> tempfile::TempDir {
     dir
 }
 
-/// What one server did, median of the rounds.
+/// What one server did in a round.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     per_cpu_second: f64,
     reports_per_second: f64,
 }
 
-/// Loads the servers in turns.
-fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Rate> {
+/// Loads the servers in turns; gives each server's rounds.
+fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Vec<Rate>> {
     let mut all: Vec<Vec<Rate>> = vec![Vec::new(); servers.len()];
     for server in servers {
         client::full(
@@ -265,7 +259,7 @@ fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Rate> {
             rates.push(rate(&done, server.cpu_seconds() - before));
         }
     }
-    all.into_iter().map(median).collect()
+    all
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
@@ -277,7 +271,23 @@ fn rate(done: &Done, cpu_seconds: f64) -> Rate {
     }
 }
 
-fn median(mut rates: Vec<Rate>) -> Rate {
-    rates.sort_by(|a, b| a.per_cpu_second.total_cmp(&b.per_cpu_second));
-    rates[rates.len() / 2]
+/// How much one does of what the other does, median of the rounds: both of a round had the machine in the
+/// same state, which changes by a third within minutes.
+fn ratio(of: &[Rate], to: &[Rate]) -> f64 {
+    let pairs = of.iter().zip(to);
+    median(pairs.map(|(of, to)| of.per_cpu_second / to.per_cpu_second))
+}
+
+fn per_cpu_second(rounds: &[Rate]) -> f64 {
+    median(rounds.iter().map(|rate| rate.per_cpu_second))
+}
+
+fn per_second(rounds: &[Rate]) -> f64 {
+    median(rounds.iter().map(|rate| rate.reports_per_second))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

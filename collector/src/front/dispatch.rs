@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use epwatch_proto::v1::collector_service_server::{CollectorService, CollectorServiceServer};
-use http_body_util::{Either, Full};
+use futures::FutureExt;
+use futures::future::Either;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
@@ -27,7 +29,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const FRAME_BYTES: usize = 5;
 
 /// The body of any answer.
-pub(crate) type AnswerBody = Either<tonic::body::Body, Full<Bytes>>;
+pub(crate) type AnswerBody = http_body_util::Either<tonic::body::Body, Full<Bytes>>;
 
 /// The collector's calls behind both protocols.
 #[derive(Debug)]
@@ -62,19 +64,44 @@ impl<S: CollectorService> Dispatch<S> {
         }
     }
 
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+    /// Answers a request. What most of them are, a call of gRPC with a message as it is, goes to tonic at
+    /// once: hundreds of calls wait for their ack, and what each of them holds must fit the caches.
+    pub(crate) fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<AnswerBody>> {
         let charge = Charge::new(self.budget.clone());
         let (head, body) = request.into_parts();
         // Held until the answer is made: what was decoded lives as long.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
-        let content_type = head.headers.get(header::CONTENT_TYPE);
-        let is_grpc = content_type.is_some_and(|t| t.as_bytes().starts_with(GRPC.as_bytes()));
-        if is_grpc {
-            let answer = self.answer_grpc(Request::from_parts(head, body)).await;
-            return answer.map(Either::Left);
+        if is_grpc(&head.headers)
+            && !head.headers.contains_key(&GRPC_ENCODING)
+            && let Ok(timeout) = grpc_timeout(&head.headers)
+        {
+            let request = Request::from_parts(head, RequestBody::Arriving(body));
+            let calling = within(timeout, self.grpc.clone().call(request));
+            return Either::Left(calling.map(move |answer| {
+                drop(charge);
+                let answer = answer.map_or_else(Status::into_http, sent);
+                answer.map(AnswerBody::Left)
+            }));
         }
+        let request = Request::from_parts(head, body);
+        Either::Right(Box::pin(async move {
+            let answer = self.answer_other(request).await;
+            drop(charge);
+            answer
+        }))
+    }
+
+    async fn answer_other(&self, request: Request<Arriving>) -> Response<AnswerBody> {
+        if is_grpc(request.headers()) {
+            return self.answer_grpc(request).await.map(AnswerBody::Left);
+        }
+        let (head, body) = request.into_parts();
         let request = Request::from_parts(head, ());
-        self.answer_connect(request, body).await.map(Either::Right)
+        let answer = self.answer_connect(request, body).await;
+        answer.map(AnswerBody::Right)
     }
 
     async fn answer_grpc(&self, request: Request<Arriving>) -> Response<tonic::body::Body> {
@@ -83,16 +110,9 @@ impl<S: CollectorService> Dispatch<S> {
             Err(status) => return status.into_http(),
         };
         let calling = async {
-            let request = match self.inflated(request).await {
-                Ok(request) => request,
-                Err(status) => return status.into_http(),
-            };
-            match self.grpc.clone().call(request).await {
-                Ok(response) => response,
-                Err(never) => {
-                    let never: Infallible = never;
-                    match never {}
-                }
+            match self.inflated(request).await {
+                Ok(request) => sent(self.grpc.clone().call(request).await),
+                Err(status) => status.into_http(),
             }
         };
         within(timeout, calling)
@@ -156,6 +176,19 @@ impl<S: CollectorService> Dispatch<S> {
                 connect::refuse(StatusCode::NOT_FOUND, &status)
             }
         }
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|t| t.as_bytes().starts_with(GRPC.as_bytes()))
+}
+
+/// tonic's service answers whatever comes.
+fn sent<T>(answer: Result<T, Infallible>) -> T {
+    match answer {
+        Ok(answer) => answer,
+        Err(never) => match never {},
     }
 }
 

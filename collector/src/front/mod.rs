@@ -9,6 +9,7 @@ mod body;
 mod connect;
 mod connections;
 mod dispatch;
+mod gather;
 mod inflate;
 pub(crate) mod retry;
 pub(crate) mod tls;
@@ -36,6 +37,7 @@ use tokio_util::task::TaskTracker;
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
 use self::dispatch::Dispatch;
+use self::gather::Gathering;
 use self::tls::Tls;
 use crate::config::CollectorConfig;
 use crate::metrics::Metrics;
@@ -184,7 +186,9 @@ impl<S: CollectorService> Front<S> {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let serving = self.builder.serve_connection(TokioIo::new(stream), service);
+        let serving = self
+            .builder
+            .serve_connection(TokioIo::new(Gathering::new(stream)), service);
         let mut serving = pin!(serving);
         tokio::select! {
             // What a connection died of is its client's affair.

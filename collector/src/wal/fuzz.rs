@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::frame::{self, FrameKey};
 use super::reader::Reader;
-use super::segment::SEGMENT_HEADER_BYTES;
+use super::segment::SegmentHeader;
 use super::storage::SegmentFile;
 use super::{Record, WalOffset};
 
@@ -24,7 +24,15 @@ impl WalSegmentFuzz {
     /// The payloads that are found in these frames.
     pub(crate) fn read(&self, frames: Vec<u8>) -> Vec<Vec<u8>> {
         let end = frames.len() as u64;
-        let mut reader = Reader::over(Arc::new(InMemory(frames)), self.0, 0, end);
+        let mut file = SegmentHeader {
+            wal_id: [7; 16],
+            base: 0,
+            not_before_us: 0,
+        }
+        .encode()
+        .to_vec();
+        file.extend(frames);
+        let mut reader = Reader::over(Arc::new(InMemory(file)), self.0, 0, end);
         let mut found = Vec::new();
         while let Some(record) = reader.next_record().expect("memory can be read") {
             found.push(record.payload.to_vec());
@@ -57,13 +65,13 @@ impl Record {
     }
 }
 
-/// Frames behind a header that is not looked at.
+/// A segment's bytes.
 #[derive(Debug)]
 struct InMemory(Vec<u8>);
 
 impl SegmentFile for InMemory {
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let from = usize::try_from(position - SEGMENT_HEADER_BYTES).unwrap_or(usize::MAX);
+        let from = usize::try_from(position).unwrap_or(usize::MAX);
         let there = self.0.get(from..).unwrap_or_default();
         let n = there.len().min(buffer.len());
         buffer[..n].copy_from_slice(&there[..n]);
@@ -71,10 +79,14 @@ impl SegmentFile for InMemory {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(SEGMENT_HEADER_BYTES + self.0.len() as u64)
+        Ok(self.0.len() as u64)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn append_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 

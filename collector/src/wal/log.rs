@@ -221,7 +221,7 @@ impl Log {
         // A zeroed header after the group tells a finished tail from a torn one.
         frames.resize(n_bytes + HEADER_BYTES, 0);
         let position = segment::file_position(*base, start);
-        let written = file.write_at(position, frames).and_then(|()| file.sync());
+        let written = file.append_at(position, frames).and_then(|()| file.sync());
         frames.truncate(n_bytes);
         if let Err(error) = written {
             // Gives the disk its space back; where the segment ends is decided by the next one.
@@ -250,7 +250,7 @@ impl Log {
             not_before_us,
         };
         let named = file
-            .write_at(0, &header.encode())
+            .append_at(0, &header.encode())
             .and_then(|()| file.sync())
             .and_then(|()| self.storage.rename(&name, &segment::file_name(base)));
         if let Err(error) = named {

@@ -16,11 +16,12 @@
 //! Why not a crate: looked at in 2026-11, `wal-db` syncs on the caller's thread and stops at the
 //! first damaged record, `mrecordlog` holds all records in memory, `okaywal` calls itself
 //! unfinished and is not kept; none preallocates. The formats are described in `frame.rs`,
-//! `segment.rs` and `checkpoint.rs`.
+//! `segment.rs` and `checkpoint.rs`; how bytes get to the disk in `direct.rs`.
 
 mod checkpoint;
 mod commit;
 mod dir;
+mod direct;
 mod error;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::WalOffset;
+use super::direct::{self, BLOCK_BYTES, Blocks};
 use super::frame::{self, FrameKey, HEADER_BYTES, Parsed};
 use super::log::{Log, Span};
 use super::segment;
@@ -15,7 +16,6 @@ use super::storage::SegmentFile;
 
 /// Large enough that a batch takes few reads, small enough to hold several.
 const CHUNK_BYTES: u64 = 1 << 20;
-const PAGE_BYTES: usize = 4096;
 /// `EIO`: the disk cannot read this place, now or later.
 const UNREADABLE: i32 = 5;
 
@@ -186,11 +186,14 @@ impl Reader {
     /// Reads on from `next`; false if the file has less than `needed` bytes there.
     fn fill(&mut self, needed: usize) -> io::Result<bool> {
         let wanted = (self.end - self.next).min(CHUNK_BYTES.max(needed as u64));
-        let mut bytes = vec![0; usize::try_from(wanted).expect("a frame or a chunk")];
+        let wanted = usize::try_from(wanted).expect("a frame or a chunk");
         let position = segment::file_position(self.base, self.next);
-        let n_read = read_past_damage(&*self.file, position, &mut bytes)?;
-        bytes.truncate(n_read);
-        self.buffer = bytes.into();
+        let lead = direct::lead_of(position);
+        let mut blocks = Blocks::for_bytes(lead + wanted);
+        let n_read = read_past_damage(&*self.file, position - lead as u64, blocks.bytes())?;
+        // What lies behind the end is being written.
+        let n_read = n_read.saturating_sub(lead).min(wanted);
+        self.buffer = blocks.into_bytes(lead, lead + n_read);
         self.buffer_at = self.next;
         Ok(n_read >= needed)
     }
@@ -207,7 +210,7 @@ impl Reader {
     }
 }
 
-/// Reads, with zeros for pages that the disk cannot give back: no record lies in zeros, so they
+/// Reads, with zeros for blocks that the disk cannot give back: no record lies in zeros, so they
 /// are passed over and counted like other damage.
 fn read_past_damage(file: &dyn SegmentFile, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
     match file.read_at(position, buffer) {
@@ -215,7 +218,7 @@ fn read_past_damage(file: &dyn SegmentFile, position: u64, buffer: &mut [u8]) ->
         other => return other,
     }
     let mut n_read = 0;
-    for page in buffer.chunks_mut(PAGE_BYTES) {
+    for page in buffer.chunks_mut(BLOCK_BYTES) {
         match file.read_at(position + n_read as u64, page) {
             Ok(n) => {
                 n_read += n;

@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::direct::{self, DirectFile};
+
 /// A flat directory of files.
 pub(crate) trait Storage: Debug + Send + Sync {
     /// Returns the names of all files.
@@ -28,6 +30,9 @@ pub(crate) trait Storage: Debug + Send + Sync {
 pub(crate) trait SegmentFile: Debug + Send + Sync {
     /// Writes all of `bytes`; after an error any part of them may be there.
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes all of `bytes`, which begin at the end of what counts in the file: what follows in their
+    /// last block becomes zeros. After an error any part of them may be there.
+    fn append_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reads until `buffer` is full or the file ends; returns how much.
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Returns once everything written is durable.
@@ -69,15 +74,14 @@ impl Storage for DirStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true);
-        Ok(Arc::new(DirFile(file.open(self.dir.join(name))?)))
+        let path = self.dir.join(name);
+        Ok(Arc::new(DirFile::new(file.open(&path)?, &path)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.dir.join(name))?;
-        Ok(Arc::new(DirFile(file)))
+        let path = self.dir.join(name);
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Ok(Arc::new(DirFile::new(file, &path)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -96,18 +100,52 @@ impl Storage for DirStorage {
 }
 
 #[derive(Debug)]
-struct DirFile(File);
+struct DirFile {
+    file: File,
+    /// For what is large; `None` where the file system has no such thing.
+    direct: Option<DirectFile>,
+}
+
+impl DirFile {
+    fn new(file: File, path: &Path) -> Self {
+        let direct = DirectFile::open(path);
+        Self { file, direct }
+    }
+}
+
+/// The disk's blocks are larger than ours: through the page cache then.
+fn is_unfit(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+}
 
 impl SegmentFile for DirFile {
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, position)
+        self.file.write_all_at(bytes, position)
+    }
+
+    fn append_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Some(direct) = &self.direct {
+            match direct.append(position, bytes) {
+                Err(error) if is_unfit(&error) => {}
+                written => return written,
+            }
+        }
+        self.write_at(position, bytes)
     }
 
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(direct) = &self.direct
+            && direct::are_blocks(position, buffer)
+        {
+            match direct.read(position, buffer) {
+                Err(error) if is_unfit(&error) => {}
+                read => return read,
+            }
+        }
         let mut filled = 0;
         while filled < buffer.len() {
             match self
-                .0
+                .file
                 .read_at(&mut buffer[filled..], position + filled as u64)
             {
                 Ok(0) => break,
@@ -120,20 +158,20 @@ impl SegmentFile for DirFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         use rustix::{fs, io::Errno};
-        match fs::fallocate(&self.0, fs::FallocateFlags::empty(), 0, len) {
+        match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill_with_zeros(self, len),
             Err(error) => Err(error.into()),

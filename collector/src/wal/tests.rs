@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{WalDir, load_or_make_id};
+use super::direct::{BLOCK_BYTES, lead_of};
 use super::frame;
 use super::log::Log;
 use super::reader::read_chunk;
@@ -183,6 +184,16 @@ impl SegmentFile for FaultyFile {
             (_, true) => Err(broken()),
             _ => Ok(()),
         }
+    }
+
+    /// As a direct write is: whole blocks, with what was there before.
+    fn append_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let lead = lead_of(position);
+        let mut blocks = vec![0; lead];
+        self.read_at(position - lead as u64, &mut blocks)?;
+        blocks.extend_from_slice(bytes);
+        blocks.resize(blocks.len().next_multiple_of(BLOCK_BYTES), 0);
+        self.write_at(position - lead as u64, &blocks)
     }
 
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {

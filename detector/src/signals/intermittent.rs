@@ -76,6 +76,7 @@ impl DeviceRuns {
 /// Returns the worst of each device's (firmware, shape): the one with the longest tail.
 pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, DeviceRuns> {
     let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::default();
+    parts.reserve(votes.len());
     for vote in votes {
         let Some(against) = vote
             .latency
@@ -93,6 +94,7 @@ pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, Dev
         *slot = slot.added(against);
     }
     let mut devices: HashMap<Installation, DeviceRuns> = HashMap::default();
+    devices.reserve(parts.len());
     for ((device, _, shape), against) in parts {
         if against.n < MIN_RUNS_HIGH as f64 {
             continue;

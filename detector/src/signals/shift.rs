@@ -156,6 +156,7 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
 /// Returns each device's worst ratio of p10 to its earlier self.
 pub(crate) fn worst_ratios(votes: &[DeviceVote]) -> HashMap<Installation, f64> {
     let mut worst: HashMap<Installation, f64> = HashMap::default();
+    worst.reserve(votes.len());
     for vote in votes {
         let Some(ratio) = vote
             .latency

@@ -43,7 +43,7 @@ pub fn of_sample(values: &[f64]) -> Option<f64> {
 ///
 /// `None` without runs.
 pub fn of_histogram(histogram: &SparseHistogram) -> Option<f64> {
-    let mut knots: Vec<Knot> = Vec::with_capacity(histogram.buckets().len() + 8);
+    let mut knots: Vec<Knot> = Vec::with_capacity(2 * histogram.buckets().len());
     let mut below = 0.0;
     for bucket in histogram.buckets() {
         let (low, high) = bucket.ln_edges();

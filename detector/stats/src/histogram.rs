@@ -77,7 +77,8 @@ impl SparseHistogram {
     /// # Errors
     /// Edges that are no interval, buckets that overlap in part, counts beyond 64 bits.
     pub fn from_buckets(buckets: impl IntoIterator<Item = Bucket>) -> Result<Self, HistogramError> {
-        let mut given: Vec<Bucket> = Vec::new();
+        let buckets = buckets.into_iter();
+        let mut given: Vec<Bucket> = Vec::with_capacity(buckets.size_hint().0);
         for bucket in buckets {
             let Bucket {
                 low_us,
@@ -91,7 +92,9 @@ impl SparseHistogram {
                 given.push(bucket);
             }
         }
-        given.sort_by(|a, b| a.low_us.total_cmp(&b.low_us));
+        if !given.is_sorted_by(|a, b| a.low_us <= b.low_us) {
+            given.sort_by(|a, b| a.low_us.total_cmp(&b.low_us));
+        }
 
         let mut histogram = Self {
             buckets: Vec::with_capacity(given.len()),

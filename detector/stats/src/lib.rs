@@ -12,6 +12,7 @@
 pub mod beta_binomial;
 pub mod dip;
 mod dip_table;
+mod elementary;
 pub mod histogram;
 pub mod mixture;
 pub mod moments;

@@ -8,7 +8,7 @@
 
 use std::f64::consts::PI;
 
-use crate::SparseHistogram;
+use crate::{SparseHistogram, elementary};
 
 /// EM converges slowly where the components overlap, which is where the answer says least.
 const MAX_STEPS: u32 = 200;
@@ -30,15 +30,6 @@ impl Component {
     /// Median latency of the component in microseconds, exp(mean_ln).
     pub fn median_us(&self) -> f64 {
         self.mean_ln.exp()
-    }
-
-    /// ln of weight x normal density, averaged over a cell.
-    fn ln_density(&self, cell: &Cell) -> f64 {
-        let squared = (cell.mid - self.mean_ln).powi(2) + cell.variance;
-        self.weight.ln()
-            - self.sd_ln.ln()
-            - 0.5 * (2.0 * PI).ln()
-            - squared / (2.0 * self.sd_ln * self.sd_ln)
     }
 }
 
@@ -85,28 +76,21 @@ pub fn fit(histogram: &SparseHistogram, n: u64) -> Option<Mixture> {
         mean_ln,
         sd_ln: variance.sqrt(),
     };
+    let law = Law::of(&one);
     let likelihood_of_one: f64 = cells
         .iter()
-        .map(|cell| cell.count * one.ln_density(cell))
+        .map(|cell| cell.count * law.ln_density(cell.mid, cell.variance))
         .sum();
 
     let runs: f64 = cells.iter().map(|cell| cell.count).sum();
     let (mut fast, mut slow) = best_cut(&cells);
+    let mut columns = Columns::of(&cells);
     let mut likelihood = f64::NEG_INFINITY;
     let (mut steps, mut converged) = (0, false);
     while steps < MAX_STEPS && !converged {
         steps += 1;
-        let (mut left, mut right) = (Sums::default(), Sums::default());
-        let mut reached = 0.0;
-        for cell in &cells {
-            let (a, b) = (fast.ln_density(cell), slow.ln_density(cell));
-            let (top, apart) = (a.max(b), (-(a - b).abs()).exp());
-            reached += cell.count * (top + apart.ln_1p());
-            let less = apart / (1.0 + apart);
-            let share = if b > a { 1.0 - less } else { less };
-            left.add(cell, cell.count * (1.0 - share));
-            right.add(cell, cell.count * share);
-        }
+        columns.deal(&fast, &slow);
+        let (reached, left, right) = columns.sums(fast.mean_ln, slow.mean_ln);
         converged = reached - likelihood <= TOLERANCE * runs;
         likelihood = reached;
         match (left.component(runs), right.component(runs)) {
@@ -149,6 +133,104 @@ impl Cell {
     }
 }
 
+/// A component, ready to be asked about many cells.
+struct Law {
+    top: f64,
+    mean: f64,
+    /// 1 / (2 sd^2).
+    steepness: f64,
+}
+
+impl Law {
+    fn of(component: &Component) -> Self {
+        let Component { weight, sd_ln, .. } = *component;
+        Self {
+            top: weight.ln() - sd_ln.ln() - 0.5 * (2.0 * PI).ln(),
+            mean: component.mean_ln,
+            steepness: 1.0 / (2.0 * sd_ln * sd_ln),
+        }
+    }
+
+    /// ln of weight x normal density, averaged over a cell.
+    #[inline]
+    fn ln_density(&self, mid: f64, variance: f64) -> f64 {
+        let away = mid - self.mean;
+        self.top - (away * away + variance) * self.steepness
+    }
+}
+
+/// The cells column by column, which is how a compiler takes several at once.
+struct Columns {
+    mids: Vec<f64>,
+    variances: Vec<f64>,
+    counts: Vec<f64>,
+    /// Runs of each cell that are the slow component's, as expected.
+    slow: Vec<f64>,
+    /// What each cell adds to the log-likelihood.
+    gains: Vec<f64>,
+}
+
+/// Beyond it e^-x is nothing next to 1, and well within what [`elementary::exp`] takes.
+const FAR_APART: f64 = 700.0;
+
+impl Columns {
+    fn of(cells: &[Cell]) -> Self {
+        let column = |field: fn(&Cell) -> f64| cells.iter().map(field).collect();
+        Self {
+            mids: column(|cell| cell.mid),
+            variances: column(|cell| cell.variance),
+            counts: column(|cell| cell.count),
+            slow: vec![0.0; cells.len()],
+            gains: vec![0.0; cells.len()],
+        }
+    }
+
+    /// Deals the runs of each cell out to two components.
+    fn deal(&mut self, fast: &Component, slow: &Component) {
+        let (fast, slow) = (Law::of(fast), Law::of(slow));
+        let n = self.mids.len();
+        let (mids, variances) = (&self.mids[..n], &self.variances[..n]);
+        let (counts, shares) = (&self.counts[..n], &mut self.slow[..n]);
+        let gains = &mut self.gains[..n];
+        for at in 0..n {
+            let a = fast.ln_density(mids[at], variances[at]);
+            let b = slow.ln_density(mids[at], variances[at]);
+            let apart = (a - b).abs();
+            let apart = if apart < FAR_APART { apart } else { FAR_APART };
+            let apart = elementary::exp(-apart);
+            let less = apart / (1.0 + apart);
+            let (top, share) = if b > a { (b, 1.0 - less) } else { (a, less) };
+            gains[at] = counts[at] * (top + elementary::ln_1p(apart));
+            shares[at] = counts[at] * share;
+        }
+    }
+
+    /// The log-likelihood, and the moments of the runs that were dealt out to each component, about its
+    /// last mean.
+    fn sums(&self, fast_mean: f64, slow_mean: f64) -> (f64, Sums, Sums) {
+        let (mut reached, mut fast, mut slow) = (0.0, [0.0; 3], [0.0; 3]);
+        let cells = self.mids.iter().zip(&self.variances);
+        let dealt = self.counts.iter().zip(&self.slow).zip(&self.gains);
+        for ((mid, variance), ((count, share), gain)) in cells.zip(dealt) {
+            reached += gain;
+            for (sums, mean, share) in [
+                (&mut fast, fast_mean, count - share),
+                (&mut slow, slow_mean, *share),
+            ] {
+                let away = mid - mean;
+                sums[0] += share;
+                sums[1] += share * away;
+                sums[2] += share * (away * away + variance);
+            }
+        }
+        (
+            reached,
+            Sums::about(fast_mean, fast),
+            Sums::about(slow_mean, slow),
+        )
+    }
+}
+
 /// Weighted moments of cells.
 #[derive(Clone, Copy, Default)]
 struct Sums {
@@ -166,6 +248,17 @@ impl Sums {
         let delta = cell.mid - self.mean;
         self.mean += delta * weight / self.weight;
         self.m2 += weight * (delta * (cell.mid - self.mean) + cell.variance);
+    }
+
+    /// From sums of weights, and of weighted distances and squared distances from `centre`, which is
+    /// near the mean, so that nothing cancels.
+    fn about(centre: f64, [weight, sum, squares]: [f64; 3]) -> Self {
+        let away = sum / weight;
+        Self {
+            weight,
+            mean: centre + away,
+            m2: squares - sum * away,
+        }
     }
 
     /// The component these make up among `runs`; `None` if next to nothing is left of it.

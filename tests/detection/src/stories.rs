@@ -68,9 +68,9 @@ pub(crate) fn all() -> Vec<Named> {
         tell,
     };
     let mut all = vec![
-        named("operational", 4.0, Tell::Operational),
-        named("confounders", 12.0, Tell::Confounders),
-        named("others", 2.0, Tell::Others),
+        named("operational", 6.76, Tell::Operational),
+        named("confounders", 16.7, Tell::Confounders),
+        named("others", 4.4, Tell::Others),
         named("total", 1.0, Tell::Total),
         named("some devices", 1.6, Tell::SomeDevices),
         named("intermittent runs", 2.0, Tell::Runs),

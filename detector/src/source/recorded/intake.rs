@@ -4,7 +4,7 @@
 //! The copy that counts is the first by receive time, as in the store; among equal times the one
 //! that was read first.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use epwatch_proto::{
 };
 
 use crate::cohort::ModelKey;
+use crate::hash::{HashMap, HashSet};
 
 use super::super::rows::NodesRow;
 use super::reported::{Teller, Told, asked_for_npu};
@@ -87,7 +88,7 @@ struct Part {
 impl<T> Default for Numbered<T> {
     fn default() -> Self {
         Self {
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             things: Vec::new(),
         }
     }
@@ -112,7 +113,7 @@ impl Intake {
         Self {
             bucket_ms: i64::try_from(bucket.as_millis()).unwrap_or(i64::MAX).max(1),
             summary: IntakeSummary::default(),
-            texts: HashSet::new(),
+            texts: HashSet::default(),
             devices: Numbered::default(),
             device_models: Numbered::default(),
             models: BTreeMap::new(),
@@ -212,7 +213,7 @@ impl Intake {
             recording.models.insert(ModelKey::clone(&model), record);
         }
         // Rows are the bulk: room is made for them once.
-        let mut room: HashMap<&ModelKey, (usize, usize)> = HashMap::new();
+        let mut room: HashMap<&ModelKey, (usize, usize)> = HashMap::default();
         for part in self.kept.iter().flat_map(|kept| &kept.parts) {
             let slot = room.entry(&part.model).or_default();
             *slot = (slot.0 + part.seen.len(), slot.1 + part.series.len());
@@ -223,7 +224,8 @@ impl Intake {
                 record.series.reserve_exact(series);
             }
         }
-        let mut counted: HashSet<(u32, u64, u64)> = HashSet::with_capacity(self.kept.len());
+        let mut counted: HashSet<(u32, u64, u64)> = HashSet::default();
+        counted.reserve(self.kept.len());
         for kept in self.kept {
             if !counted.insert((kept.device, kept.stream, kept.sequence)) {
                 self.summary.duplicates += 1;

@@ -9,12 +9,13 @@ mod packed;
 mod reported;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
+use crate::hash::{HashMap, HashSet};
 use crate::window::Installation;
 
 use super::rows::{
@@ -180,7 +181,7 @@ impl Recording {
             span.start_s(),
             span.end_s(),
         );
-        let mut sums: HashMap<VoteId, Sum<'_>> = HashMap::new();
+        let mut sums: HashMap<VoteId, Sum<'_>> = HashMap::default();
         for row in series {
             sums.entry(row.vote_id()).or_default().add(row);
         }
@@ -197,7 +198,7 @@ impl Recording {
             return Vec::new();
         };
         let bucket = |row: &Series| row.bucket;
-        let mut runs: HashMap<VoteId, u64> = HashMap::new();
+        let mut runs: HashMap<VoteId, u64> = HashMap::default();
         for row in between(&record.series, bucket, span.start_s(), span.end_s()) {
             *runs.entry(row.vote_id()).or_default() += row.n;
         }
@@ -209,7 +210,7 @@ impl Recording {
                 sums.entry(key).or_default().add(row);
             }
         }
-        let mut used: HashMap<VoteId, usize> = HashMap::new();
+        let mut used: HashMap<VoteId, usize> = HashMap::default();
         let mut rows = Vec::new();
         for ((_, id), sum) in sums {
             let used = used.entry(id).or_default();
@@ -323,7 +324,7 @@ impl Recording {
             );
             let slot = counts
                 .entry(key)
-                .or_insert_with(|| (row.place, HashMap::new()));
+                .or_insert_with(|| (row.place, HashMap::default()));
             slot.0 = record.first_of(slot.0, row.place);
             *slot.1.entry(row.device).or_default() |= row.bucket < span.start_s();
         }
@@ -419,7 +420,7 @@ impl Recording {
             span.earliest_s(),
             span.start_s(),
         );
-        let mut sums: HashMap<(Installation, &str), Sum<'_>> = HashMap::new();
+        let mut sums: HashMap<(Installation, &str), Sum<'_>> = HashMap::default();
         for row in rows {
             if record.kind(row.kind).cohort() == (model_version, chipset) {
                 let key = (
@@ -498,6 +499,10 @@ impl Recording {
                 span.start_s(),
                 span.end_s(),
             );
+            // Not more votes than series.
+            if series.len() <= max_votes {
+                return 0;
+            }
             let votes: HashSet<VoteId> = series.iter().map(Series::vote_id).collect();
             votes.len()
         });

@@ -16,7 +16,9 @@ pub(super) fn pack(histogram: &SparseHistogram) -> Box<[u8]> {
 
 /// Adds a packed histogram to another.
 pub(super) fn add(bytes: &[u8], to: &mut SparseHistogram) {
-    let (mut indices, mut counts) = (Vec::new(), Vec::new());
+    // A bucket takes two bytes at the least.
+    let room = bytes.len() / 2;
+    let (mut indices, mut counts) = (Vec::with_capacity(room), Vec::with_capacity(room));
     let (mut at, mut index) = (0, 0_u16);
     while at < bytes.len() {
         let difference = take(bytes, &mut at);

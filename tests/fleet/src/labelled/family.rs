@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use epwatch_proto::{Baselines, Report, SendClock};
+use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
 use serde::Serialize;
 
 use super::measured;
 use super::noise::{Traits, USUAL_SESSIONS, whole};
+use super::reports;
 use super::spec::FamilySpec;
 use super::{Benign, Fault, FaultKind, Story};
 use crate::chance::Chance;
@@ -71,6 +72,9 @@ pub struct FamilyReport {
 pub(super) struct Phone {
     pub(super) number: u64,
     pub(super) chipset: usize,
+    pub(super) installation: InstallationId,
+    /// What it says of itself in every report.
+    pub(super) device: Device,
     pub(super) traits: Traits,
     /// Where in the roll-outs it is.
     rollout: f64,
@@ -125,9 +129,20 @@ impl Family {
                 } else {
                     0
                 };
+                let number = phones.len() as u64;
+                let make = if late { models.len() } else { model };
+                let firmware = if number.is_multiple_of(3) { "f1" } else { "f2" };
                 phones.push(Phone {
-                    number: phones.len() as u64,
+                    number,
                     chipset,
+                    installation: InstallationId::from_secret(
+                        format!("{} {number}", spec.seed).as_bytes(),
+                    ),
+                    device: reports::device(
+                        measured::chipset(chipset),
+                        &format!("model-{make}"),
+                        firmware,
+                    ),
                     traits: Traits {
                         silicon: chance.factor(silicon) * models[model] * slow_model,
                         lasting: if chance.happens(lasting) {
@@ -141,7 +156,6 @@ impl Family {
                         reports_context: !chance.happens(0.18),
                         status_stays_zero: chance.happens(0.35),
                         governor: chance.between((1.0, 1.12)),
-                        model: if late { models.len() } else { model },
                         always_fell_back: chance.happens(always),
                     },
                     rollout: chance.unit(),

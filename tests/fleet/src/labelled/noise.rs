@@ -23,7 +23,6 @@ pub(super) struct Traits {
     pub(super) reports_context: bool,
     pub(super) status_stays_zero: bool,
     pub(super) governor: f64,
-    pub(super) model: usize,
     pub(super) always_fell_back: bool,
 }
 
@@ -195,13 +194,18 @@ pub(super) fn runs(
             });
             match known {
                 Some(known) => known.values.push(us),
-                None => strata.push(Runs {
-                    phase,
-                    thermal,
-                    power_save,
-                    is_hit,
-                    values: vec![us],
-                }),
+                None => {
+                    // Most runs of a session fall into one stratum.
+                    let mut values = Vec::with_capacity((runs - run) as usize);
+                    values.push(us);
+                    strata.push(Runs {
+                        phase,
+                        thermal,
+                        power_save,
+                        is_hit,
+                        values,
+                    });
+                }
             }
         }
     }

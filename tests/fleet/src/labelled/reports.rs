@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::device::vendor_fingerprint_hash;
+use epwatch_proto::histogram::bucket_of_us;
 use epwatch_proto::placement::{CPU_EP, QNN_EP};
 use epwatch_proto::{
     App, BaselineAbsence, Baselines, Chipset, CpuNode, Device, EpBackend, EpLinkage, EpShare,
@@ -123,12 +124,25 @@ pub(super) fn session(
     }
 }
 
+/// Sorted first: putting runs into a sparse histogram one by one moves what lies behind each.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "microseconds and small counts"
+    reason = "microseconds"
 )]
+fn histogram(values: &[f64]) -> SparseHistogram {
+    let buckets = values
+        .iter()
+        // Cuts what is behind the point.
+        .map(|value| bucket_of_us(*value as u64));
+    let mut buckets: Vec<u16> = buckets.collect();
+    buckets.sort_unstable();
+    let runs = buckets.chunk_by(|a, b| a == b);
+    let (indices, counts) = runs.map(|runs| (runs[0], runs.len() as u64)).unzip();
+    SparseHistogram::from_parts(indices, counts).expect("in order, and none is empty")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small counts")]
 pub(super) fn series(
     uid: u64,
     runs: &Runs,
@@ -136,19 +150,17 @@ pub(super) fn series(
     shape_key: &str,
     baselines: &Baselines,
 ) -> LatencySeries {
-    let mut histogram = SparseHistogram::default();
-    let (mut mean, mut m2) = (0.0, 0.0);
+    let (mut mean, mut m2, mut sum) = (0.0, 0.0, 0.0);
     let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
     for (at, value) in values.iter().enumerate() {
         let us = value.floor();
-        histogram.record_n(us as u64, 1);
+        sum += us;
         let delta = us - mean;
         mean += delta / (at + 1) as f64;
         m2 += delta * (us - mean);
         min = min.min(us);
         max = max.max(us);
     }
-    let sum: f64 = values.iter().map(|value| value.floor()).sum();
     let n = values.len() as u64;
     let exceed = baselines.known().first().map(|baseline| {
         let beyond = |factor: f64| {
@@ -165,7 +177,7 @@ pub(super) fn series(
         session_uid: SessionUid::new(uid.max(1)).expect("not zero"),
         stratum: runs.stratum(shape_key),
         hist_scheme: HistScheme::HdrUs2sd160s,
-        histogram,
+        histogram: histogram(values),
         n,
         sum_us: sum,
         m2_us2: m2.max(0.0),

@@ -1,13 +1,13 @@
 //! One device in one window: its work, where it ran, and what it reports.
 
-use epwatch_proto::{
-    BaselineAbsence, Baselines, InstallationId, Report, ReportKey, SendClock, Sequence, StreamId,
-};
+use std::borrow::Cow;
+
+use epwatch_proto::{BaselineAbsence, Baselines, Report, ReportKey, SendClock, Sequence, StreamId};
 
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
 use super::noise::{self, Runs, Traits, Weather, Work, whole};
 use super::reports::{self, Where};
-use super::{Benign, Fault, FaultKind, PlacementView, Story, measured, uploads};
+use super::{Benign, Fault, FaultKind, PlacementView, Story, uploads};
 use crate::chance::Chance;
 
 /// Runs of one session, input shape and stratum.
@@ -304,7 +304,6 @@ impl Family {
         let window_start = self.start_ms + i64::from(window) * WINDOW_MS;
         let n = spec.reports.max(1);
         let offset = chance.between((0.0, 0.9));
-        let secret = format!("{} {}", spec.seed, phone.number);
         let recounted = spec.story == Story::Benign(Benign::ChangedCounting);
         let is_new = parts.iter().any(|part| part.version == NEW);
         let parts = one_a_stratum(parts);
@@ -322,14 +321,7 @@ impl Family {
             let mut series: Vec<epwatch_proto::LatencySeries> = Vec::new();
             for part in &parts {
                 // The same runs, dealt out: splitting must change nothing.
-                let values: Vec<f64> = part
-                    .runs
-                    .values
-                    .iter()
-                    .skip(at as usize)
-                    .step_by(n as usize)
-                    .copied()
-                    .collect();
+                let values = dealt(&part.runs.values, at, n);
                 let uid = part.session + u64::from(window) * 10_000;
                 if !sessions
                     .iter()
@@ -357,7 +349,7 @@ impl Family {
             }
             let report = Report {
                 key: ReportKey {
-                    installation: InstallationId::from_secret(secret.as_bytes()),
+                    installation: phone.installation,
                     stream: StreamId(phone.number + 1),
                     sequence: Sequence::new(u64::from(window * 24 + at) + 1).expect("from 1"),
                 },
@@ -368,15 +360,7 @@ impl Family {
                 boot_id: String::new(),
                 uptime_at_end_ms: None,
                 app: reports::app(&self.app_id()),
-                device: reports::device(
-                    measured::chipset(phone.chipset),
-                    &format!("model-{}", phone.traits.model),
-                    if phone.number.is_multiple_of(3) {
-                        "f1"
-                    } else {
-                        "f2"
-                    },
-                ),
+                device: phone.device.clone(),
                 runtime: reports::runtime(ort),
                 sdk: reports::sdk(),
                 sessions,
@@ -398,6 +382,15 @@ impl Family {
         }
         uploads::disturbed(spec.story, phone.number, spec.seed, out)
     }
+}
+
+/// Every `n`th of the runs, from `at` on.
+fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {
+    if n == 1 {
+        return Cow::Borrowed(runs);
+    }
+    let dealt = runs.iter().skip(at as usize).step_by(n as usize);
+    Cow::Owned(dealt.copied().collect())
 }
 
 /// A session tells each stratum once: the first part of several is kept, whole, before its runs are dealt

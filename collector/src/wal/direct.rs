@@ -1,0 +1,215 @@
+//! Appending and reading past the page cache.
+//!
+//! What the log writes is read once, soon after, by one reader who keeps it himself; a copy in the cache
+//! serves nobody else, and makes room at the cost of what would be used again. It is dear, too: on a virtual
+//! machine whose host takes back unused memory, a fresh page of the cache costs ten times the copy.
+//!
+//! The price is that only whole blocks are written. The last, partly filled one is kept in memory and
+//! written again, longer, with the next group, as the page cache would do; what it held already is written
+//! again as it was, so a crash in between takes nothing away.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+
+use super::log::lock;
+
+/// What file systems and disks of today take as a unit of direct writes.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+/// What is copied and written at once: a few calls for the largest groups.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Memory that begins where a block may.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Blocks {
+    /// Zeros, as many whole blocks as `len` bytes need.
+    pub(crate) fn for_bytes(len: usize) -> Self {
+        let len = len.next_multiple_of(BLOCK_BYTES);
+        let memory = vec![0; len + BLOCK_BYTES];
+        let start = memory.as_ptr().align_offset(BLOCK_BYTES);
+        Self { memory, start, len }
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+
+    /// The bytes from `from` to `to`, without a copy.
+    pub(crate) fn into_bytes(self, from: usize, to: usize) -> Bytes {
+        Bytes::from(self.memory).slice(self.start + from..self.start + to)
+    }
+}
+
+/// A file opened for direct reads and writes.
+#[derive(Debug)]
+pub(crate) struct DirectFile {
+    file: File,
+    /// Made with the first append: most files are only read.
+    appended: Mutex<Option<Appended>>,
+}
+
+/// What was appended last.
+#[derive(Debug)]
+struct Appended {
+    piece: Blocks,
+    /// Where in the file the piece's first byte lies, and how much of it counts.
+    at: u64,
+    len: usize,
+}
+
+impl DirectFile {
+    /// `None` where the file system has no direct reads and writes.
+    pub(crate) fn open(path: &Path) -> Option<Self> {
+        Some(Self {
+            file: open_direct(path)?,
+            appended: Mutex::new(None),
+        })
+    }
+
+    /// Writes all of `bytes`; the rest of their last block becomes zeros.
+    ///
+    /// # Errors
+    /// `EINVAL`, before anything was written, if the disk's blocks are larger than ours.
+    pub(crate) fn append(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut appended = lock(&self.appended);
+        // After an error nothing is known of the file's end.
+        let mut last = appended.take().unwrap_or_else(|| Appended {
+            piece: Blocks::for_bytes(PIECE_BYTES),
+            at: u64::MAX,
+            len: 0,
+        });
+        let lead = lead_of(position);
+        let mut at = position - lead as u64;
+        if lead > 0 && (last.at != at || last.len < lead) {
+            let block = &mut last.piece.bytes()[..BLOCK_BYTES];
+            block.fill(0);
+            self.read(at, block)?;
+        }
+        let (mut filled, mut rest) = (lead, bytes);
+        loop {
+            let piece = last.piece.bytes();
+            let n = rest.len().min(piece.len() - filled);
+            piece[filled..filled + n].copy_from_slice(&rest[..n]);
+            (filled, rest) = (filled + n, &rest[n..]);
+            let padded = filled.next_multiple_of(BLOCK_BYTES);
+            piece[filled..padded].fill(0);
+            self.file.write_all_at(&piece[..padded], at)?;
+            if rest.is_empty() {
+                let whole = filled - filled % BLOCK_BYTES;
+                piece.copy_within(whole..filled, 0);
+                (last.at, last.len) = (at + whole as u64, filled - whole);
+                *appended = Some(last);
+                return Ok(());
+            }
+            at += filled as u64;
+            filled = 0;
+        }
+    }
+
+    /// Reads whole blocks until `buffer` is full or the file ends; returns how much.
+    pub(crate) fn read(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match (self.file).read_at(&mut buffer[filled..], position + filled as u64) {
+                Ok(n) => {
+                    filled += n;
+                    if n % BLOCK_BYTES != 0 || n == 0 {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Whether these bytes can be read or written directly there.
+pub(crate) fn are_blocks(position: u64, buffer: &[u8]) -> bool {
+    lead_of(position) == 0
+        && buffer.len().is_multiple_of(BLOCK_BYTES)
+        && buffer.as_ptr().addr().is_multiple_of(BLOCK_BYTES)
+}
+
+/// How many bytes of its block lie before a position.
+pub(crate) fn lead_of(position: u64) -> usize {
+    usize::try_from(position % BLOCK_BYTES as u64).expect("below a block")
+}
+
+#[cfg(target_os = "linux")]
+fn open_direct(path: &Path) -> Option<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags);
+    options.open(path).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_direct(_: &Path) -> Option<File> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    use crate::wal::storage::{DirStorage, Storage};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Each append begins where the last one's bytes ended, or a little before it.
+        #[test]
+        fn what_is_appended_is_there_and_zeros_follow(
+            appends in prop::collection::vec((0_usize..40, 1_usize..9_000), 1..12),
+            large in 0_usize..3 << 20,
+            reopens in any::<bool>(),
+        ) {
+            // Beside the binary: the system's place for temporary files may lie in memory.
+            let binary = std::env::current_exe().unwrap();
+            let dir = tempfile::tempdir_in(binary.parent().unwrap()).unwrap();
+            let path = dir.path().join("file");
+            std::fs::write(&path, vec![0xee; 2 << 20]).unwrap();
+            // Where there are no direct writes it goes through the page cache, which pads nothing.
+            let is_direct = DirectFile::open(&path).is_some();
+            let storage = DirStorage::new(dir.path());
+            let mut file = storage.open("file").unwrap();
+            let mut expected = Vec::new();
+            let sizes = appends.iter().copied().chain([(0, large + 1)]);
+            for (nth, (back, len)) in (1_u8..).zip(sizes) {
+                expected.truncate(expected.len().saturating_sub(back));
+                let bytes = vec![nth; len];
+                file.append_at(expected.len() as u64, &bytes).unwrap();
+                expected.extend(bytes);
+                let there = std::fs::read(&path).unwrap();
+                prop_assert!(there[..expected.len()] == expected[..], "append {nth}");
+                if is_direct {
+                    let padded = expected.len().next_multiple_of(BLOCK_BYTES);
+                    prop_assert!(there[expected.len()..padded].iter().all(|b| *b == 0));
+                    prop_assert!(there[padded..].iter().all(|b| *b == 0xee));
+                }
+                if reopens {
+                    file = storage.open("file").unwrap();
+                }
+            }
+            let mut blocks = Blocks::for_bytes(expected.len());
+            prop_assert!(are_blocks(0, blocks.bytes()));
+            let n = file.read_at(0, blocks.bytes()).unwrap();
+            prop_assert!(n >= expected.len());
+            prop_assert!(blocks.into_bytes(7, expected.len())[..] == expected[7..]);
+        }
+    }
+}
