@@ -1,5 +1,5 @@
 -- For readers that look at the same reports many times: what `counted_reports_v1` finds out in each
--- query, in parts, so that the costly one is asked once.
+-- query, in two parts, so that the costly one is asked once.
 
 -- Reports less the copies that are named: those of closed buckets once each. A report of an open
 -- bucket is here as often as it came; `open_surplus_copies_v1` says which of its copies do not count.
@@ -19,17 +19,3 @@ WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
         SELECT installation, stream_id, sequence FROM report_copies
         WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
     GROUP BY installation, stream_id, sequence);
-
--- What tells whether a closed bucket is still what it was when it was read: its copies, those of
--- them that are named as surplus, and who was deleted since.
-CREATE OR REPLACE VIEW bucket_copies_v1 ${on_cluster} AS
-SELECT bucket, received_at FROM reports;
-
-CREATE OR REPLACE VIEW bucket_surplus_v1 ${on_cluster} AS
-SELECT bucket, uniqExact(collector_id, wal_offset) AS copies FROM surplus_copies GROUP BY bucket;
-
-CREATE OR REPLACE VIEW deleted_installations_v1 ${on_cluster} AS
-SELECT DISTINCT installation FROM tombstones;
-
-CREATE OR REPLACE VIEW closed_until_v1 ${on_cluster} AS
-SELECT max(closed_until) AS closed_until FROM rollup_watermark;

@@ -1,9 +1,10 @@
 //! Keeps [`Presence`] what the store would answer: reads the buckets that are new, and those that
 //! changed since they were read.
 //!
-//! A closed bucket changes only when copies are added or erased, when one of them is named as
-//! surplus, or when an installation in it is deleted; all three are looked at before each evaluation.
-//! Open buckets are read each time.
+//! A copy never changes, so a bucket is what it was while the same copies count in it. Which do is
+//! asked before each evaluation, as one sum a bucket; the sum of what was read tells whether it still
+//! holds. Late reports, named copies, deletions and retention all show in it, in open and in closed
+//! buckets alike.
 
 use std::sync::Arc;
 
@@ -11,117 +12,117 @@ use clickhouse::Row;
 use serde::Deserialize;
 
 use crate::hash::{HashMap, HashSet};
-use crate::window::Installation;
 
-use super::presence::{Bucket, Contents, Presence, buckets_of};
-use super::queries::{BUCKET_COPIES, BUCKET_SURPLUS, CLOSED_UNTIL, DELETED, PRESENCE};
+use super::presence::{Bucket, Presence, buckets_of};
+use super::queries::{COUNTED_COPIES, PRESENCE};
 use super::rows::PresenceRow;
 use super::{Counted, SourceError, Span, failed};
 
-/// Copies of a look-back that is held, and devices in its buckets; of a larger one the store is asked
-/// each time. Eight bytes each.
-const MAX_HELD: u64 = 32_000_000;
+/// A look-back that takes more memory is not held: then the store is asked each time. About
+/// 30,000,000 devices in buckets.
+const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Copies that are read at once, so that the store adds up a part at a time.
+/// Reports that are read at once, so that the store adds up a part at a time.
 const MAX_READ: u64 = 1_000_000;
 
+/// What is held of the look-back between evaluations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldLookBack {
+    /// Buckets read so far, by all evaluations: after the first those that are new or changed.
+    pub buckets_read: u64,
+    /// About how many bytes it takes.
+    pub bytes: usize,
+}
+
 /// What was read of the look-back so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LookBack {
+    max_bytes: usize,
     presence: Arc<Presence>,
-    deleted: HashSet<Installation>,
     /// The last bucket of those that were read first. When it is gone all is read anew: devices and
     /// placements that nothing names any more go with it.
     first_read_until: Bucket,
-    /// A look-back of so many copies was too large.
+    /// A look-back of so many reports was too large.
     too_large: Option<u64>,
+    buckets_read: u64,
 }
 
 #[derive(Debug, Row, Deserialize)]
 struct BucketRow {
-    bucket: u32,
+    bucket: Bucket,
+    reports: u64,
     copies: u64,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct DeletedRow {
-    installation: Installation,
+impl Default for LookBack {
+    fn default() -> Self {
+        Self::of_at_most(MAX_HELD_BYTES)
+    }
 }
 
 impl LookBack {
+    pub(super) fn of_at_most(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            presence: Arc::default(),
+            first_read_until: 0,
+            too_large: None,
+            buckets_read: 0,
+        }
+    }
+
     /// Returns what the look-back has; `None` where it is too large to be held.
     pub(super) async fn read(
         &mut self,
         store: &Counted,
         span: &Span,
     ) -> Result<Option<Arc<Presence>>, SourceError> {
-        // Before the rows: what changes in between is seen the next time.
-        let closed_until = closed_until(store).await?;
-        let deleted = deleted(store).await?;
-        let contents = contents(store, span).await?;
-        let copies: u64 = contents.values().map(|one| one.copies).sum();
-        if copies > self.too_large.map_or(MAX_HELD, |known| known - 1) {
-            *self = LookBack {
-                too_large: self.too_large,
-                ..LookBack::default()
-            };
+        let counted = counted_copies(store, span).await?;
+        let reports: u64 = counted.iter().map(|row| row.reports).sum();
+        if self.too_large.is_some_and(|known| reports >= known) {
             return Ok(None);
         }
+        self.too_large = None;
 
-        self.forget(closed_until, deleted, &contents, span);
-        let known: HashSet<Bucket> = self.presence.known().map(|(at, _)| at).collect();
-        let mut wanted: Vec<(Bucket, Contents)> = contents
-            .into_iter()
-            .filter(|(at, _)| !known.contains(at))
-            .collect();
-        wanted.sort_unstable_by_key(|(at, _)| *at);
+        self.forget(&counted, span);
+        let known: HashSet<Bucket> = self.presence.buckets().map(|(at, _)| at).collect();
+        let is_new = |row: &BucketRow| !known.contains(&row.bucket);
+        let mut wanted: Vec<BucketRow> = counted.into_iter().filter(is_new).collect();
+        wanted.sort_unstable_by_key(|row| row.bucket);
         if known.is_empty() {
-            self.first_read_until = wanted.last().map_or(0, |(at, _)| *at);
+            self.first_read_until = wanted.last().map_or(0, |row| row.bucket);
         }
         for some in portions(&wanted) {
-            if let Err(error) = self.read_buckets(store, some).await {
-                // Half of them may be there.
-                *self = LookBack::default();
-                return Err(error);
-            }
-            if self.presence.len() as u64 > MAX_HELD {
-                *self = LookBack {
-                    too_large: Some(copies),
-                    ..LookBack::default()
-                };
+            // Where this ends half-way, what is there has another sum and goes the next time.
+            self.read_buckets(store, some).await?;
+            if self.presence.bytes() > self.max_bytes {
+                self.presence = Arc::default();
+                self.too_large = Some(reports);
                 return Ok(None);
             }
         }
         Ok(Some(self.presence.clone()))
     }
 
-    /// Drops what is not what it was.
-    fn forget(
-        &mut self,
-        closed_until: Bucket,
-        deleted: HashSet<Installation>,
-        contents: &HashMap<Bucket, Contents>,
-        span: &Span,
-    ) {
-        let range = buckets_of(span);
-        if self.first_read_until < range.start || !self.deleted.is_subset(&deleted) {
-            // All that was read first is gone; or the store is another one.
+    pub(super) fn held(&self) -> HeldLookBack {
+        HeldLookBack {
+            buckets_read: self.buckets_read,
+            bytes: self.presence.bytes(),
+        }
+    }
+
+    /// Drops what is not what it was, and what is no part of the look-back any more.
+    fn forget(&mut self, counted: &[BucketRow], span: &Span) {
+        if self.first_read_until < buckets_of(span).start {
             self.presence = Arc::default();
         }
-        let new: HashSet<Installation> = deleted.difference(&self.deleted).copied().collect();
-        self.deleted = deleted;
-        let of_deleted = self.presence.buckets_with(&new);
-        let changed = |at: &Bucket, was: &Contents| {
-            // A later window was judged before; it may be again.
-            let is_there = !range.contains(at) || contents.get(at) == Some(was);
-            *at < range.start || *at >= closed_until || !is_there
-        };
-        let known = self.presence.known();
-        let mut gone: Vec<Bucket> = known
-            .filter(|(at, was)| changed(at, was))
+        let counted: HashMap<Bucket, u64> =
+            counted.iter().map(|row| (row.bucket, row.copies)).collect();
+        let held = self.presence.buckets();
+        let gone: Vec<Bucket> = held
+            .filter(|(at, copies)| counted.get(at) != Some(copies))
             .map(|(at, _)| at)
             .collect();
-        gone.extend(of_deleted);
         if !gone.is_empty() {
             let presence = Arc::make_mut(&mut self.presence);
             gone.into_iter().for_each(|at| presence.forget(at));
@@ -131,66 +132,43 @@ impl LookBack {
     async fn read_buckets(
         &mut self,
         store: &Counted,
-        wanted: &[(Bucket, Contents)],
+        wanted: &[BucketRow],
     ) -> Result<(), SourceError> {
         let what = "who was there before";
-        let buckets: Vec<Bucket> = wanted.iter().map(|(at, _)| *at).collect();
+        let buckets: Vec<Bucket> = wanted.iter().map(|row| row.bucket).collect();
         let presence = Arc::make_mut(&mut self.presence);
-        for (at, contents) in wanted {
-            presence.begin(*at, *contents);
-        }
-        let query = store.plain_query(PRESENCE).bind(&buckets);
-        let first = buckets.first().copied().unwrap_or(0);
-        let query = query.bind(first);
+        let Some(first) = buckets.first() else {
+            return Ok(());
+        };
+        let query = store.plain_query(PRESENCE).bind(&buckets).bind(first);
+        let query = query.bind(&buckets).bind(first);
         let mut rows = query.fetch::<PresenceRow<'_>>().map_err(failed(what))?;
         while let Some(row) = rows.next().await.map_err(failed(what))? {
             presence.add(row);
         }
         presence.end(&buckets);
+        self.buckets_read += wanted.len() as u64;
         Ok(())
     }
 }
 
-async fn closed_until(store: &Counted) -> Result<Bucket, SourceError> {
-    let closed = store.query(CLOSED_UNTIL).fetch_one::<u32>().await;
-    closed.map_err(failed("closed buckets"))
-}
-
-async fn deleted(store: &Counted) -> Result<HashSet<Installation>, SourceError> {
-    let deleted = store.query(DELETED).fetch_all::<DeletedRow>().await;
-    let deleted = deleted.map_err(failed("deleted installations"))?;
-    Ok(deleted.into_iter().map(|row| row.installation).collect())
-}
-
-async fn contents(store: &Counted, span: &Span) -> Result<HashMap<Bucket, Contents>, SourceError> {
-    let what = "buckets";
-    let (from, to) = (span.earliest_s(), span.end_s());
-    let query = store.query(BUCKET_COPIES).bind(from).bind(to).bind(from);
-    let copies = query.fetch_all::<BucketRow>().await.map_err(failed(what))?;
-    let mut contents: HashMap<Bucket, Contents> = HashMap::default();
-    for row in copies {
-        contents.entry(row.bucket).or_default().copies = row.copies;
-    }
-    let query = store.query(BUCKET_SURPLUS).bind(from).bind(to);
-    let surplus = query.fetch_all::<BucketRow>().await.map_err(failed(what))?;
-    for row in surplus {
-        if let Some(slot) = contents.get_mut(&row.bucket) {
-            slot.surplus = row.copies;
-        }
-    }
-    Ok(contents)
+async fn counted_copies(store: &Counted, span: &Span) -> Result<Vec<BucketRow>, SourceError> {
+    let range = buckets_of(span);
+    let query = store.query(COUNTED_COPIES).bind(range.start);
+    let query = query.bind(range.end).bind(range.start);
+    query.fetch_all().await.map_err(failed("buckets"))
 }
 
 /// Cuts buckets into what is read at once: neighbours, and at least one of them.
-fn portions(wanted: &[(Bucket, Contents)]) -> Vec<&[(Bucket, Contents)]> {
+fn portions(wanted: &[BucketRow]) -> Vec<&[BucketRow]> {
     let mut portions = Vec::new();
-    let (mut from, mut copies) = (0, 0);
-    for (at, (_, contents)) in wanted.iter().enumerate() {
-        if at > from && copies + contents.copies > MAX_READ {
+    let (mut from, mut reports) = (0, 0);
+    for (at, row) in wanted.iter().enumerate() {
+        if at > from && reports + row.reports > MAX_READ {
             portions.push(&wanted[from..at]);
-            (from, copies) = (at, 0);
+            (from, reports) = (at, 0);
         }
-        copies += contents.copies;
+        reports += row.reports;
     }
     if from < wanted.len() {
         portions.push(&wanted[from..]);
@@ -204,17 +182,21 @@ mod tests {
 
     #[test]
     fn buckets_are_read_in_portions_and_a_large_one_alone() {
-        let of = |copies| Contents { copies, surplus: 0 };
+        let of = |bucket, reports| BucketRow {
+            bucket,
+            reports,
+            copies: 0,
+        };
         let wanted = [
-            (1, of(MAX_READ / 2)),
-            (2, of(MAX_READ / 2)),
-            (3, of(3 * MAX_READ)),
-            (4, of(1)),
-            (5, of(1)),
+            of(1, MAX_READ / 2),
+            of(2, MAX_READ / 2),
+            of(3, 3 * MAX_READ),
+            of(4, 1),
+            of(5, 1),
         ];
         let portions: Vec<Vec<Bucket>> = portions(&wanted)
             .into_iter()
-            .map(|some| some.iter().map(|(at, _)| *at).collect())
+            .map(|some| some.iter().map(|row| row.bucket).collect())
             .collect();
         assert_eq!(portions, [vec![1, 2], vec![3], vec![4, 5]]);
     }

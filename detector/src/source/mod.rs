@@ -46,6 +46,7 @@ pub use certified::{Certified, CertifiedPlacement};
 pub use certified_file::CertifiedError;
 use counted::Counted;
 pub use known::Known;
+pub use look_back::HeldLookBack;
 use look_back::LookBack;
 pub use past::PastWindows;
 use queries::{ARRIVALS, FLOODED, LATENCY_BEFORE, MODELS, NODES};
@@ -290,6 +291,16 @@ impl Source {
         }
     }
 
+    /// Holds a look-back of at most `bytes` between evaluations, instead of 256 MiB; what is larger is
+    /// asked of the store each time.
+    #[must_use]
+    pub fn with_held_look_back(mut self, bytes: usize) -> Self {
+        if let Reads::Store(store) = &mut self.reads {
+            store.look_back = Arc::new(tokio::sync::Mutex::new(LookBack::of_at_most(bytes)));
+        }
+        self
+    }
+
     /// Takes earlier verdicts from `past` instead of the store.
     #[must_use]
     pub fn with_past(mut self, past: Arc<PastWindows>) -> Self {
@@ -316,6 +327,15 @@ impl Source {
             reads: Reads::Store(Box::new(store)),
             ..self.clone()
         })
+    }
+
+    /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
+    /// reports are in memory.
+    pub async fn held_look_back(&self) -> Option<HeldLookBack> {
+        match &self.reads {
+            Reads::Store(store) => Some(store.look_back.lock().await.held()),
+            Reads::Recorded(_) => None,
+        }
     }
 
     /// Returns the models that anything arrived for in the window, in order.

@@ -15,32 +15,37 @@ use crate::window::Installation;
 use super::Span;
 use super::rows::{ArrivalRow, PlacementNumbers, PresenceRow, placement_of};
 
+/// What a placement or a version takes, with its names: rather too much than too little.
+const BYTES_A_NAME: usize = 512;
+
 /// Start of a bucket, in seconds since 1970.
 pub(super) type Bucket = u32;
-
-/// Copies in a bucket, and those of them that do not count: with deletions, all that can change it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Contents {
-    pub(super) copies: u64,
-    pub(super) surplus: u64,
-}
 
 /// What was read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Presence {
     buckets: BTreeMap<Bucket, Known>,
     apps: BTreeMap<(String, String), App>,
-    /// Devices in buckets, a device once for each of its placements there.
-    n_held: usize,
 }
 
 /// A bucket that was read.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    contents: Contents,
+    /// The sum over the copies that were read: which they were.
+    copies: u64,
     /// When its first and its last report came, in milliseconds since 1970.
     first_ms: i64,
     last_ms: i64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            copies: 0,
+            first_ms: i64::MAX,
+            last_ms: i64::MIN,
+        }
+    }
 }
 
 /// Devices, placements and versions of one app, by number.
@@ -112,67 +117,64 @@ pub(super) struct OfModel {
 }
 
 impl Presence {
-    /// Returns the buckets that were read, with what was in them.
-    pub(super) fn known(&self) -> impl Iterator<Item = (Bucket, Contents)> {
-        self.buckets.iter().map(|(at, known)| (*at, known.contents))
+    /// Returns the buckets that were read, each with the sum over its copies.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (Bucket, u64)> {
+        self.buckets.iter().map(|(at, known)| (*at, known.copies))
     }
 
-    /// Returns how much is held: devices in buckets.
-    pub(super) fn len(&self) -> usize {
-        self.n_held
+    /// Returns about how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.apps.values().map(App::bytes).sum()
     }
 
     /// Drops a bucket.
     pub(super) fn forget(&mut self, bucket: Bucket) {
-        if self.buckets.remove(&bucket).is_none() {
-            return;
-        }
+        self.buckets.remove(&bucket);
         for app in self.apps.values_mut() {
-            if let Some(gone) = app.buckets.remove(&bucket) {
-                self.n_held -= gone.placed.len() + gone.others.len();
-            }
+            app.buckets.remove(&bucket);
         }
     }
 
-    /// Begins a bucket that is about to be read; it has nothing yet.
-    pub(super) fn begin(&mut self, bucket: Bucket, contents: Contents) {
-        self.forget(bucket);
-        let known = Known {
-            contents,
-            first_ms: i64::MAX,
-            last_ms: i64::MIN,
-        };
-        self.buckets.insert(bucket, known);
-    }
-
-    /// Adds what some devices reported in buckets that were begun; what belongs to others is left out.
+    /// Adds what some devices reported, in buckets that are read now.
     pub(super) fn add(&mut self, row: PresenceRow<'_>) {
         let app = (row.app_id.to_owned(), row.environment.to_owned());
         let app = self.apps.entry(app).or_default();
         let version = row.has_session.then(|| app.version(&row));
         let kind = row.votes.then(|| app.kind(&row));
-        let seen = row.installations.iter().zip(&row.buckets).zip(&row.at_ms);
-        for ((installation, bucket), at_ms) in seen {
-            let Some(known) = self.buckets.get_mut(bucket) else {
-                continue;
+        let mut from = 0;
+        for neighbours in row.buckets.chunk_by(|a, b| a == b) {
+            let range = from..from + neighbours.len();
+            from = range.end;
+            let (Some(devices), Some(at_ms), Some(copies), [bucket, ..]) = (
+                row.installations.get(range.clone()),
+                row.at_ms.get(range.clone()),
+                row.copies.get(range),
+                neighbours,
+            ) else {
+                return;
             };
-            known.first_ms = known.first_ms.min(*at_ms);
-            known.last_ms = known.last_ms.max(*at_ms);
-            let next = number(app.devices.len());
-            let device = *app.devices.entry(*installation).or_insert(next);
+            let first_ms = at_ms.iter().copied().fold(i64::MAX, i64::min);
+            let known = self.buckets.entry(*bucket).or_default();
+            known.copies = copies.iter().copied().fold(known.copies, u64::wrapping_add);
+            known.first_ms = known.first_ms.min(first_ms);
+            known.last_ms = at_ms.iter().copied().fold(known.last_ms, i64::max);
             let held = app.buckets.entry(*bucket).or_default();
-            match kind {
-                Some(kind) => held.placed.push((kind, device)),
-                None => held.others.push(device),
-            }
             if let Some(version) = version {
-                let first = held.versions.entry(version).or_insert(*at_ms);
-                *first = (*first).min(*at_ms);
+                let first = held.versions.entry(version).or_insert(first_ms);
+                *first = (*first).min(first_ms);
+            }
+            for installation in devices {
+                let next = number(app.devices.len());
+                let device = *app.devices.entry(*installation).or_insert(next);
+                match kind {
+                    Some(kind) => held.placed.push((kind, device)),
+                    None => held.others.push(device),
+                }
             }
         }
     }
 
-    /// Ends what was begun: a device that reported often is held once.
+    /// Ends buckets that were read: a device that reported often is held once.
     pub(super) fn end(&mut self, buckets: &[Bucket]) {
         for app in self.apps.values_mut() {
             for at in buckets {
@@ -187,32 +189,6 @@ impl Presence {
                 held.others.shrink_to_fit();
             }
         }
-        let held = self.apps.values().flat_map(|app| app.buckets.values());
-        self.n_held = held.map(|one| one.placed.len() + one.others.len()).sum();
-    }
-
-    /// Returns the buckets that have one of these devices.
-    pub(super) fn buckets_with(&self, deleted: &HashSet<Installation>) -> Vec<Bucket> {
-        let mut found = Vec::new();
-        for app in self.apps.values() {
-            let numbers: HashSet<u32> = deleted
-                .iter()
-                .filter_map(|device| app.devices.get(device).copied())
-                .collect();
-            if numbers.is_empty() {
-                continue;
-            }
-            let has = |held: &OfBucket| {
-                let mut placed = held.placed.iter().map(|(_, device)| device);
-                placed.any(|device| numbers.contains(device))
-                    || held.others.iter().any(|device| numbers.contains(device))
-            };
-            let with = app.buckets.iter().filter(|(_, held)| has(held));
-            found.extend(with.map(|(at, _)| *at));
-        }
-        found.sort_unstable();
-        found.dedup();
-        found
     }
 
     /// Returns what the look-back knows of an app's models.
@@ -320,6 +296,19 @@ struct Counted<'a> {
 }
 
 impl App {
+    fn bytes(&self) -> usize {
+        let of_bucket = |held: &OfBucket| {
+            held.placed.capacity() * size_of::<(u32, u32)>()
+                + held.others.capacity() * size_of::<u32>()
+                + held.versions.len() * BYTES_A_NAME
+        };
+        let of_buckets: usize = self.buckets.values().map(of_bucket).sum();
+        // A table may be half empty.
+        let of_devices = self.devices.capacity() * (size_of::<(Installation, u32)>() + 1);
+        let named = self.kinds.len() + self.cohorts.len() + self.versions.len();
+        of_buckets + of_devices + named * BYTES_A_NAME
+    }
+
     fn version(&mut self, row: &PresenceRow<'_>) -> u32 {
         let next = number(self.versions.len());
         let key = (row.model_id.to_owned(), row.model_version.to_owned());

@@ -205,6 +205,8 @@ pub(super) struct PresenceRow<'a> {
     pub(super) installations: Vec<[u8; 16]>,
     pub(super) buckets: Vec<u32>,
     pub(super) at_ms: Vec<i64>,
+    /// Names a report's copy at its first session, else 0.
+    pub(super) copies: Vec<u64>,
 }
 
 impl From<CensusRow> for PlacementCount {
