@@ -209,6 +209,10 @@ impl Course {
 async fn told(source: &Source, span: &Span) -> Vec<String> {
     let models = source.models(span).await.unwrap();
     let arrivals = source.arrivals(span).await.unwrap();
+    if models.is_empty() {
+        // An evaluation asks for no more.
+        return Vec::new();
+    }
     let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
     let mut told = vec![format!("{models:?}")];
     for found in &models {
@@ -323,7 +327,11 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
         reports.store(&store, after(now, -ago)).await;
     }
     let source = Source::new(store.client(), 10_000);
-    assert_eq!(buckets_read(&source, &span(now)).await, 10, "the first time");
+    assert_eq!(
+        buckets_read(&source, &span(now)).await,
+        10,
+        "the first time"
+    );
     assert_eq!(buckets_read(&source, &span(now)).await, 0, "as it was");
 
     Reports::default().store(&store, now).await;
@@ -362,7 +370,7 @@ const FLOOD: &str = "INSERT INTO reports (collector_id, wal_offset, received_at,
         MD5(toString(number)), 1, number, 'camera', 'production', 'SM8650', [1], ['segmenter'], \
         ['2.0.0'], [''], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
         [0.74], [1.0], [[]] \
-    FROM numbers(100000)";
+    FROM numbers(OFFSET, 10000)";
 
 #[tokio::test]
 async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes_no_answer() {
@@ -375,8 +383,11 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
     let small = kept.clone().with_held_look_back(1 << 20);
     kept.prepared(&span(now)).await.unwrap();
     let at = after(now, -1).as_second().to_string();
-    let flood = FLOOD.replace("AT", &at);
-    store.client().query(&flood).execute().await.unwrap();
+    for part in 0..10 {
+        let flood = FLOOD.replace("AT", &at);
+        let flood = flood.replace("OFFSET", &(part * 10_000).to_string());
+        store.client().query(&flood).execute().await.unwrap();
+    }
     // In the flood's window, and in the one after it.
     for end in [now, after(now, 8)] {
         let span = span(end);
@@ -388,7 +399,7 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
         }
     }
     let held = kept.held_look_back().await.unwrap().bytes;
-    assert!((1 << 20..16 << 20).contains(&held), "{held} bytes");
+    assert!((1 << 20..8 << 20).contains(&held), "{held} bytes");
     assert_eq!(small.held_look_back().await.unwrap().bytes, 0);
     store.stop().await;
 }
@@ -423,7 +434,10 @@ async fn copies_of_open_buckets_do_not_count_however_many_they_are() {
         let span = span(now);
         let asked = Source::new(store.client(), 10_000);
         let prepared = asked.prepared(&span).await.unwrap();
-        assert!(told(&prepared, &span).await == told(&asked, &span).await, "{from} copies");
+        assert!(
+            told(&prepared, &span).await == told(&asked, &span).await,
+            "{from} copies"
+        );
         let model = &prepared.models(&span).await.unwrap()[0].model;
         let arrivals = prepared.arrivals(&span).await.unwrap();
         let newcomers = arrivals.of(model).unwrap().newcomers.len();
