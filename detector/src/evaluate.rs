@@ -52,7 +52,7 @@ struct Context {
     frozen: Frozen,
 }
 
-/// Judges windows; holds nothing between them.
+/// Judges windows; holds nothing between them but what its source keeps of the look-back.
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     source: Source,
@@ -89,6 +89,18 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
+        let prepared = Evaluator {
+            source: self.source.prepared(&span).await?,
+            config: self.config.clone(),
+        };
+        prepared.evaluate_prepared(span, frozen).await
+    }
+
+    async fn evaluate_prepared(
+        &self,
+        span: Span,
+        frozen: Frozen,
+    ) -> Result<Evaluation, SourceError> {
         let mut models = self.source.models(&span).await?;
         let arrivals = self.source.arrivals(&span).await?;
         let known = self.source.known(&span, &arrivals).await?;
