@@ -102,7 +102,7 @@ impl Prepared {
 fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<&Record> {
     let key = |record| (sorting_key(record, bucket), record);
     let mut keyed: Vec<_> = records.iter().map(key).collect();
-    keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    keyed.sort_by_key(|(key, _)| *key);
     keyed.into_iter().map(|(_, record)| record).collect()
 }
 

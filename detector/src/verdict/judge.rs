@@ -119,7 +119,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         let fallen = fallen.started_by(starts.as_ref());
         // A placement that is worth a ticket takes no page from what it explains.
         let others = [starts.clone(), slower(evidence)];
-        fallen.as_urgent_as(&others)
+        fallen.raised_to(&others)
     });
     if let Some(found) = fallen.or(starts) {
         return found;
@@ -367,7 +367,7 @@ impl Finding {
         self
     }
 
-    fn as_urgent_as(mut self, others: &[Option<Finding>]) -> Self {
+    fn raised_to(mut self, others: &[Option<Finding>]) -> Self {
         let severities = others.iter().flatten().map(|other| other.severity);
         self.severity = severities.fold(self.severity, Severity::max);
         self
