@@ -160,6 +160,8 @@ pub struct Signal {
 pub struct Limits {
     /// For signals that decide on latency alone.
     pub p_latency: f64,
+    /// For B, whose devices are held against their own past.
+    pub p_shift: f64,
     /// For placements, which do not waver with heat or load.
     pub p_placement: f64,
 }
@@ -172,12 +174,16 @@ impl Limits {
     /// signals at this chance stay below a third of it.
     const MOST: f64 = 1e-5;
 
+    /// The same for B: measured, it is far from its share of the bound.
+    const MOST_SHIFT: f64 = 3e-5;
+
     /// Returns the limits for a fleet with so many disjoint cohort windows a day.
     #[must_use]
     pub fn for_windows_a_day(cohort_windows: f64) -> Self {
         let p = Self::FALSE_ALARMS_A_DAY / (3.0 * cohort_windows.max(1.0));
         Self {
             p_latency: p.min(Self::MOST),
+            p_shift: p.min(Self::MOST_SHIFT),
             p_placement: 1e-3,
         }
     }

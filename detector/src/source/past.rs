@@ -21,6 +21,9 @@ struct Count {
     devices: u64,
 }
 
+/// A window whose number of slower devices (B) is as surprising as this teaches nothing.
+const DOUBTFUL_P: f64 = 1e-3;
+
 /// Version, chipset, signal: its counts.
 type Counts = BTreeMap<(String, String, SignalId), Vec<Count>>;
 
@@ -51,7 +54,12 @@ impl PastWindows {
                 verdict.class,
                 VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
             );
-            if !quiet || verdict.key.firmware.is_some() {
+            // Too few slow devices for a page are not healthy ones: learnt, they would hide themselves.
+            let doubtful = verdict.signals.iter().any(|signal| {
+                matches!(signal.id, SignalId::Shift | SignalId::ShiftOfModel)
+                    && signal.p <= DOUBTFUL_P
+            });
+            if doubtful || !quiet || verdict.key.firmware.is_some() {
                 continue;
             }
             let counts = models.entry(verdict.key.model.clone()).or_default();
