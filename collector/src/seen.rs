@@ -63,7 +63,7 @@ impl Hasher for AsIs {
 
 type Marks = HashMap<KeyMark, u64, BuildHasherDefault<AsIs>>;
 
-/// Keys of the latest reports, with a hash of each one's bytes.
+/// Hashes of the latest reports' keys and bytes.
 #[derive(Debug)]
 pub(crate) struct SeenKeys {
     generations: Mutex<Generations>,

@@ -7,8 +7,8 @@ use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// What a call's buffer begins with; it grows with its message. A report has about 600 bytes, an answer
-/// fewer. tonic's 8 KiB, held by every call that waits for its ack, no longer fit the processor's cache:
-/// of 256 calls in flight each cost a quarter more.
+/// fewer. tonic's 8 KiB, held by every call that waits for its ack, do not fit the processor's cache once
+/// some hundred calls wait.
 const FIRST_BYTES: usize = 1 << 10;
 /// tonic's own: how much of a stream is put into one piece.
 const YIELD_BYTES: usize = 32 << 10;

@@ -54,7 +54,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(1_500),
+    fill: Duration::from_millis(300),
 };
 const QUICK: Plan = Plan {
     rounds: 1,

@@ -5,9 +5,8 @@
 //! window as full as the window, and what the detector found in every hour of them), judges the last
 //! two windows as the detector does, and says how long that took, what processor time detector and
 //! engine used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000
-//! cohorts). `first_...` is the first evaluation after a start, which reads the whole look-back;
-//! `next_...` the one an hour later, as all others are in operation, and `seconds` is its time.
-//!
+//! cohorts). `first_...` is the first evaluation after a start of detector and engine, `next_...` the one an
+//! hour later, as all others are in operation; `seconds` is its time.
 //! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
 //! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches`
 //! runs it) a small fleet is judged.

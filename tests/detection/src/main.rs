@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use epwatch_proof::{Course, Outcome, Unit, judged, units, written};
 
-/// A fleet is millions of small texts and lists: a quarter of the time went to the system's allocator.
+/// A fleet is millions of small texts and lists, which this one makes and frees quicker than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::check::{self, Findings};
+use crate::check::{self, Buckets, Findings};
 use crate::device::Device;
 use crate::fault::{self, Fault, Lengths};
 use crate::load::{Shared, Told};
@@ -131,11 +131,15 @@ pub async fn run(
         say("the collectors are told to drain and end");
         run.processes.all_listen().await?;
         // With `serve` the store ends, too: what it holds is read before.
-        if options.servers == Servers::Collectors {
-            processes.stop_collectors().await?;
-        }
+        let buckets = match options.servers {
+            Servers::Collectors => {
+                processes.stop_collectors().await?;
+                Buckets::StayOpen
+            }
+            Servers::Serve => Buckets::Close,
+        };
         run.checks += 1;
-        findings = run.look(options.drain).await?;
+        findings = run.look(buckets, options.drain).await?;
         if options.servers == Servers::Serve {
             processes.stop_collectors().await?;
         }
@@ -230,7 +234,7 @@ impl Run<'_> {
         self.shared.give_up_at(far);
         self.processes.all_listen().await?;
         self.checks += 1;
-        let findings = self.look(self.options.drain).await?;
+        let findings = self.look(Buckets::Close, self.options.drain).await?;
         let word = if findings.is_clean() {
             "once each"
         } else {
@@ -270,7 +274,7 @@ impl Run<'_> {
     }
 
     /// Looks until everything is as it must be, or until it got no nearer to that for `patience`.
-    async fn look(&mut self, patience: Duration) -> anyhow::Result<Findings> {
+    async fn look(&mut self, buckets: Buckets, patience: Duration) -> anyhow::Result<Findings> {
         // The supervisor may find out only now that it gives up.
         const A_WHILE: Duration = Duration::from_secs(10);
         let account = self.shared.account().clone();
@@ -279,7 +283,7 @@ impl Run<'_> {
         loop {
             self.store_gave_up += u64::from(self.processes.revive_store().await?);
             let store = self.processes.client().await?;
-            let findings = check::settled(&store, &account, A_WHILE).await;
+            let findings = check::settled(&store, &account, buckets, A_WHILE).await;
             let distance = findings.as_ref().map_or(u64::MAX, Findings::distance);
             if distance < nearest {
                 nearest = distance;
