@@ -170,11 +170,12 @@ impl Limits {
     /// False alarms a day over all cohorts, shared by three signals.
     const FALSE_ALARMS_A_DAY: f64 = 0.03;
 
-    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; three
-    /// signals at this chance stay below a third of it.
+    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; two signals
+    /// at this chance and B at [`Self::MOST_SHIFT`] stay at half of it, before a second window confirms.
     const MOST: f64 = 1e-5;
 
-    /// The same for B: measured, it is far from its share of the bound.
+    /// The same for B. It takes the larger part: where placements are missing or lie, nothing else finds
+    /// a fault on some devices.
     const MOST_SHIFT: f64 = 3e-5;
 
     /// Returns the limits for a fleet with so many disjoint cohort windows a day.
