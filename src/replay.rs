@@ -132,7 +132,14 @@ impl Over {
             // Nothing is left to do when stderr is gone.
             let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");
         }
-        if !problems.is_empty() {
+        let is_empty = self.from.zip(self.to).is_some_and(|(from, to)| from >= to);
+        if is_empty {
+            let _ = writeln!(
+                std::io::stderr(),
+                "epwatch: --to: expected a time after --from"
+            );
+        }
+        if is_empty || !problems.is_empty() {
             return Ok(None);
         }
         let (mut source, is_whole) = self.source(&config)?;
@@ -206,7 +213,14 @@ fn tell(read: &FilesRead) -> bool {
             torn.offset
         );
     }
-    read.torn.is_empty()
+    let is_useless = read.refused > 0 && summary.reports == 0;
+    if is_useless {
+        let _ = writeln!(
+            err,
+            "epwatch: no report could be used: nothing is known of them"
+        );
+    }
+    read.torn.is_empty() && !is_useless
 }
 
 /// A line for people.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
-use epwatch_proto::{Outcome, SendClock, UploadRequest};
+use epwatch_proto::{LastOrigin, Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
@@ -81,13 +81,26 @@ impl Ingest {
         if reports.len() > 1 {
             within_call = CallMarks::with_capacity(reports.len());
         }
+        let now_us = self.clock.now_us();
+        let mut last = LastOrigin::default();
+        let mut checked: Vec<Result<_, Refusal>> = Vec::with_capacity(reports.len());
+        for bytes in reports {
+            let facts = parse::check(bytes, &mut last);
+            checked.push(facts.map(|facts| (self.seen.mark(facts.key, bytes), facts)));
+        }
+        let marks = checked.iter().flatten().map(|(mark, _)| mark);
+        let mut seen = self.seen.look_up_all(marks).into_iter();
         let mut header = Vec::with_capacity(160);
-        for (index, bytes) in reports.iter().enumerate() {
-            let outcome = parse::check(bytes).and_then(|facts| {
-                let mark = self.seen.mark(facts.key, bytes);
-                self.decide(scope, &facts, &mark, &within_call)?;
+        for (index, (checked, bytes)) in checked.into_iter().zip(reports).enumerate() {
+            let outcome = checked.and_then(|(mark, facts)| {
+                let before = seen.next().expect("looked up for each that is sound");
+                let seen = match within_call.look_up(&mark) {
+                    Seen::New => before,
+                    known => known,
+                };
+                self.decide(scope, &facts, seen, now_us)?;
                 let app = (&*facts.app_id, &*facts.environment);
-                let (installation, now_us) = (facts.key.installation, self.clock.now_us());
+                let installation = facts.key.installation;
                 let standings = &self.standings;
                 let is_unproven = standings.is_unproven(app, installation, network, now_us);
                 record::write_header(&mut header, clock, app, is_unproven);
@@ -118,8 +131,8 @@ impl Ingest {
         &self,
         scope: &Scope,
         facts: &parse::Facts<'_>,
-        mark: &Mark,
-        within_call: &CallMarks,
+        seen: Seen,
+        now_us: u64,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
             let app = (facts.app_id.to_string(), facts.environment.to_string());
@@ -139,15 +152,8 @@ impl Ingest {
             let detail = "report.key: the installation was deleted".to_owned();
             return refuse(Outcome::RefusedDeleted, detail);
         }
-        let seen = match within_call.look_up(mark) {
-            Seen::New => self.seen.look_up(mark),
-            known => known,
-        };
         match seen {
-            Seen::New => match self
-                .limits
-                .take(facts.key.installation, self.clock.now_us())
-            {
+            Seen::New => match self.limits.take(facts.key.installation, now_us) {
                 Ok(()) => Ok(()),
                 Err(wait) => {
                     let seconds = wait.as_secs_f64();

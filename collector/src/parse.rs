@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use epwatch_proto::{Outcome, Report, ReportKey};
+use epwatch_proto::{LastOrigin, Outcome, Report, ReportKey};
 
 /// What ingest needs to know of a sound report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub(crate) struct Refusal {
     pub(crate) app: Option<(String, String)>,
 }
 
-/// Checks one report from its first byte to its last.
-pub(crate) fn check(bytes: &[u8]) -> Result<Facts<'_>, Refusal> {
+/// Checks one report from its first byte to its last. Reports of one call share one `last`.
+pub(crate) fn check<'a>(bytes: &'a [u8], last: &mut LastOrigin<'a>) -> Result<Facts<'a>, Refusal> {
     // Nearly all that comes is sound, and the quick pass sees that without building anything.
-    if let Some(sound) = epwatch_proto::sound(bytes) {
+    if let Some(sound) = epwatch_proto::sound(bytes, last) {
         return Ok(Facts {
             key: sound.key,
             app_id: Cow::Borrowed(sound.app_id),

@@ -26,6 +26,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(6, "0006_calls"),
     migration!(7, "0007_ledger"),
     migration!(8, "0008_lease"),
+    migration!(9, "0009_settled"),
 ];
 
 /// How long rows are kept.

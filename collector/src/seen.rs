@@ -105,12 +105,12 @@ impl SeenKeys {
         }
     }
 
-    /// Looks a report up.
+    /// Looks reports up, all at once: each look is a wait for memory, and these overlap.
     #[must_use]
-    pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
-        let generations = lock(&self.generations);
-        let known = generations.young.get(&mark.key);
-        seen_as(known.or_else(|| generations.old.get(&mark.key)), mark)
+    pub(crate) fn look_up_all<'a>(&self, marks: impl Iterator<Item = &'a Mark>) -> Vec<Seen> {
+        let Generations { young, old } = &*lock(&self.generations);
+        let known = |mark: &Mark| young.get(&mark.key).or_else(|| old.get(&mark.key));
+        marks.map(|mark| seen_as(known(mark), mark)).collect()
     }
 
     /// Remembers durable reports.
@@ -181,15 +181,19 @@ mod tests {
         }
     }
 
+    fn look_up(seen: &SeenKeys, mark: &Mark) -> Seen {
+        seen.look_up_all([mark].into_iter())[0]
+    }
+
     #[test]
     fn same_bytes_are_a_duplicate_and_others_conflict() {
         let seen = SeenKeys::new(100);
         let (one, two) = (seen.mark(key(1), b"one"), seen.mark(key(1), b"two"));
-        assert_eq!(seen.look_up(&one), Seen::New);
+        assert_eq!(look_up(&seen, &one), Seen::New);
         seen.remember([one, two]);
-        assert_eq!(seen.look_up(&one), Seen::Duplicate);
-        assert_eq!(seen.look_up(&two), Seen::Conflict);
-        assert_eq!(seen.look_up(&seen.mark(key(2), b"one")), Seen::New);
+        assert_eq!(look_up(&seen, &one), Seen::Duplicate);
+        assert_eq!(look_up(&seen, &two), Seen::Conflict);
+        assert_eq!(look_up(&seen, &seen.mark(key(2), b"one")), Seen::New);
     }
 
     #[test]
@@ -198,17 +202,20 @@ mod tests {
         for sequence in 1..=1000 {
             seen.remember([seen.mark(key(sequence), b"7")]);
             for recent in sequence.saturating_sub(49).max(1)..=sequence {
-                assert_eq!(seen.look_up(&seen.mark(key(recent), b"7")), Seen::Duplicate);
+                assert_eq!(
+                    look_up(&seen, &seen.mark(key(recent), b"7")),
+                    Seen::Duplicate
+                );
             }
         }
         let known = (1..=1000)
-            .filter(|&n| seen.look_up(&seen.mark(key(n), b"7")) != Seen::New)
+            .filter(|&n| look_up(&seen, &seen.mark(key(n), b"7")) != Seen::New)
             .count();
         assert!(known <= 100, "{known}");
         let none = SeenKeys::new(0);
         let one = none.mark(key(1), b"7");
         none.remember([one]);
-        assert_eq!(none.look_up(&one), Seen::New);
+        assert_eq!(look_up(&none, &one), Seen::New);
     }
 
     /// Giving back and growing tens of megabytes would be a pause that devices notice.

@@ -14,6 +14,7 @@ use crate::explain::explain;
 use crate::frozen::Frozen;
 use crate::placement::Placement;
 use crate::rates::Rates;
+use crate::reason::Reason;
 use crate::rules;
 use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
@@ -51,7 +52,7 @@ struct Context {
     frozen: Frozen,
 }
 
-/// Judges windows; holds nothing between them.
+/// Judges windows; holds nothing between them but what its source keeps of the look-back.
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     source: Source,
@@ -88,6 +89,18 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
+        let prepared = Evaluator {
+            source: self.source.prepared(&span).await?,
+            config: self.config.clone(),
+        };
+        prepared.evaluate_prepared(span, frozen).await
+    }
+
+    async fn evaluate_prepared(
+        &self,
+        span: Span,
+        frozen: Frozen,
+    ) -> Result<Evaluation, SourceError> {
         let mut models = self.source.models(&span).await?;
         let arrivals = self.source.arrivals(&span).await?;
         let known = self.source.known(&span, &arrivals).await?;
@@ -228,6 +241,7 @@ impl Evaluator {
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
             rules::apply(&self.config.plain_rules, &mut whole, before);
+            let is_doubted = whole.reasons.iter().any(Reason::is_about_newcomers);
             verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
@@ -240,7 +254,15 @@ impl Evaluator {
                     continue;
                 }
                 let judged = self.judge_cohort(&part, previous, peers, &mut baseline, span, limits);
-                verdicts.push(judged.await?);
+                let mut judged = judged.await?;
+                // Too few of its devices are known to tell: then its chipset's tell.
+                if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
+                    let proven = part.proven().n_devices();
+                    if proven < MIN_PROVEN {
+                        doubt(&mut judged, proven);
+                    }
+                }
+                verdicts.push(judged);
             }
         }
         Ok(verdicts)
@@ -311,7 +333,7 @@ impl Evaluator {
             source,
         })?;
         let mut verdict = judge(window, baseline, &evidence, explanation.clone(), &nodes);
-        if verdict.severity == Severity::Page && window.votes.iter().any(|vote| !vote.is_proven) {
+        if verdict.severity == Severity::Page && window.has_newcomers() {
             let proven = window.proven();
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.

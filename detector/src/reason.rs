@@ -302,6 +302,10 @@ impl Reason {
     pub(crate) fn is_about_placement(&self) -> bool {
         matches!(self, Reason::Placement { .. })
     }
+
+    pub(crate) fn is_about_newcomers(&self) -> bool {
+        matches!(self, Reason::NewcomersOnly { .. })
+    }
 }
 
 /// A latency for people: microseconds below a millisecond, else milliseconds.
@@ -315,7 +319,8 @@ pub(crate) fn latency(us: f64) -> String {
 
 /// A share for people.
 pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
+    // One less a sum of shares may be a little below nothing, and nothing has a sign.
+    let percent = share.max(0.0) * 100.0 + 0.0;
     match percent {
         p if p > 0.0 && p < 1.0 => format!("{p:.1} %"),
         p if p > 99.0 && p < 100.0 => format!("{p:.1} %"),
@@ -411,6 +416,10 @@ impl fmt::Display for Reason {
                 latency(*reference_p50_us),
             ),
             Reason::NotSlower { slower, hits } => {
+                if 2 * slower > *hits {
+                    let slower = format!("{slower} of those {hits} devices are slower");
+                    return write!(f, "{slower}, too few of all to be sure of it yet");
+                }
                 write!(
                     f,
                     "latency did not follow: {slower} of those {hits} devices are slower"

@@ -62,6 +62,13 @@ impl Reported {
         self.only(|_, is_proven| is_proven)
     }
 
+    /// Whether installations told some of it that were not known before the window.
+    #[must_use]
+    pub fn has_newcomers(&self) -> bool {
+        self.tests.iter().any(|test| !test.is_proven)
+            || self.failed_starts.iter().any(|start| !start.is_proven)
+    }
+
     /// Returns what devices with one firmware told.
     #[must_use]
     pub fn of_firmware(&self, wanted: &str) -> Reported {

@@ -295,6 +295,12 @@ impl CohortWindow {
         }
     }
 
+    /// Whether installations had a part in it that were not known before.
+    #[must_use]
+    pub fn has_newcomers(&self) -> bool {
+        self.votes.iter().any(|vote| !vote.is_proven) || self.reported.has_newcomers()
+    }
+
     /// Returns the share of the votes with latency that know their earlier selves, in [0, 1].
     #[must_use]
     pub fn share_with_past(&self) -> f64 {

@@ -32,6 +32,10 @@ use crate::payload::Template;
 use crate::server::Server;
 use crate::writer::Stored;
 
+/// As the program `epwatch` has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// 256 in flight over few connections: 512 connections with one request each cost half as much
 /// again, on both sides.
 const SHAPE: Shape = Shape {
@@ -54,7 +58,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(300),
+    fill: Duration::from_millis(1_000),
 };
 const QUICK: Plan = Plan {
     rounds: 1,

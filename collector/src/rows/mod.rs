@@ -10,11 +10,12 @@ mod table;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use epwatch_proto::{Chipset, Report, SendClock};
+use epwatch_proto::{Chipset, InstallationId, Report, ReportKey, SendClock};
 
 pub(crate) use self::guard::{Dimension, Limited, NameGuard};
 pub(crate) use self::placement::KnownPlacements;
 pub(crate) use self::rowbinary::Body;
+use self::rowbinary::BodyWriter;
 pub(crate) use self::table::OutcomeRow;
 use self::table::{CopyRow, PlacementRow, ReportRow};
 use crate::outcomes::bucket_of;
@@ -54,8 +55,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Turns records into rows, in the order of the log; of placements those that `known` does not
-    /// have yet.
+    /// Turns records into rows, in the order of the table of reports, which the store then need not
+    /// sort; of placements those that `known` does not have yet.
     pub(crate) fn from_records(
         records: &[Record],
         collector_id: u64,
@@ -63,31 +64,59 @@ impl Prepared {
         known: &mut KnownPlacements,
         names: &mut NameGuard,
     ) -> Self {
-        let mut reports = Vec::with_capacity(records.len());
+        let mut copies = BodyWriter::default();
+        let mut placements = BodyWriter::default();
+        let mut reports = BodyWriter::default();
+        let mut buckets = BTreeSet::new();
         let mut unreadable = Vec::new();
         let mut limited = Limited::default();
-        for record in records {
-            match read(record, collector_id, bucket) {
-                Ok(mut stored) => {
-                    names.apply(&mut stored, &mut limited);
-                    reports.push(stored);
+        // One after the other: a parsed report is large, and is gone before the next.
+        for record in by_sorting_key(records, bucket) {
+            let mut stored = match read(record, collector_id, bucket) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    unreadable.push(format!("{}: {error}", record.offset));
+                    continue;
                 }
-                Err(error) => unreadable.push(format!("{}: {error}", record.offset)),
+            };
+            names.apply(&mut stored, &mut limited);
+            copies.push(&CopyRow::of(&stored));
+            for row in placement::new_rows(&stored, known) {
+                placements.push(&row);
             }
+            reports.push(&report::row(&stored));
+            buckets.insert(stored.bucket);
         }
-        let placements: Vec<PlacementRow<'_>> = reports
-            .iter()
-            .flat_map(|stored| placement::new_rows(stored, known))
-            .collect();
         Self {
-            copies: Body::of::<CopyRow>(reports.iter().map(CopyRow::of)),
-            placements: Body::of::<PlacementRow<'_>>(placements),
-            reports: Body::of::<ReportRow<'_>>(reports.iter().map(report::row)),
-            buckets: reports.iter().map(|stored| stored.bucket).collect(),
+            copies: copies.finish::<CopyRow>(),
+            placements: placements.finish::<PlacementRow<'_>>(),
+            reports: reports.finish::<ReportRow<'_>>(),
+            buckets,
             unreadable,
             limited,
         }
     }
+}
+
+/// Records in the order in which the store keeps reports.
+fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<&Record> {
+    let key = |record| (sorting_key(record, bucket), record);
+    let mut keyed: Vec<_> = records.iter().map(key).collect();
+    keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    keyed.into_iter().map(|(_, record)| record).collect()
+}
+
+/// App, environment, bucket, installation, stream, sequence; `None` of a record that is unreadable.
+fn sorting_key(
+    record: &Record,
+    bucket: Duration,
+) -> Option<(&str, &str, u32, InstallationId, u64, u64)> {
+    let parsed = ReportRecord::parse(&record.payload).ok()?;
+    let key = ReportKey::peek(parsed.report)?;
+    let bucket = bucket_of(record.received_at_us, bucket);
+    let (stream, sequence) = (key.stream.0, key.sequence.get());
+    let (app, environment) = (parsed.app_id, parsed.environment);
+    Some((app, environment, bucket, key.installation, stream, sequence))
 }
 
 fn read(record: &Record, collector_id: u64, bucket: Duration) -> Result<Stored, String> {
@@ -153,11 +182,13 @@ mod tests {
             let rows = $rows;
             let checked = $engine.client("checked");
             let mut insert = checked.insert::<$row>($table).await.unwrap();
+            let mut encoded = BodyWriter::default();
             for row in &rows {
                 insert.write(row).await.unwrap();
+                encoded.push(row);
             }
             insert.end().await.unwrap();
-            check_encoded($engine, $table, Body::of(rows)).await;
+            check_encoded($engine, $table, encoded.finish::<$row>()).await;
         }};
     }
 

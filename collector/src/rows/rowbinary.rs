@@ -25,30 +25,39 @@ pub(crate) struct Body {
     pub(crate) n_rows: usize,
 }
 
-impl Body {
-    /// Encodes rows of one type.
-    pub(crate) fn of<R: Row + Serialize>(rows: impl IntoIterator<Item = R>) -> Self {
-        let mut body = Self {
+/// A [`Body`] that rows are added to.
+#[derive(Debug, Default)]
+pub(crate) struct BodyWriter {
+    chunks: Vec<Bytes>,
+    chunk: Vec<u8>,
+    n_rows: usize,
+}
+
+impl BodyWriter {
+    /// Encodes a row; all rows of a body are of one type.
+    pub(crate) fn push<R: Row + Serialize>(&mut self, row: &R) {
+        if self.chunk.capacity() == 0 {
+            self.chunk.reserve(CHUNK_BYTES + (64 << 10));
+        }
+        let out = &mut self.chunk;
+        row.serialize(&mut Encoder { out })
+            .expect("rows hold only what RowBinary has");
+        self.n_rows += 1;
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.chunks.push(std::mem::take(&mut self.chunk).into());
+        }
+    }
+
+    /// Ends the body of rows of that type.
+    pub(crate) fn finish<R: Row>(mut self) -> Body {
+        if !self.chunk.is_empty() {
+            self.chunks.push(self.chunk.into());
+        }
+        Body {
             columns: format!("({})", R::COLUMN_NAMES.join(", ")),
-            chunks: Vec::new(),
-            n_rows: 0,
-        };
-        let mut chunk = Vec::new();
-        for row in rows {
-            if chunk.capacity() == 0 {
-                chunk.reserve(CHUNK_BYTES + (64 << 10));
-            }
-            row.serialize(&mut Encoder { out: &mut chunk })
-                .expect("rows hold only what RowBinary has");
-            body.n_rows += 1;
-            if chunk.len() >= CHUNK_BYTES {
-                body.chunks.push(std::mem::take(&mut chunk).into());
-            }
+            chunks: self.chunks,
+            n_rows: self.n_rows,
         }
-        if !chunk.is_empty() {
-            body.chunks.push(chunk.into());
-        }
-        body
     }
 }
 
@@ -75,7 +84,12 @@ fn unknown<T>(kind: &str) -> Result<T, EncodeError> {
 }
 
 impl Encoder<'_> {
+    #[inline]
     fn len(&mut self, len: usize) {
+        // Nearly all texts and lists are short.
+        if let Ok(len @ ..0x80) = u8::try_from(len) {
+            return self.out.push(len);
+        }
         prost::encoding::encode_varint(len as u64, self.out);
     }
 }
@@ -238,6 +252,14 @@ mod tests {
         x: f64,
     }
 
+    fn body<'a>(rows: impl IntoIterator<Item = Sample<'a>>) -> Body {
+        let mut body = BodyWriter::default();
+        for row in rows {
+            body.push(&row);
+        }
+        body.finish::<Sample<'_>>()
+    }
+
     /// By hand, after the format's documentation.
     #[test]
     fn a_row_is_encoded_field_by_field() {
@@ -252,7 +274,7 @@ mod tests {
             flag: true,
             x: 1.0,
         };
-        let body = Body::of([row("ab", None), row(&long, Some(-1))]);
+        let body = body([row("ab", None), row(&long, Some(-1))]);
         let tail = [
             &[2, 2, 1, 0, 2, 0, 0, 1, 1, b'k', 3, 0, 0, 0, 0, 0, 0, 0, 1][..],
             &1.0_f64.to_le_bytes(),
@@ -279,7 +301,7 @@ mod tests {
             flag: false,
             x: 0.0,
         });
-        let body = Body::of(rows);
+        let body = body(rows);
         let one = 2 + 4 + 2 + 1000 + 1 + 1 + 1 + 1 + 8;
         assert!(body.chunks.len() >= 2);
         assert!(body.chunks.iter().all(|chunk| chunk.len() % one == 0));

@@ -196,7 +196,7 @@ fn rows_sql(fleet: &Fleet, start: i64, offset: u64, rows: u64) -> String {
             toUInt64(1 + model) AS stream_id, \
             toUInt64({start} + nth_of_device) AS sequence, \
             toDateTime64({start} + intDiv({DAY_S}, {each}) * nth_of_device + nth % 1800 \
-                + (device % 3) * 3600, 3, 'UTC') AS received_at, \
+                + (device % 6) * 3600, 3, 'UTC') AS received_at, \
             toStartOfHour(received_at) AS bucket, \
             toUInt64(1) AS collector_id, toUInt64({start} * {OFFSETS_A_SECOND} + nth) AS wal_offset \
          FROM numbers({rows})",

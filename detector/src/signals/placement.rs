@@ -190,17 +190,19 @@ pub(crate) fn compare_worse(
     compare(placement, references).map(|compared| compared.worse)
 }
 
-/// Compares with the first reference that compares. Other chipsets can only show a total loss, so
-/// where they do not the next reference is asked.
+/// Compares with the first reference that compares. Other chipsets can only show a total loss, and
+/// chipsets differ by right: what the same version did here before is asked too. If it was no better,
+/// what others have is all there is to go by.
 fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
-    let mut by_others = None;
+    let mut by_others: Option<Compared> = None;
     for reference in references {
         match compare_one(placement, reference) {
             None => {}
-            Some(found) if found.origin == Origin::OtherChipsets && !found.worse => {
+            Some(found) if found.origin == Origin::OtherChipsets => {
                 by_others = by_others.or(Some(found));
             }
-            Some(found) => return Some(found),
+            Some(found) if found.worse => return Some(found),
+            Some(found) => return by_others.filter(|others| others.worse).or(Some(found)),
         }
     }
     by_others

@@ -55,6 +55,11 @@ impl Arrivals {
             .get(&(model.app_id.clone(), model.environment.clone()))
     }
 
+    /// Returns whether an app has more new installations than vote: then it matters who came first.
+    pub(super) fn has_unproven(&self) -> bool {
+        self.0.values().any(|app| !app.unproven.is_empty())
+    }
+
     /// Returns the floods of recent windows.
     pub(super) fn floods(&self) -> Vec<((String, String), Flood)> {
         let of_app = |(app, arrivals): (&(String, String), &Arc<AppArrivals>)| {

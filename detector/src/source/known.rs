@@ -21,12 +21,12 @@ impl Source {
     /// The store did not answer.
     pub async fn known(&self, span: &Span, arrivals: &Arrivals) -> Result<Known, SourceError> {
         let (rows, certified, usual) = match &self.reads {
-            Reads::Store(client) => (
-                reported::read(client, span).await?,
-                certified::read(client).await?,
+            Reads::Store(store) => (
+                reported::read(&store.counted, span).await?,
+                certified::read(&store.counted.client).await?,
                 match &self.past {
                     Some(past) => past.usual(span),
-                    None => usual::read(client, span).await?,
+                    None => usual::read(&store.counted.client, span).await?,
                 },
             ),
             Reads::Recorded(recording) => (

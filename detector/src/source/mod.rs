@@ -1,15 +1,19 @@
 //! Reads windows from the store's versioned views, or from recorded reports by the same rules. SQL
 //! only selects and adds; what it means is decided in Rust.
 //!
-//! Rows are streamed, and a device's histogram lives only until its quantiles are taken: memory
-//! grows with the devices of one app, not with reports.
+//! Rows are streamed, and a device's histogram lives only until its quantiles are taken. What is kept
+//! from one evaluation to the next is who was in which bucket of the look-back, eight bytes for each
+//! device and placement there, up to a bound.
 
 pub mod arrivals;
 mod assemble;
 mod certified;
 mod certified_file;
+mod counted;
 mod known;
+mod look_back;
 mod past;
+mod presence;
 mod queries;
 pub mod recorded;
 mod reported;
@@ -40,7 +44,10 @@ pub use arrivals::{AppArrivals, Arrivals};
 use assemble::WindowBuilder;
 pub use certified::{Certified, CertifiedPlacement};
 pub use certified_file::CertifiedError;
+use counted::Counted;
 pub use known::Known;
+pub use look_back::HeldLookBack;
+use look_back::LookBack;
 pub use past::PastWindows;
 use queries::{ARRIVALS, FLOODED, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
@@ -237,8 +244,15 @@ pub struct Source {
 
 #[derive(Clone)]
 enum Reads {
-    Store(Box<Client>),
+    Store(Box<Store>),
     Recorded(Arc<Recording>),
+}
+
+#[derive(Clone)]
+struct Store {
+    counted: Counted,
+    /// What all evaluations share.
+    look_back: Arc<tokio::sync::Mutex<LookBack>>,
 }
 
 impl std::fmt::Debug for Source {
@@ -254,7 +268,10 @@ impl Source {
     #[must_use]
     pub fn new(client: Client, max_votes: usize) -> Self {
         Self {
-            reads: Reads::Store(Box::new(client)),
+            reads: Reads::Store(Box::new(Store {
+                counted: Counted::new(client),
+                look_back: Arc::default(),
+            })),
             past: None,
             rates: Arc::default(),
             certified: Arc::default(),
@@ -274,6 +291,16 @@ impl Source {
         }
     }
 
+    /// Holds a look-back of at most `bytes` between evaluations, instead of 256 MiB; what is larger is
+    /// asked of the store each time.
+    #[must_use]
+    pub fn with_held_look_back(mut self, bytes: usize) -> Self {
+        if let Reads::Store(store) = &mut self.reads {
+            store.look_back = Arc::new(tokio::sync::Mutex::new(LookBack::of_at_most(bytes)));
+        }
+        self
+    }
+
     /// Takes earlier verdicts from `past` instead of the store.
     #[must_use]
     pub fn with_past(mut self, past: Arc<PastWindows>) -> Self {
@@ -281,17 +308,47 @@ impl Source {
         self
     }
 
+    /// Returns a source for one evaluation of a window: what its queries share is read once, and of the
+    /// look-back only what the evaluations before did not read. Its answers are the same.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn prepared(&self, span: &Span) -> Result<Source, SourceError> {
+        let Reads::Store(store) = &self.reads else {
+            return Ok(self.clone());
+        };
+        let mut counted = store.counted.settled().await?;
+        counted.presence = store.look_back.lock().await.read(&counted, span).await?;
+        let store = Store {
+            counted,
+            ..Store::clone(store)
+        };
+        Ok(Source {
+            reads: Reads::Store(Box::new(store)),
+            ..self.clone()
+        })
+    }
+
+    /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
+    /// reports are in memory.
+    pub async fn held_look_back(&self) -> Option<HeldLookBack> {
+        match &self.reads {
+            Reads::Store(store) => Some(store.look_back.lock().await.held()),
+            Reads::Recorded(_) => None,
+        }
+    }
+
     /// Returns the models that anything arrived for in the window, in order.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
-        let client = match &self.reads {
-            Reads::Store(client) => client,
+        let store = match &self.reads {
+            Reads::Store(store) => &store.counted,
             Reads::Recorded(recording) => return Ok(recording.models(span)),
         };
         let (from, to) = (span.start_s(), span.end_s());
-        let query = client.query(MODELS).bind(from).bind(to).bind(from);
+        let query = store.query(MODELS).bind(from).bind(to).bind(from);
         let rows = query
             .fetch_all::<ModelRow>()
             .await
@@ -304,11 +361,11 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn received(&self) -> Result<Option<(Timestamp, Timestamp)>, SourceError> {
-        let client = match &self.reads {
-            Reads::Store(client) => client,
+        let store = match &self.reads {
+            Reads::Store(store) => &store.counted,
             Reads::Recorded(recording) => return Ok(recording.received()),
         };
-        let query = client.query(
+        let query = store.query(
             "SELECT toUnixTimestamp64Milli(min(received_at)), \
              toUnixTimestamp64Milli(max(received_at)), count() FROM counted_reports_v1",
         );
@@ -347,8 +404,10 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn arrivals(&self, span: &Span) -> Result<Arrivals, SourceError> {
-        let rows = self.arrival_rows(span).await?;
-        let mut arrivals = Arrivals::from_rows(rows, span);
+        let mut arrivals = match self.held_arrivals(span) {
+            Some(held) => held,
+            None => Arrivals::from_rows(self.arrival_rows(span).await?, span),
+        };
         for (app, flood) in arrivals.floods() {
             let new = self.new_in(&app, &flood, span).await?;
             arrivals.name_flooded(&app, &flood, new);
@@ -356,12 +415,23 @@ impl Source {
         Ok(arrivals)
     }
 
+    /// From the look-back that is held; `None` where times within a bucket decide, which it does not
+    /// have.
+    fn held_arrivals(&self, span: &Span) -> Option<Arrivals> {
+        let Reads::Store(store) = &self.reads else {
+            return None;
+        };
+        let rows = store.counted.presence.as_ref()?.arrivals(span)?;
+        let arrivals = Arrivals::from_rows(rows, span);
+        (!arrivals.has_unproven()).then_some(arrivals)
+    }
+
     async fn arrival_rows(&self, span: &Span) -> Result<Vec<ArrivalRow>, SourceError> {
         Ok(match &self.reads {
-            Reads::Store(client) => {
+            Reads::Store(store) => {
                 let length_ms = span.window.as_millis().max(1);
                 let length_ms = i64::try_from(length_ms).unwrap_or(i64::MAX);
-                let query = client.query(ARRIVALS).bind(span.start_s() * 1_000);
+                let query = store.counted.query(ARRIVALS).bind(span.start_s() * 1_000);
                 let query = query.bind(length_ms).bind(length_ms);
                 let query = query.bind(span.earliest_s()).bind(span.end_s());
                 let rows = query.bind(span.earliest_s());
@@ -380,8 +450,8 @@ impl Source {
         span: &Span,
     ) -> Result<Vec<(i64, Installation)>, SourceError> {
         let rows = match &self.reads {
-            Reads::Store(client) => {
-                let query = client.query(FLOODED).bind(app_id).bind(environment);
+            Reads::Store(store) => {
+                let query = store.counted.query(FLOODED).bind(app_id).bind(environment);
                 let query = query.bind(span.earliest_s()).bind(span.end_s());
                 let query = query.bind(span.earliest_s());
                 let query = query.bind(flood.from_ms).bind(flood.to_ms);
@@ -412,10 +482,10 @@ impl Source {
         span: &Span,
         arrivals: &Arrivals,
     ) -> Result<Fetched, SourceError> {
-        let Reads::Store(client) = &self.reads else {
+        let Reads::Store(store) = &self.reads else {
             return Ok(Fetched::default());
         };
-        let reader = self.reader(client, span);
+        let reader = self.reader(&store.counted, span);
         let mut fetched = reader.windows(models, arrivals).await?;
         if self.past.is_none() {
             reader.add_histories(&mut fetched).await?;
@@ -464,9 +534,9 @@ impl Source {
         })
     }
 
-    fn reader<'a>(&self, client: &'a Client, span: &'a Span) -> Reader<'a> {
+    fn reader<'a>(&self, store: &'a Counted, span: &'a Span) -> Reader<'a> {
         Reader {
-            client,
+            store,
             span,
             max_votes: self.max_votes,
         }
@@ -513,16 +583,17 @@ impl Source {
         span: &Span,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
         let rows = match &self.reads {
-            Reads::Store(client) => {
-                of_model(client.query(LATENCY_BEFORE).bind(hist_scheme()), model)
-                    .bind(model_version)
-                    .bind(chipset)
-                    .bind(span.earliest_s())
-                    .bind(span.start_s())
-                    .fetch_all::<HistogramRow>()
-                    .await
-                    .map_err(failed("latency before"))?
-            }
+            Reads::Store(store) => of_model(
+                store.counted.query(LATENCY_BEFORE).bind(hist_scheme()),
+                model,
+            )
+            .bind(model_version)
+            .bind(chipset)
+            .bind(span.earliest_s())
+            .bind(span.start_s())
+            .fetch_all::<HistogramRow>()
+            .await
+            .map_err(failed("latency before"))?,
             Reads::Recorded(recording) => {
                 recording.latency_before(model, model_version, chipset, span)
             }
@@ -557,8 +628,11 @@ impl Source {
             return Ok(HashMap::default());
         }
         let recording = match &self.reads {
-            Reads::Store(client) => {
-                return self.reader(client, span).selves_before(wanted).await;
+            Reads::Store(store) => {
+                return self
+                    .reader(&store.counted, span)
+                    .selves_before(wanted)
+                    .await;
             }
             Reads::Recorded(recording) => recording,
         };
@@ -588,7 +662,7 @@ impl Source {
         fingerprints: &[u64],
     ) -> Result<CpuNodes, SourceError> {
         let rows = match &self.reads {
-            Reads::Store(client) => of_model(client.query(NODES), model)
+            Reads::Store(store) => of_model(store.counted.query(NODES), model)
                 .bind(model_version)
                 .bind(fingerprints)
                 .fetch_all::<NodesRow>()

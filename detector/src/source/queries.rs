@@ -156,18 +156,30 @@ pub(super) const MODELS: &str = "
 /// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
 /// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
 /// overlap, those near a whole number of lengths before this one speak. Read from the detector's own
-/// table, where a window that was judged again has one row. Binds: apps, look-back, window length,
-/// end, length, phase.
+/// table, where a window that was judged again has one row: what is asked first is the same in all
+/// rows of a window. Signals are added up where they stand, since most windows have the same ones.
+/// Binds: apps, look-back, window length, end, length, phase.
 pub(super) const HISTORY: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, id AS signal,
-        avg(hits) AS mean_hits, avg(devices) AS mean_devices, max(devices) AS max_devices
-    FROM cohort_windows FINAL
-    ARRAY JOIN signal_id AS id, signal_hits AS hits, signal_devices AS devices
-    WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND firmware = '' AND devices > 0
-        AND (app_id, environment) IN ?
-        AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
-        AND (? - toUnixTimestamp(window_end)) % ? <= ?
-    GROUP BY app_id, environment, model_id, model_version, chipset, signal";
+    SELECT app_id, environment, model_id, model_version, chipset, signal,
+        sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,
+        max(largest) AS max_devices
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, signal_id,
+            sumForEach(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, signal_devices)) AS all_hits,
+            sumForEach(signal_devices) AS all_devices,
+            sumForEach(arrayMap(of -> toUInt64(of > 0), signal_devices)) AS all_windows,
+            maxForEach(signal_devices) AS all_largest
+        FROM cohort_windows FINAL
+        PREWHERE (app_id, environment) IN ? AND firmware = ''
+            AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
+            AND (? - toUnixTimestamp(window_end)) % ? <= ?
+        WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike')
+        GROUP BY app_id, environment, model_id, model_version, chipset, signal_id
+    )
+    ARRAY JOIN signal_id AS signal, all_hits AS hits, all_devices AS devices,
+        all_windows AS windows, all_largest AS largest
+    GROUP BY app_id, environment, model_id, model_version, chipset, signal
+    HAVING sum(windows) > 0";
 
 /// Merged clean histograms before the window. Binds: scheme, model, version, chipset, span.
 pub(super) const LATENCY_BEFORE: &str = "
@@ -239,3 +251,55 @@ pub(super) const FLOODED: &str = "
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
     GROUP BY app_id, environment, installation
     HAVING at_ms >= ? AND at_ms < ?";
+
+/// Devices by where they ran, with the bucket and the time of each report; reports without a session
+/// too (in a part of its own: a join that keeps them costs the store six times as much). Non-voting
+/// sessions tell who was there and which versions. Each report's copy is named once, by the hash that
+/// [`COUNTED_COPIES`] adds up. Binds: buckets, the first of them, twice.
+pub(super) const PRESENCE: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, true AS has_session,
+        requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
+        (concat(ort_version, '/', ep_version), any(n_nodes), any(npu_nodes), any(cpu_nodes),
+            any(cpu_benign_nodes), any(npu_macs_share), any(macs_attributed)) AS numbers,
+        groupArray(installation) AS installations, groupArray(toUInt32(bucket)) AS buckets,
+        groupArray(toUnixTimestamp64Milli(received_at)) AS at_ms,
+        groupArray(if(nth > 1, 0, cityHash64(collector_id, wal_offset))) AS copies
+    FROM counted_reports_v1
+    ARRAY JOIN arrayEnumerate(session_uid) AS nth, session_model_id AS model_id,
+        session_model_version AS model_version,
+        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS fingerprint_algorithm,
+        session_fingerprint_exact AS fingerprint_exact,
+        session_fingerprint_normalised AS fingerprint_normalised,
+        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+    WHERE bucket IN ? AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
+        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, votes, ort_version,
+        ep_version
+    UNION ALL
+    SELECT app_id, environment, '', '', '', '', '', toUInt32(0), toUInt64(0), toUInt64(0),
+        false, false,
+        ('', toUInt32(0), toUInt32(0), toUInt32(0), toUInt32(0), CAST(NULL, 'Nullable(Float32)'),
+            CAST(NULL, 'Nullable(Float32)')),
+        groupArray(installation), groupArray(toUInt32(bucket)),
+        groupArray(toUnixTimestamp64Milli(received_at)),
+        groupArray(cityHash64(collector_id, wal_offset))
+    FROM counted_reports_v1
+    WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_uid)
+    GROUP BY app_id, environment";
+
+/// Copies of open buckets that do not count. Binds: at most so many.
+pub(super) const OPEN_SURPLUS: &str =
+    "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
+
+/// Which copies count in each bucket, in one number. Binds: look-back, its start.
+pub(super) const COUNTED_COPIES: &str = "
+    SELECT toUInt32(c.bucket) AS bucket, count() AS reports,
+        sum(cityHash64(collector_id, wal_offset)) AS copies
+    FROM counted_reports_v1 AS c
+    WHERE c.bucket >= toDateTime(?) AND c.bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY c.bucket";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clickhouse::{Client, Row};
+use clickhouse::Row;
 use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::hash::HashSet;
 use crate::reported::{FailedStart, GoldenTest, Reported};
 use crate::window::{CohortWindow, Installation, Voteless};
 
-use super::{Arrivals, ModelWindows, SourceError, Span, failed};
+use super::{Arrivals, Counted, ModelWindows, SourceError, Span, failed};
 
 /// Each device's latest test of each input. Most reports have none: their other columns are not read.
 /// Binds: look-back, its start.
@@ -109,13 +109,13 @@ pub(super) struct AllReported(BTreeMap<Cohort, Reported>);
 
 /// Reads the rows of all apps: most reports have neither, so they are few.
 pub(super) async fn read(
-    client: &Client,
+    store: &Counted,
     span: &Span,
 ) -> Result<(Vec<TestRow>, Vec<StartRow>), SourceError> {
-    let tests = client.query(TESTS).bind(span.earliest_s());
+    let tests = store.query(TESTS).bind(span.earliest_s());
     let tests = tests.bind(span.end_s()).bind(span.earliest_s());
     let tests = tests.fetch_all().await;
-    let starts = client.query(STARTS).bind(span.start_s());
+    let starts = store.query(STARTS).bind(span.start_s());
     let starts = starts.bind(span.end_s()).bind(span.start_s());
     let starts = starts.bind(QNN_EP).fetch_all().await;
     Ok((

@@ -184,6 +184,31 @@ pub(super) struct CensusRow {
     pub(super) first_seen_ms: i64,
 }
 
+/// Devices that share a placement, one element for each of their reports.
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct PresenceRow<'a> {
+    pub(super) app_id: &'a str,
+    pub(super) environment: &'a str,
+    pub(super) model_id: &'a str,
+    pub(super) model_version: &'a str,
+    pub(super) chipset: &'a str,
+    pub(super) graph_kind: &'a str,
+    pub(super) placement_source: &'a str,
+    pub(super) fingerprint_algorithm: u32,
+    pub(super) fingerprint_normalised: u64,
+    pub(super) fingerprint_exact: u64,
+    /// Not so for reports that hold none.
+    pub(super) has_session: bool,
+    pub(super) votes: bool,
+    #[serde(borrow)]
+    pub(super) numbers: PlacementNumbers<&'a str>,
+    pub(super) installations: Vec<[u8; 16]>,
+    pub(super) buckets: Vec<u32>,
+    pub(super) at_ms: Vec<i64>,
+    /// Names a report's copy at its first session, else 0.
+    pub(super) copies: Vec<u64>,
+}
+
 impl From<CensusRow> for PlacementCount {
     fn from(row: CensusRow) -> Self {
         PlacementCount {

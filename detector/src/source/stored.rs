@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use clickhouse::RowRead;
 use clickhouse::query::Query;
-use clickhouse::{Client, RowRead};
 
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::ModelKey;
@@ -15,7 +15,8 @@ use super::assemble::WindowBuilder;
 use super::queries::{CENSUS, EARLIER, HISTORY, PLACEMENTS, SELVES_BEFORE, VOTES};
 use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, PlacementRow, SelfRow, VoteRow};
 use super::{
-    Arrivals, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed, hist_scheme,
+    Arrivals, Counted, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed,
+    hist_scheme,
 };
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
@@ -79,7 +80,7 @@ pub type VersionOnChipset = (ModelKey, String, String);
 
 /// Reads some models of the same or of neighbouring apps.
 pub(super) struct Reader<'a> {
-    pub(super) client: &'a Client,
+    pub(super) store: &'a Counted,
     pub(super) span: &'a Span,
     pub(super) max_votes: usize,
 }
@@ -124,15 +125,13 @@ impl Reader<'_> {
     ) -> Result<(), SourceError> {
         let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
-        // Most of what is read: checking each value's type again costs as much as reading it.
-        let plain = self.client.clone().with_validation(false);
-        let query = of_apps(plain.query(VOTES).bind(hist_scheme()), apps);
+        let query = of_apps(self.store.plain_query(VOTES).bind(hist_scheme()), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
         let add = WindowBuilder::add_vote;
         builders.add::<VoteRow<'_>>("votes", query, add).await?;
         builders.end_votes();
         if builders.need_earlier_runs() {
-            let query = of_apps(self.client.query(EARLIER).bind(hist_scheme()), apps);
+            let query = of_apps(self.store.query(EARLIER).bind(hist_scheme()), apps);
             let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
             let query = of_apps(query.bind(hist_scheme()), apps);
             let query = of_slice(query.bind(from).bind(to), slice);
@@ -142,7 +141,7 @@ impl Reader<'_> {
                 .await?;
         }
         // After the votes, so that every vote finds its placement.
-        let query = of_apps(plain.query(PLACEMENTS), apps);
+        let query = of_apps(self.store.plain_query(PLACEMENTS), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
         let add = WindowBuilder::add_placement;
         builders
@@ -156,7 +155,17 @@ impl Reader<'_> {
         fetched: &mut Fetched,
     ) -> Result<(), SourceError> {
         let span = self.span;
-        let query = of_apps(self.client.query(CENSUS).bind(span.start_s()), apps);
+        if let Some(presence) = &self.store.presence {
+            for (app_id, environment) in apps {
+                for (model, found) in presence.census(app_id, environment, span) {
+                    if let Some(slot) = fetched.models.get_mut(&model) {
+                        (slot.census, slot.first_seen) = (found.census, found.first_seen);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let query = of_apps(self.store.query(CENSUS).bind(span.start_s()), apps);
         let query = query.bind(span.earliest_s()).bind(span.end_s());
         let query = query.bind(span.earliest_s());
         let what = "placements before";
@@ -183,7 +192,7 @@ impl Reader<'_> {
             .collect();
         let apps: Vec<(&str, &str)> = apps.iter().map(|(a, e)| (&**a, &**e)).collect();
         let span = self.span;
-        let query = of_apps(self.client.query(HISTORY), &apps)
+        let query = of_apps(self.store.query(HISTORY), &apps)
             .bind(span.earliest_s())
             .bind(span.end_s())
             .bind(span.window.as_secs_f64())
@@ -222,7 +231,7 @@ impl Reader<'_> {
                 )
             })
             .collect();
-        let query = of_apps(self.client.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
+        let query = of_apps(self.store.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
             .bind(keys)
             .bind(self.span.earliest_s())
             .bind(self.span.start_s());

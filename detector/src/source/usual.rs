@@ -9,27 +9,30 @@ use crate::cohort::ModelKey;
 
 use super::{SourceError, Span, failed};
 
-/// Median number of devices of earlier windows. Binds: look-back, window length.
+/// Median number of devices of earlier windows. From the detector's own table, where a window that was
+/// judged again has one row; what is asked first is the same in all rows of a window. Binds: look-back,
+/// window length.
 const DEVICES: &str = "
     SELECT app_id, environment, model_id, chipset, quantileExact(0.5)(n) AS devices,
         count() AS windows
     FROM (
         SELECT app_id, environment, model_id, chipset, window_end, sum(c.devices) AS n
-        FROM cohort_windows_v1 AS c
-        WHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
+        FROM cohort_windows AS c FINAL
+        PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
             AND window_seconds = ?
         GROUP BY app_id, environment, model_id, chipset, window_end
     )
     GROUP BY app_id, environment, model_id, chipset";
 
-/// Mean CV of earlier windows. Binds: look-back, window length.
+/// Mean CV of earlier windows, read in the same way. Binds: look-back, window length.
 const CV: &str = "
     SELECT app_id, environment, model_id, model_version, chipset,
         avg(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2))) AS cv,
         avg(assumeNotNull(w.cv_within)) AS within
-    FROM cohort_windows_v1 AS w
-    WHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
-        AND window_seconds = ? AND isNotNull(cv_within) AND isNotNull(cv_between)
+    FROM cohort_windows AS w FINAL
+    PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
+        AND window_seconds = ?
+    WHERE isNotNull(cv_within) AND isNotNull(cv_between)
     GROUP BY app_id, environment, model_id, model_version, chipset";
 
 #[derive(Debug, Row, Deserialize)]

@@ -31,6 +31,7 @@ const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 const SEES_DOUBLE: u64 = 30;
 
 /// What the evidence amounts to, before words are put to it.
+#[derive(Clone)]
 pub(super) struct Finding {
     pub(super) class: VerdictClass,
     pub(super) severity: Severity,
@@ -114,7 +115,12 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         return wrong;
     }
     let starts = beside::start_failure(evidence).filter(is_page);
-    let fallen = fallback(evidence).map(|fallen| fallen.started_by(starts.as_ref()));
+    let fallen = fallback(evidence).map(|fallen| {
+        let fallen = fallen.started_by(starts.as_ref());
+        // A placement that is worth a ticket takes no page from what it explains.
+        let others = [starts.clone(), slower(evidence)];
+        fallen.as_urgent_as(&others)
+    });
     if let Some(found) = fallen.or(starts) {
         return found;
     }
@@ -358,6 +364,12 @@ impl Finding {
             let reasons = starts.reasons.iter().cloned();
             self.reasons.splice(0..0, reasons);
         }
+        self
+    }
+
+    fn as_urgent_as(mut self, others: &[Option<Finding>]) -> Self {
+        let severities = others.iter().flatten().map(|other| other.severity);
+        self.severity = severities.fold(self.severity, Severity::max);
         self
     }
 

@@ -278,6 +278,37 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     );
 }
 
+/// A fallback that begins without a new version: with a firmware, say, long after the version before
+/// was last seen.
+#[test]
+fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
+    let total = Fleet {
+        hit_placement: placed(21, 0, 25, Some(0.0)),
+        slow_factor: 12.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let before = |placement| {
+        let mut baseline = others(0.97);
+        baseline.placements.push(PlacementReference::Placement {
+            origin: Origin::SameVersion,
+            placement,
+        });
+        baseline
+    };
+    let fell = judged(&total.window(), None, &before(placed(10, 42, 0, Some(1.0))));
+    check(&fell, VerdictClass::TotalFallback, Severity::Page);
+    let unknown = Fleet {
+        before: None,
+        ..total.clone()
+    };
+    let always = before(placed(21, 0, 25, Some(0.0)));
+    let never_better = judged(&unknown.window(), None, &always);
+    check(&never_better, VerdictClass::TotalFallback, Severity::Ticket);
+    // Slower than their own earlier selves: that pages by itself.
+    let slower = judged(&total.window(), None, &always);
+    check(&slower, VerdictClass::TotalFallback, Severity::Page);
+}
+
 #[test]
 fn four_devices_are_not_enough_and_five_are() {
     let fleet = |devices| {

@@ -7,6 +7,7 @@
 )]
 
 mod incidents;
+mod look_back;
 mod outages;
 mod replay;
 mod schema;

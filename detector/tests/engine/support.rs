@@ -138,6 +138,8 @@ pub(crate) struct Reports {
     pub(crate) directive: &'static str,
     pub(crate) requests_npu: bool,
     pub(crate) is_late: bool,
+    /// Length of a bucket, in seconds.
+    pub(crate) bucket_s: i64,
     /// What a golden input gave: the first byte of the output's hash, and the largest difference from
     /// the CPU; 0.05 is accepted.
     pub(crate) golden: Option<(u8, f64)>,
@@ -161,6 +163,7 @@ impl Default for Reports {
             directive: "",
             requests_npu: true,
             is_late: false,
+            bucket_s: 1,
             golden: None,
             failed_starts: 0,
             only_failed: false,
@@ -387,7 +390,7 @@ impl Reports {
             collector_id: 1,
             wal_offset: wal_offset * 10 + u64::from(self.chipset.as_bytes()[3]),
             received_at: at.as_millisecond(),
-            bucket: u32::try_from(at.as_second()).unwrap(),
+            bucket: u32::try_from(at.as_second() - at.as_second() % self.bucket_s).unwrap(),
             installation,
             stream_id: 1,
             sequence: u64::try_from(at.as_second()).unwrap(),

@@ -153,9 +153,18 @@ impl<'a> Value<'a> {
     pub(super) fn text(self, max: usize) -> Option<&'a str> {
         let bytes = self.bytes().filter(|bytes| bytes.len() <= max)?;
         let text = std::str::from_utf8(bytes).ok()?;
-        let is_plain =
-            bytes.iter().all(|b| (b' '..=b'~').contains(b)) || !text.chars().any(char::is_control);
+        let is_plain = is_printable_ascii(bytes) || !text.chars().any(char::is_control);
         is_plain.then_some(text)
+    }
+
+    /// That [`Self::text`] would take it.
+    #[inline]
+    pub(super) fn is_text(self, max: usize) -> Option<()> {
+        let bytes = self.bytes().filter(|bytes| bytes.len() <= max)?;
+        if is_printable_ascii(bytes) {
+            return Some(());
+        }
+        self.text(max).map(|_| ())
     }
 
     /// As [`Self::text`], and not empty.
@@ -177,6 +186,11 @@ impl<'a> Value<'a> {
             Self::Fixed64(_) | Self::Fixed32 => None,
         }
     }
+}
+
+#[inline]
+fn is_printable_ascii(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
 /// An enum's value that this version knows; `None` for UNSPECIFIED too.

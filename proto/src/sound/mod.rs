@@ -36,9 +36,37 @@ pub struct SoundReport<'a> {
     pub environment: &'a str,
 }
 
+/// Who made the last report: the reports of one call mostly come from one device, and what says so
+/// is then the same bytes in each, which are checked once.
+#[derive(Debug, Default)]
+pub struct LastOrigin<'a> {
+    app: Last<'a, (&'a str, &'a str)>,
+    device: Last<'a, ()>,
+    runtime: Last<'a, ()>,
+    sdk: Last<'a, ()>,
+}
+
+/// Bytes that were found sound, and what they say.
+#[derive(Debug, Default)]
+struct Last<'a, T>(Option<(&'a [u8], T)>);
+
+impl<'a, T: Copy> Last<'a, T> {
+    #[inline]
+    fn check(&mut self, bytes: &'a [u8], check: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
+        match self.0 {
+            Some((last, said)) if last == bytes => Some(said),
+            _ => {
+                let said = check(bytes)?;
+                self.0 = Some((bytes, said));
+                Some(said)
+            }
+        }
+    }
+}
+
 /// Returns what a receiver needs if the report is surely sound. `None` says nothing: ask
-/// [`Report::parse`](crate::Report::parse).
-pub fn sound(report: &[u8]) -> Option<SoundReport<'_>> {
+/// [`Report::parse`](crate::Report::parse). Reports of one call share one `last`.
+pub fn sound<'a>(report: &'a [u8], last: &mut LastOrigin<'a>) -> Option<SoundReport<'a>> {
     if report.len() > MAX_REPORT_BYTES {
         return None;
     }
@@ -56,12 +84,12 @@ pub fn sound(report: &[u8]) -> Option<SoundReport<'_>> {
         2 => ended.add(ended_stream(value.bytes()?)?),
         3 | 4 => value.unix_ms(),
         5 => (value.u64()? <= MAX_INTERVAL_MS).then_some(()),
-        6 => value.text(MAX_BOOT_ID_BYTES).map(|_| ()),
+        6 => value.is_text(MAX_BOOT_ID_BYTES),
         7 => value.u64().map(|_| ()),
-        8 => app.set(origin::app(value.bytes()?)),
-        9 => device.set(origin::device(value.bytes()?)),
-        10 => runtime.set(origin::runtime(value.bytes()?)),
-        11 => sdk.set(origin::sdk(value.bytes()?)),
+        8 => app.set(last.app.check(value.bytes()?, origin::app)),
+        9 => device.set(last.device.check(value.bytes()?, origin::device)),
+        10 => runtime.set(last.runtime.check(value.bytes()?, origin::runtime)),
+        11 => sdk.set(last.sdk.check(value.bytes()?, origin::sdk)),
         12 => sessions.add(session::session(value.bytes()?)?),
         13 => {
             let one = series::series(value.bytes()?)?;
@@ -171,7 +199,7 @@ fn start_failure(bytes: &[u8]) -> Option<()> {
             3 => phase = value.i32()?,
             4 => reason = value.i32()?,
             5 => drop(value.i32()?),
-            6 => drop(value.text(512)?),
+            6 => value.is_text(512)?,
             7 => how_often = value.u64()?,
             _ => {}
         }

@@ -14,7 +14,7 @@ pub(super) fn app(bytes: &[u8]) -> Option<(&str, &str)> {
     each_field(bytes, |number, value| {
         match number {
             1 => id = value.text(128)?,
-            2 | 3 => drop(value.text(64)?),
+            2 | 3 => value.is_text(64)?,
             4 => environment = value.text(32)?,
             5 => labels.add(label(value.bytes()?)?)?,
             _ => {}
@@ -30,7 +30,7 @@ fn label(bytes: &[u8]) -> Option<&str> {
     each_field(bytes, |number, value| {
         match number {
             1 => key = value.text(32)?,
-            2 => drop(value.text(64)?),
+            2 => value.is_text(64)?,
             _ => {}
         }
         Some(())
@@ -41,8 +41,8 @@ fn label(bytes: &[u8]) -> Option<&str> {
 pub(super) fn sdk(bytes: &[u8]) -> Option<()> {
     each_field(bytes, |number, value| {
         match number {
-            1 | 2 => drop(value.text(32)?),
-            3 => drop(value.text(16)?),
+            1 | 2 => value.is_text(32)?,
+            3 => value.is_text(16)?,
             _ => {}
         }
         Some(())
@@ -55,12 +55,12 @@ pub(super) fn device(bytes: &[u8]) -> Option<()> {
     let mut n_contexts = 0;
     each_field(bytes, |number, value| {
         match number {
-            1 => drop(value.text(128)?),
-            2 | 3 | 5 | 7 | 8 | 10 => drop(value.text(64)?),
+            1 => value.is_text(128)?,
+            2 | 3 | 5 | 7 | 8 | 10 => value.is_text(64)?,
             4 | 11 | 14 => drop(value.u32()?),
-            6 | 9 => drop(value.text(32)?),
+            6 | 9 => value.is_text(32)?,
             12 => firmware(value.bytes()?)?,
-            13 => drop(value.text(16)?),
+            13 => value.is_text(16)?,
             15 => ram_class = value.i32()?,
             16 => value.each_number(|context| {
                 count(&mut n_contexts, ContextKind::ALL.len())?;
@@ -84,11 +84,11 @@ pub(super) fn runtime(bytes: &[u8]) -> Option<()> {
     let (mut linkage, mut backend) = (0, 0);
     each_field(bytes, |number, value| {
         match number {
-            1 | 3 => drop(value.text(32)?),
-            2 | 6 => drop(value.text(64)?),
+            1 | 3 => value.is_text(32)?,
+            2 | 6 => value.is_text(64)?,
             4 => linkage = value.i32()?,
             5 => backend = value.i32()?,
-            7 => drop(value.text(128)?),
+            7 => value.is_text(128)?,
             _ => {}
         }
         Some(())

@@ -154,7 +154,7 @@ fn baseline(bytes: &[u8]) -> Option<i32> {
             5 => p50_us = value.finite()?,
             6 => p95_us = value.finite()?,
             7 => drop(value.finite()?),
-            8..=10 => drop(value.text(32)?),
+            8..=10 => value.is_text(32)?,
             _ => {}
         }
         Some(())

@@ -23,7 +23,7 @@ pub(super) fn session(bytes: &[u8]) -> Option<u64> {
                 count(&mut n_eps, MAX_EPS)?;
                 ep_name(value)?;
             }
-            4 => drop(value.text(64)?),
+            4 => value.is_text(64)?,
             5 => options.set(self::options(value.bytes()?))?,
             6 => placement.set(self::placement(value.bytes()?))?,
             7 => drop(value.u64()?),
@@ -48,7 +48,7 @@ pub(super) fn model(bytes: &[u8]) -> Option<()> {
             1 => id = value.text(128)?,
             2 => version = value.text(64)?,
             3 | 4 => value.hash(32)?,
-            5 => drop(value.text(512)?),
+            5 => value.is_text(512)?,
             _ => {}
         }
         Some(())
@@ -59,8 +59,8 @@ pub(super) fn model(bytes: &[u8]) -> Option<()> {
 fn options(bytes: &[u8]) -> Option<()> {
     each_field(bytes, |number, value| {
         match number {
-            1 | 2 => drop(value.text(32)?),
-            3 | 4 => drop(value.text(16)?),
+            1 | 2 => value.is_text(32)?,
+            3 | 4 => value.is_text(16)?,
             _ => {}
         }
         Some(())
@@ -176,9 +176,9 @@ fn cpu_node(bytes: &[u8]) -> Option<()> {
     let mut reason = 0;
     each_field(bytes, |number, value| {
         match number {
-            1 | 6 => drop(value.text(MAX_NODE_NAME_BYTES)?),
+            1 | 6 => value.is_text(MAX_NODE_NAME_BYTES)?,
             2 => op_type = value.text(MAX_EP_NAME_BYTES)?,
-            3 => drop(value.text(MAX_EP_NAME_BYTES)?),
+            3 => value.is_text(MAX_EP_NAME_BYTES)?,
             4 => drop(value.bool()?),
             5 => reason = value.i32()?,
             7 => drop(value.share()?),

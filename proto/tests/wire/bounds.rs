@@ -20,7 +20,8 @@ where
         let mut wire = valid();
         change(&mut wire);
         if let Some(report) = around(&wire) {
-            assert_eq!(sound(&report.encode_to_vec()), None, "{field}");
+            let bytes = report.encode_to_vec();
+            assert_eq!(sound(&bytes, &mut LastOrigin::default()), None, "{field}");
         }
         let error = P::try_from(wire).expect_err(field);
         assert_eq!(

@@ -8,9 +8,18 @@ use prost::Message;
 
 use crate::samples;
 
-/// What is called sound parses, and is what it was said to be.
+/// What is said of a report that comes by itself.
+fn alone(bytes: &[u8]) -> Option<SoundReport<'_>> {
+    sound(bytes, &mut LastOrigin::default())
+}
+
+/// What is called sound parses, and is what it was said to be; what came before changes nothing.
 fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
-    let Some(quick) = sound(bytes) else {
+    let before = samples::full_report().to_bytes();
+    let mut last = LastOrigin::default();
+    prop_assert!(sound(&before, &mut last).is_some());
+    prop_assert_eq!(sound(bytes, &mut last), alone(bytes));
+    let Some(quick) = alone(bytes) else {
         return Ok(());
     };
     let full = match Report::parse(bytes) {
@@ -33,7 +42,7 @@ fn varint(value: u64) -> Vec<u8> {
 fn samples_are_sound() {
     for report in [samples::full_report(), samples::minimal_report()] {
         let bytes = report.to_bytes();
-        let quick = sound(&bytes).expect("a sender's own report");
+        let quick = alone(&bytes).expect("a sender's own report");
         assert_eq!(quick.key, report.key);
         assert_eq!(
             (quick.app_id, quick.environment),
@@ -46,16 +55,33 @@ fn samples_are_sound() {
 fn torn_reports_are_not_sound_at_any_length() {
     let bytes = samples::full_report().to_bytes();
     for len in 0..bytes.len() {
-        assert_eq!(sound(&bytes[..len]), None, "{len}");
+        assert_eq!(alone(&bytes[..len]), None, "{len}");
     }
-    assert_eq!(sound(&vec![0; 262_145]), None);
+    assert_eq!(alone(&vec![0; 262_145]), None);
 }
 
 #[test]
 fn fields_of_a_newer_sender_are_passed_over() {
     let mut bytes = samples::minimal_report().to_bytes();
     bytes.extend([0xc2, 0x3e, 3, b'n', b'e', b'w']);
-    assert!(sound(&bytes).is_some());
+    assert!(alone(&bytes).is_some());
+}
+
+/// Two apps on one device, taking turns.
+#[test]
+fn each_report_of_a_call_is_its_own_apps() {
+    let reports = ["camera", "gallery", "gallery", "camera"].map(|app| {
+        let mut report = samples::full_report();
+        report.app.id = app.into();
+        (app, report.to_bytes())
+    });
+    let mut last = LastOrigin::default();
+    for (app, bytes) in &reports {
+        assert_eq!(
+            sound(bytes, &mut last).map(|quick| quick.app_id),
+            Some(*app)
+        );
+    }
 }
 
 /// Protobuf merges a message that is there twice; the quick check leaves that to the parser.
@@ -71,7 +97,7 @@ fn what_is_merged_is_left_to_the_parser() {
         ..v1::Report::default()
     };
     bytes.extend(again.encode_to_vec());
-    assert_eq!(sound(&bytes), None);
+    assert_eq!(alone(&bytes), None);
     assert_eq!(Report::parse(&bytes).unwrap().app.version, "4");
 }
 
@@ -82,7 +108,7 @@ fn a_number_that_is_there_twice_is_the_last() {
     for (length, is_sound) in [(5, true), (u64::MAX, false)] {
         bytes.extend([5 << 3]);
         bytes.extend(varint(length));
-        assert_eq!(sound(&bytes).is_some(), is_sound);
+        assert_eq!(alone(&bytes).is_some(), is_sound);
         assert_eq!(Report::parse(&bytes).is_ok(), is_sound);
     }
 }
@@ -109,9 +135,9 @@ fn large(n: u64, m: usize) -> Report {
 
 #[test]
 fn reports_of_common_size_are_sound_and_large_ones_are_parsed() {
-    assert!(sound(&large(4, 6).to_bytes()).is_some());
+    assert!(alone(&large(4, 6).to_bytes()).is_some());
     let huge = large(60, 4);
-    assert_eq!(sound(&huge.to_bytes()), None);
+    assert_eq!(alone(&huge.to_bytes()), None);
     assert_eq!(Report::parse(&huge.to_bytes()), Ok(huge));
 }
 
@@ -129,7 +155,7 @@ proptest! {
         }
         agrees(&bytes)?;
         if let Ok(report) = Report::parse(&bytes) {
-            prop_assert!(sound(&report.to_bytes()).is_some());
+            prop_assert!(alone(&report.to_bytes()).is_some());
         }
     }
 

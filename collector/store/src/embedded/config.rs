@@ -19,7 +19,8 @@ const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else {
 
 /// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
 /// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
-/// disk before they are acknowledged.
+/// disk before they are acknowledged. Rows of reports have 150 columns: by default each would take
+/// a megabyte of buffers while parts are merged, and two files in every part of an insert.
 ///
 /// `BACKUPS` stands for the folder that archives are made in and read from, `EXTRA` for what
 /// [`EmbeddedConfig::with_engine_config`] adds.
@@ -45,6 +46,8 @@ const ENGINE_CONFIG: &str = "\
     <merge_tree>
         <fsync_after_insert>1</fsync_after_insert>
         <fsync_part_directory>1</fsync_part_directory>
+        <min_columns_to_activate_adaptive_write_buffer>16</min_columns_to_activate_adaptive_write_buffer>
+        <min_bytes_for_wide_part>134217728</min_bytes_for_wide_part>
     </merge_tree>
 EXTRA</clickhouse>
 ";

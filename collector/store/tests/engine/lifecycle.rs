@@ -255,6 +255,10 @@ async fn limits_and_durability_are_set() {
     assert_eq!(value(query).await, ((1_u64 << 30) / 4 * 3).to_string());
     let fsync = "SELECT value FROM system.merge_tree_settings WHERE name = 'fsync_after_insert'";
     assert_eq!(value(fsync).await, "1");
+    // A column's buffers while parts are merged: reports have 150 columns.
+    let buffers = "SELECT value FROM system.merge_tree_settings \
+        WHERE name = 'min_columns_to_activate_adaptive_write_buffer'";
+    assert_eq!(value(buffers).await, "16");
     assert_eq!(
         value("SELECT toString(getSetting('async_insert'))").await,
         "false"

@@ -87,9 +87,9 @@ async fn strangers_get_nothing() {
         (format!("Host: rebound.example\r\n{key}"), 403),
         (format!("Host: localhost\r\n{key}"), 200),
     ] {
-        let (status, answer) = readers.ask(&headers, "", "SELECT 41 + 1").await;
+        let (status, answer) = readers.ask(&headers, "", "SELECT 123456788 + 1").await;
         assert_eq!(status, expected, "{headers}{answer}");
-        assert_eq!(answer.contains("42"), expected == 200, "{answer}");
+        assert_eq!(answer.contains("123456789"), expected == 200, "{answer}");
         assert!(!answer.contains(PASSWORD));
     }
     readers.store.stop().await;

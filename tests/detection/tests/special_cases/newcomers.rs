@@ -1,13 +1,17 @@
 //! Who and what was never seen before: chipsets, versions, and installations that somebody made up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use epwatch_detector::source::recorded::Intake;
 use epwatch_detector::source::{Certified, Source};
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_fleet::labelled::{FamilyReport, FamilySpec, PlacementView};
+use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
-use epwatch_proto::{BaselineAbsence, Baselines, InstallationId};
+use epwatch_proto::{
+    BaselineAbsence, Baselines, InstallationId, ReasonCode, StartFailure, StartPhase,
+};
 
 use super::{
     DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, judged, lines_of,
@@ -152,4 +156,54 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     assert!(told.is_empty(), "{told:?}");
     let new = verdicts(&lines, "2.0.0", "SM8650");
     assert_eq!(new, [VerdictClass::DataQuality; 3]);
+}
+
+/// A firmware that few known devices have: strangers who claim it are its majority, and say that the NPU
+/// does not start.
+#[tokio::test]
+async fn a_firmware_of_strangers_does_not_page() {
+    let mut told = reports(spec(23, PLAIN, PlacementView::Full));
+    let updated: BTreeSet<InstallationId> = told
+        .iter()
+        .filter(|report| is_first(report))
+        .map(|report| report.report.key.installation)
+        .take(12)
+        .collect();
+    let on_its_last_day = |report: &FamilyReport| report.received_ms >= START_MS + 8 * DAY_MS;
+    for report in told.iter_mut().filter(|report| on_its_last_day(report)) {
+        if updated.contains(&report.report.key.installation) {
+            report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
+        }
+    }
+    let sample = told
+        .iter()
+        .find(|report| is_first(report) && on_its_last_day(report))
+        .unwrap()
+        .clone();
+    for forged in 0..400 {
+        let mut claim = sample.clone();
+        let report = &mut claim.report;
+        report.key.installation =
+            InstallationId::from_secret(format!("forged {forged}").as_bytes());
+        report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
+        let session = &report.sessions[0];
+        report.start_failures = vec![StartFailure {
+            model: session.model.clone(),
+            requested_eps: session.requested_eps.clone(),
+            phase: StartPhase::SessionCreation,
+            reason: ReasonCode::BackendSetupFailed,
+            ort_status_code: 1,
+            text: "device creation failed".into(),
+            count: 1,
+        }];
+        report.sessions.clear();
+        report.series.clear();
+        report.self_tests.clear();
+        report.run_errors.clear();
+        told.push(claim);
+    }
+    let lines = judged(&told).await;
+    check_quiet(&lines);
+    let last = verdicts(&lines, "2.0.0", "SM8650").pop();
+    assert_eq!(last, Some(VerdictClass::DataQuality));
 }

@@ -1,0 +1,83 @@
+//! The store as one evaluation reads it: what `counted_reports_v1` would find out again in each query,
+//! which copies of open buckets do not count, is asked once.
+
+use std::sync::Arc;
+
+use clickhouse::Client;
+use clickhouse::query::Query;
+
+use super::presence::Presence;
+use super::queries::OPEN_SURPLUS;
+use super::{SourceError, failed};
+
+/// The view that queries name.
+const VIEW: &str = "counted_reports_v1";
+
+/// So many are named in each query; beyond that each finds them itself. A store takes a query of
+/// 256 KiB; a copy may take 44 bytes of it, twice.
+const MAX_NAMED: usize = 2_500;
+
+/// Asks a store.
+#[derive(Clone)]
+pub(super) struct Counted {
+    pub(super) client: Client,
+    /// What stands for the view, once the open buckets were looked at.
+    stand_in: Option<Arc<str>>,
+    /// The look-back, where it is held.
+    pub(super) presence: Option<Arc<Presence>>,
+}
+
+impl Counted {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            stand_in: None,
+            presence: None,
+        }
+    }
+
+    /// The same, after a look at the copies of open buckets.
+    pub(super) async fn settled(&self) -> Result<Self, SourceError> {
+        let query = self.client.query(OPEN_SURPLUS).bind(MAX_NAMED + 1);
+        let surplus = query.fetch_all::<(u64, u64)>().await;
+        let surplus = surplus.map_err(failed("copies of open buckets"))?;
+        Ok(Self {
+            stand_in: stand_in(&surplus).map(Arc::from),
+            ..self.clone()
+        })
+    }
+
+    pub(super) fn query(&self, sql: &str) -> Query {
+        self.on(&self.client, sql)
+    }
+
+    /// For most of what is read: checking each value's type again costs as much as reading it.
+    pub(super) fn plain_query(&self, sql: &str) -> Query {
+        self.on(&self.client.clone().with_validation(false), sql)
+    }
+
+    fn on(&self, client: &Client, sql: &str) -> Query {
+        match &self.stand_in {
+            None => client.query(sql),
+            Some(stand_in) => client.query(&sql.replace(VIEW, stand_in)),
+        }
+    }
+}
+
+/// What counts the same reports as the view, while these copies are the ones that do not.
+fn stand_in(surplus: &[(u64, u64)]) -> Option<String> {
+    if surplus.is_empty() {
+        return Some("settled_reports_v1".to_owned());
+    }
+    if surplus.len() > MAX_NAMED {
+        return None;
+    }
+    let named: Vec<String> = surplus
+        .iter()
+        .map(|(collector_id, wal_offset)| format!("({collector_id},{wal_offset})"))
+        .collect();
+    Some(format!(
+        "(SELECT * FROM settled_reports_v1 WHERE (collector_id, wal_offset) NOT IN ({}))",
+        named.join(",")
+    ))
+}
