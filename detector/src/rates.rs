@@ -3,7 +3,8 @@
 //! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A
 //! fleet's own are learnt from its healthy windows: a version on a chipset counts once, at the mean
 //! of its windows, and cohorts that differ more than chance would make the prior weaker, since the
-//! next cohort may differ as much.
+//! next cohort may differ as much. Where faults may be among them, a version on a chipset teaches only
+//! once it is seven windows old.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::baseline::Tally;
 use crate::signals::{PRIOR_STRENGTH, SignalId};
 
-/// Windows of its own that a fleet needs before its own rates count.
+/// Windows of its own that a fleet needs before its own rates count, and the age in windows from which
+/// a version on a chipset teaches.
 pub const MIN_WINDOWS: u64 = 7;
 
 /// Weight of the built-in rate among the fleet's own, in devices.

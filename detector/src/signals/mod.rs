@@ -160,6 +160,8 @@ pub struct Signal {
 pub struct Limits {
     /// For signals that decide on latency alone.
     pub p_latency: f64,
+    /// For B, whose devices are held against their own past.
+    pub p_shift: f64,
     /// For placements, which do not waver with heat or load.
     pub p_placement: f64,
 }
@@ -168,9 +170,13 @@ impl Limits {
     /// False alarms a day over all cohorts, shared by three signals.
     const FALSE_ALARMS_A_DAY: f64 = 0.03;
 
-    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; three
-    /// signals at this chance stay below a third of it.
+    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; two signals
+    /// at this chance and B at [`Self::MOST_SHIFT`] stay at half of it, before a second window confirms.
     const MOST: f64 = 1e-5;
+
+    /// The same for B. It takes the larger part: where placements are missing or lie, nothing else finds
+    /// a fault on some devices.
+    const MOST_SHIFT: f64 = 3e-5;
 
     /// Returns the limits for a fleet with so many disjoint cohort windows a day.
     #[must_use]
@@ -178,6 +184,7 @@ impl Limits {
         let p = Self::FALSE_ALARMS_A_DAY / (3.0 * cohort_windows.max(1.0));
         Self {
             p_latency: p.min(Self::MOST),
+            p_shift: p.min(Self::MOST_SHIFT),
             p_placement: 1e-3,
         }
     }
