@@ -55,8 +55,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Turns records into rows, in the order of the table of reports, which the store then need not
-    /// sort; of placements those that `known` does not have yet.
+    /// Turns records into rows, in the order of the table of reports: the store then need not sort; of placements those that `known` does not have yet.
     pub(crate) fn from_records(
         records: &[Record],
         collector_id: u64,
