@@ -28,7 +28,7 @@ pub type Installation = [u8; 16];
 /// Clean runs before p10 and p50 of a device mean something.
 pub const MIN_RUNS_LOW: u64 = 8;
 
-/// Clean runs before p90 and p95 do; until there are so many, earlier buckets are added.
+/// Clean runs before p90 and p95 do; until there are so many, earlier windows are added.
 pub const MIN_RUNS_HIGH: u64 = 20;
 
 /// A run is slow beyond this multiple of its device's own p10.
@@ -59,7 +59,7 @@ pub struct DeviceVote {
 pub struct VoteLatency {
     /// Exact moments, in microseconds.
     pub moments: Moments,
-    /// Runs of earlier buckets were wanted: the window has too few of the device.
+    /// Runs of earlier windows were wanted: the window has too few of the device.
     pub is_filled_up: bool,
     /// Quantiles; `None` below 8 runs.
     pub low: Option<LowQuantiles>,

@@ -34,7 +34,7 @@ struct VoteKey {
     fingerprint: u64,
 }
 
-/// A vote with too few runs, until earlier buckets are added.
+/// A vote with too few runs, until earlier windows are added.
 struct Unfinished {
     histogram: SparseHistogram,
     moments: Moments,
@@ -261,7 +261,7 @@ impl WindowBuilder {
         !self.unfinished.is_empty()
     }
 
-    /// Adds an earlier bucket of a vote; the latest bucket must come first.
+    /// Adds an earlier window of a vote; the latest must come first.
     pub(super) fn add_earlier(&mut self, row: EarlierRow<'_>) -> Result<(), SourceError> {
         let key = VoteKey {
             version: self.text(row.model_version),

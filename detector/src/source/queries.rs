@@ -34,15 +34,17 @@ pub(super) const VOTES: &str = "
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
         AND sipHash64(installation) % ? = ?";
 
-/// Earlier buckets of votes with too few runs, the latest first; 20 buckets hold at least 20 runs.
-/// Binds: scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
+/// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole
+/// windows: how often a device reports within one must change nothing. Binds: start of the window, its
+/// length, scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
 pub(super) const EARLIER: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (
-        SELECT bucket, app_id, environment, model_id, model_version, chipset, firmware, installation,
+        SELECT intDiv(? - 1 - toUnixTimestamp(bucket), ?) AS windows_back, app_id, environment, model_id, model_version,
+            chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
             sum(s.n) AS runs, sum(s.sum_us) AS total,
@@ -66,10 +68,10 @@ pub(super) const EARLIER: &str = "
                 GROUP BY app_id, environment, model_id, installation, model_version, chipset, firmware, graph_kind,
                     placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
                 HAVING sum(t.n) < 20)
-        GROUP BY bucket, app_id, environment, model_id, model_version, chipset, firmware, installation,
+        GROUP BY windows_back, app_id, environment, model_id, model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
     )
-    ORDER BY bucket DESC
+    ORDER BY windows_back
     LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
 

@@ -131,7 +131,8 @@ impl Reader<'_> {
         builders.add::<VoteRow<'_>>("votes", query, add).await?;
         builders.end_votes();
         if builders.need_earlier_runs() {
-            let query = of_apps(self.store.query(EARLIER).bind(hist_scheme()), apps);
+            let query = self.store.query(EARLIER).bind(from).bind(to - from);
+            let query = of_apps(query.bind(hist_scheme()), apps);
             let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
             let query = of_apps(query.bind(hist_scheme()), apps);
             let query = of_slice(query.bind(from).bind(to), slice);

@@ -27,8 +27,8 @@ use super::{FoundModel, SourceError, Span};
 pub use intake::{Intake, IntakeSummary};
 use sums::Sum;
 
-/// Buckets of a vote that are looked at before its window: as many as hold 20 runs at the least.
-const MAX_EARLIER_BUCKETS: usize = 20;
+/// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
+const MAX_EARLIER_WINDOWS: usize = 20;
 
 /// What makes votes one, the device aside, and where it ran: there are few of them.
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
@@ -192,7 +192,7 @@ impl Recording {
             .collect()
     }
 
-    /// The latest bucket first.
+    /// Whole windows, the latest first: how often a device reports within one changes nothing.
     pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow<'_>> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
@@ -203,10 +203,12 @@ impl Recording {
             *runs.entry(row.vote_id()).or_default() += row.n;
         }
         runs.retain(|_, n| *n < crate::window::MIN_RUNS_HIGH);
-        let mut sums: BTreeMap<(std::cmp::Reverse<i64>, VoteId), Sum<'_>> = BTreeMap::new();
+        let length = (span.end_s() - span.start_s()).max(1);
+        let mut sums: BTreeMap<(i64, VoteId), Sum<'_>> = BTreeMap::new();
         for row in between(&record.series, bucket, span.earliest_s(), span.start_s()) {
             if runs.contains_key(&row.vote_id()) {
-                let key = (std::cmp::Reverse(row.bucket), row.vote_id());
+                let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
+                let key = (windows_back, row.vote_id());
                 sums.entry(key).or_default().add(row);
             }
         }
@@ -215,7 +217,7 @@ impl Recording {
         for ((_, id), sum) in sums {
             let used = used.entry(id).or_default();
             *used += 1;
-            if *used <= MAX_EARLIER_BUCKETS {
+            if *used <= MAX_EARLIER_WINDOWS {
                 rows.push(self.vote_row(record, id, sum).into());
             }
         }

@@ -34,11 +34,16 @@ async fn splitting_a_window_into_more_reports_changes_no_verdict() {
         (Story::Fault(runs), PlacementView::Missing),
         (Story::Benign(Benign::Contention), PlacementView::NodesOnly),
     ];
-    for (story, view) in stories {
+    // With few runs a device, windows before are added.
+    let courses = stories
+        .into_iter()
+        .flat_map(|told| [(told, 50.0), (told, 9.0)]);
+    for ((story, view), runs) in courses {
         let mut answers = Vec::new();
         for split in [1, 6, 24] {
             let told = reports(FamilySpec {
                 reports: split,
+                runs,
                 devices: 40,
                 chipsets: 2,
                 peers: 0.5,

@@ -74,7 +74,8 @@ fn options() -> ReplayOptions {
             step: Period(24 * HOUR),
             ..DetectorConfig::default()
         },
-        from: None,
+        // The first report may come any time in its window.
+        from: Some(jiff::Timestamp::from_millisecond(START_MS).unwrap()),
         to: None,
         all: true,
     }
