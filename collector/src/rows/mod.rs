@@ -55,7 +55,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Turns records into rows, in the order of the table of reports: the store then need not sort; of placements those that `known` does not have yet.
+    /// Turns records into rows, in the order of the table of reports: the store then need not sort.
+    /// The same records come in the same order, so names are let in alike after a crash. Of
+    /// placements those that `known` does not have yet.
     pub(crate) fn from_records(
         records: &[Record],
         collector_id: u64,
