@@ -1,6 +1,21 @@
 //! What is asked of the views: filters and sums, nothing else. Each is asked for several apps at
 //! once; what grows with devices is asked for one slice of them after another.
 
+/// What the sessions of a report say of where they ran, for `ARRAY JOIN`.
+macro_rules! sessions {
+    () => {
+        "session_model_id AS model_id, session_model_version AS model_version,
+            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+            session_fingerprint_algorithm AS fingerprint_algorithm,
+            session_fingerprint_exact AS fingerprint_exact,
+            session_fingerprint_normalised AS fingerprint_normalised,
+            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed"
+    };
+}
+
 /// The clean series of the window that vote, one row each: adding them up here costs the store twice
 /// what reading them does. Only the arrays that are asked for are joined; a join of all of them, as
 /// in `device_series_v1`, reads all of them. Receive times say which partitions; buckets decide.
@@ -108,7 +123,8 @@ pub(super) const PLACEMENTS: &str = "
 /// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
 /// out, so that most rows are only counted. Binds: start of the window, apps, look-back, start of
 /// the look-back.
-pub(super) const CENSUS: &str = "
+pub(super) const CENSUS: &str = concat!(
+    "
     SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, votes,
         argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
@@ -127,15 +143,9 @@ pub(super) const CENSUS: &str = "
             uniqExactStateIf(installation, bucket < toDateTime(?)) AS devices_before,
             min(received_at) AS first_seen
         FROM counted_reports_v1
-        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
-            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
-            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
-            session_fingerprint_algorithm AS fingerprint_algorithm,
-            session_fingerprint_exact AS fingerprint_exact,
-            session_fingerprint_normalised AS fingerprint_normalised,
-            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
-            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
-            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+        ARRAY JOIN ",
+    sessions!(),
+    "
         WHERE (app_id, environment) IN ?
             AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
             AND received_at >= toDateTime(?)
@@ -144,7 +154,8 @@ pub(super) const CENSUS: &str = "
             votes, ort_version, ep_version
     ) AS p
     GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, votes";
+        fingerprint_algorithm, fingerprint_normalised, votes"
+);
 
 /// The models that anything arrived for. Binds: window, start of the window.
 pub(super) const MODELS: &str = "
@@ -258,7 +269,8 @@ pub(super) const FLOODED: &str = "
 /// too (in a part of its own: a join that keeps them costs the store six times as much). Non-voting
 /// sessions tell who was there and which versions. Each report's copy is named once, by the hash that
 /// [`COUNTED_COPIES`] adds up. Binds: buckets, the first of them, twice.
-pub(super) const PRESENCE: &str = "
+pub(super) const PRESENCE: &str = concat!(
+    "
     SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, true AS has_session,
         requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
@@ -268,16 +280,9 @@ pub(super) const PRESENCE: &str = "
         groupArray(toUnixTimestamp64Milli(received_at)) AS at_ms,
         groupArray(if(nth > 1, 0, cityHash64(collector_id, wal_offset))) AS copies
     FROM counted_reports_v1
-    ARRAY JOIN arrayEnumerate(session_uid) AS nth, session_model_id AS model_id,
-        session_model_version AS model_version,
-        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
-        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
-        session_fingerprint_algorithm AS fingerprint_algorithm,
-        session_fingerprint_exact AS fingerprint_exact,
-        session_fingerprint_normalised AS fingerprint_normalised,
-        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
-        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
-        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+    ARRAY JOIN arrayEnumerate(session_uid) AS nth, ",
+    sessions!(),
+    "
     WHERE bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, votes, ort_version,
@@ -292,7 +297,8 @@ pub(super) const PRESENCE: &str = "
         groupArray(cityHash64(collector_id, wal_offset))
     FROM counted_reports_v1
     WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_uid)
-    GROUP BY app_id, environment";
+    GROUP BY app_id, environment"
+);
 
 /// Copies of open buckets that do not count. Binds: at most so many.
 pub(super) const OPEN_SURPLUS: &str =

@@ -154,7 +154,7 @@ async fn a_copy_of_a_report_and_a_device_that_reports_often_count_once() {
 }
 
 #[tokio::test]
-async fn devices_with_few_runs_add_earlier_buckets_of_the_same_kind() {
+async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
     let store = TestStore::start().await;
     let base = base();
     let few = Reports {
