@@ -1,6 +1,6 @@
 //! Compiles `epwatch/v1/*.proto` in pure Rust: nobody needs `protoc`.
 
-use std::{error::Error, path::PathBuf};
+use std::{env, error::Error, path::PathBuf};
 
 use tonic_prost_build::Config;
 
@@ -9,7 +9,8 @@ use tonic_prost_build::Config;
 const KEPT_AS_BYTES: [(&str, &str); 1] = [("RecordedReport", "report")];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // Asked when it runs: a checkout may be moved together with what was built in it.
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     println!("cargo:rerun-if-changed={}", root.join("epwatch").display());
 
     let mut files = protox::compile([root.join("epwatch/v1/collector.proto")], [&root])?;
@@ -34,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "crate::upload_wire::UploadRequest",
     );
     tonic_prost_build::configure()
-        .build_client(std::env::var_os("CARGO_FEATURE_CLIENT").is_some())
-        .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())
+        .build_client(env::var_os("CARGO_FEATURE_CLIENT").is_some())
+        .build_server(env::var_os("CARGO_FEATURE_SERVER").is_some())
         .codec_path("crate::codec::FittingCodec")
         .compile_fds_with_config(files, config)?;
     Ok(())
