@@ -26,12 +26,17 @@ pub fn median_upper_bound(values: &[f64], z: f64) -> Option<f64> {
 /// The median: the middle value, or the mean of the two middle ones. `None` without values or with
 /// a NaN among them.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let sorted = sorted(values)?;
-    let upper = *sorted.get(sorted.len() / 2)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
+    let mut values = without_nan(values)?;
+    if values.is_empty() {
+        return None;
     }
-    Some(f64::midpoint(sorted[sorted.len() / 2 - 1], upper))
+    let (middle, is_odd) = (values.len() / 2, values.len() % 2 == 1);
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    if is_odd {
+        return Some(*upper);
+    }
+    let lower = *below.iter().max_by(|a, b| a.total_cmp(b))?;
+    Some(f64::midpoint(lower, *upper))
 }
 
 /// Rank, from 1, of the order statistic that bounds the median of n values from below at z.
@@ -71,12 +76,14 @@ pub fn k_of_last(windows: &[bool], k: usize, n: usize) -> bool {
 }
 
 fn sorted(values: &[f64]) -> Option<Vec<f64>> {
-    if values.iter().any(|value| value.is_nan()) {
-        return None;
-    }
-    let mut sorted = values.to_vec();
+    let mut sorted = without_nan(values)?;
     sorted.sort_by(f64::total_cmp);
     Some(sorted)
+}
+
+fn without_nan(values: &[f64]) -> Option<Vec<f64>> {
+    let is_sound = !values.iter().any(|value| value.is_nan());
+    is_sound.then(|| values.to_vec())
 }
 
 #[cfg(test)]

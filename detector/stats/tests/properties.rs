@@ -126,6 +126,15 @@ proptest! {
         prop_assert!((sum - 1.0).abs() < 1e-11, "{}", sum);
     }
 
+    /// Ties are as frequent here as latencies of one bucket are.
+    #[test]
+    fn the_median_is_the_middle_of_the_sorted_values(values in vec((0..40u32).prop_map(f64::from), 1..60)) {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        prop_assert_eq!(order_stat::median(&values), Some(middle));
+    }
+
     /// A larger z can only move the bounds outwards, and the median lies between them.
     #[test]
     fn median_bounds_enclose_the_median(values in vec(0.1..10.0f64, 10..1500)) {
