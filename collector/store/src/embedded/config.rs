@@ -181,7 +181,8 @@ impl EmbeddedConfig {
         self
     }
 
-    /// How long a stop waits for running statements before the child is killed. Default 10 s.
+    /// How long a stop waits for running statements before the child is killed, and a start for a
+    /// folder that another process still has open. Default 10 s.
     pub fn with_stop_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
         self.stop_timeout = timeout;
         self

@@ -43,7 +43,8 @@ pub enum EmbeddedError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineFailure {
-    /// Another process has the folder open (ClickHouse code 76).
+    /// Another process has the folder open (ClickHouse code 76): another server, or the engine of
+    /// one that was killed, which needs a moment to end.
     #[error(
         "the data folder {data_dir} is in use by another process; stop that one, or choose \
          another folder"

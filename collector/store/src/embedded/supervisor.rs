@@ -3,7 +3,9 @@
 //! Runs on a thread of its own, since the kernel's death signal follows the thread that spawned
 //! the child and a runtime's worker may end before the process does. A child that dies after it
 //! was ready comes back for ever, each time with an error in the log; a start that fails for a
-//! reason that will not go away, or five times in a row, ends in [`EngineState::Failed`].
+//! reason that will not go away, or five times in a row, ends in [`EngineState::Failed`]. For a
+//! folder in use it waits as long as an engine may take to end: a server that was killed leaves its
+//! engine behind for a moment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -164,14 +166,23 @@ impl Supervisor {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         let mut backoff = FIRST_BACKOFF;
         let mut n_failed = 0;
+        let mut away_since = Instant::now();
         loop {
             match self.one_life(&mut stop).await {
                 Ended::Stopped => break,
                 Ended::NotStarted(reason) => {
                     n_failed += 1;
-                    // A lock or library that was fine before may be again.
-                    let hopeless = reason.is_final() && self.n_restarts == 0;
-                    if hopeless || n_failed >= MAX_FAILED_STARTS {
+                    let hopeless = match &reason {
+                        EngineFailure::Locked { .. } => {
+                            away_since.elapsed() >= self.config.stop_timeout
+                        }
+                        // A library that was fine before may be again.
+                        reason => {
+                            let never_was = reason.is_final() && self.n_restarts == 0;
+                            never_was || n_failed >= MAX_FAILED_STARTS
+                        }
+                    };
+                    if hopeless {
                         tracing::error!(%reason, "embedded engine gave up");
                         self.state.send_replace(EngineState::Failed { reason });
                         return;
@@ -180,6 +191,7 @@ impl Supervisor {
                 }
                 Ended::Died { after } => {
                     n_failed = 0;
+                    away_since = Instant::now();
                     if after >= STABLE_AFTER {
                         backoff = FIRST_BACKOFF;
                     }

@@ -83,7 +83,8 @@ async fn a_killed_child_comes_back_for_the_same_client() {
 #[tokio::test]
 async fn a_second_engine_on_a_folder_says_it_is_in_use() {
     let test = TestStore::start().await;
-    let second = EmbeddedStore::start(config(test.dir.path())).await.unwrap();
+    let config = config(test.dir.path()).with_stop_timeout(Duration::from_secs(1));
+    let second = EmbeddedStore::start(config).await.unwrap();
     match second.ready().await {
         Err(EmbeddedError::Failed(reason @ EngineFailure::Locked { .. })) => {
             let folder = test.dir.path().to_str().unwrap();
@@ -95,6 +96,19 @@ async fn a_second_engine_on_a_folder_says_it_is_in_use() {
     // The first one's socket is still its own.
     assert_eq!(test.count("SELECT toUInt64(1)").await, 1);
     test.store.stop().await;
+}
+
+/// A server that was killed leaves its engine behind for a moment, and its successor starts at once.
+#[tokio::test]
+async fn an_engine_waits_for_the_one_before_to_let_go_of_the_folder() {
+    let test = TestStore::start().await;
+    let second = EmbeddedStore::start(config(test.dir.path())).await.unwrap();
+    let mut state = second.state();
+    let met_the_lock = |state: &EngineState| matches!(state, EngineState::Starting { n_restarts } if *n_restarts > 0);
+    let _ = state.wait_for(met_the_lock).await.unwrap();
+    test.store.stop().await;
+    second.ready().await.unwrap();
+    second.stop().await;
 }
 
 #[tokio::test]
