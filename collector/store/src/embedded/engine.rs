@@ -316,7 +316,12 @@ fn execute(
         answer(first, true, Stats::default());
         return Ok(());
     }
-    // No rows: the stream gives no header at all, the whole result does.
+    if !format::has_header(&job.format) {
+        // No rows are no bytes.
+        answer(Bytes::new(), true, Stats::default());
+        return Ok(());
+    }
+    // No rows: the stream gives no header at all, the whole result does, and is asked for once more.
     let result = connection.query(&job.sql, &job.format, &job.params);
     let result = result.map_err(|e| e.to_string())?;
     let stats = result.stats();

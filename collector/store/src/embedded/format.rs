@@ -37,6 +37,11 @@ impl Streaming {
     }
 }
 
+/// Whether a result without rows holds anything. `Native` may: what it writes then is the engine's to say.
+pub(crate) fn has_header(format: &str) -> bool {
+    format == "Native" || Streaming::of(format) != Some(Streaming::Plain)
+}
+
 /// Returns the length of a chunk's header in bytes.
 ///
 /// # Errors
@@ -131,6 +136,19 @@ mod tests {
             );
         }
         assert!(header_length(Streaming::HeaderLines(1), b"no line end").is_err());
+    }
+
+    #[test]
+    fn a_result_without_rows_is_empty_where_a_format_has_rows_only() {
+        assert!(!has_header("RowBinary") && !has_header("JSONEachRow"));
+        for format in [
+            "RowBinaryWithNamesAndTypes",
+            "TSVWithNames",
+            "JSON",
+            "Native",
+        ] {
+            assert!(has_header(format), "{format}");
+        }
     }
 
     #[test]
