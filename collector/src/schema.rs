@@ -27,6 +27,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(7, "0007_ledger"),
     migration!(8, "0008_lease"),
     migration!(9, "0009_settled"),
+    migration!(10, "0010_copies_by_hash"),
 ];
 
 /// How long rows are kept.
