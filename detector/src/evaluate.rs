@@ -89,22 +89,21 @@ impl Evaluator {
             window: self.config.window.0,
             lookback: self.config.lookback.0,
         };
+        let begun = self.source.begun(&span).await?;
         let prepared = Evaluator {
-            source: self.source.prepared(&span).await?,
+            source: begun.source,
             config: self.config.clone(),
         };
-        prepared.evaluate_prepared(span, frozen).await
+        let seen = (begun.models, begun.arrivals, begun.known);
+        Ok(prepared.evaluate_begun(span, seen, frozen).await)
     }
 
-    async fn evaluate_prepared(
+    async fn evaluate_begun(
         &self,
         span: Span,
+        (models, arrivals, known): (Vec<FoundModel>, Arrivals, Known),
         frozen: Frozen,
-    ) -> Result<Evaluation, SourceError> {
-        let mut models = self.source.models(&span).await?;
-        let arrivals = self.source.arrivals(&span).await?;
-        let known = self.source.known(&span, &arrivals).await?;
-        known.add_failing(&mut models);
+    ) -> Evaluation {
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
         let rates = self.source.rates(&span);
@@ -131,7 +130,7 @@ impl Evaluator {
             evaluation.verdicts.extend(part.verdicts);
             evaluation.failures.extend(part.failures);
         }
-        Ok(evaluation)
+        evaluation
     }
 
     /// Some apps that are read at once.

@@ -37,6 +37,10 @@ use serde_json::{Value, json};
 
 use crate::fleet::Fleet;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ENGINE_CHILD: &str = "engine-child";
 /// One evaluation alone in a process, so that its peak of memory is its own.
 const JUDGE: &str = "judge";

@@ -12,6 +12,7 @@ mod certified_file;
 mod counted;
 mod known;
 mod look_back;
+mod nodes;
 mod past;
 mod presence;
 mod queries;
@@ -36,7 +37,7 @@ use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 use crate::rates::Rates;
 use crate::signals::SignalId;
-use crate::verdict::{CpuNode, CpuNodes};
+use crate::verdict::CpuNodes;
 use crate::window::{CohortWindow, Installation, histogram_of};
 
 use arrivals::Flood;
@@ -45,9 +46,10 @@ use assemble::WindowBuilder;
 pub use certified::{Certified, CertifiedPlacement};
 pub use certified_file::CertifiedError;
 use counted::Counted;
-pub use known::Known;
+pub use known::{Begun, Known};
 pub use look_back::HeldLookBack;
 use look_back::LookBack;
+use nodes::NodesAsked;
 pub use past::PastWindows;
 use queries::{ARRIVALS, FLOODED, LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
@@ -253,6 +255,8 @@ struct Store {
     counted: Counted,
     /// What all evaluations share.
     look_back: Arc<tokio::sync::Mutex<LookBack>>,
+    /// What was asked about nodes so far, by one evaluation.
+    nodes: Arc<NodesAsked>,
 }
 
 impl std::fmt::Debug for Source {
@@ -271,6 +275,7 @@ impl Source {
             reads: Reads::Store(Box::new(Store {
                 counted: Counted::new(client),
                 look_back: Arc::default(),
+                nodes: Arc::default(),
             })),
             past: None,
             rates: Arc::default(),
@@ -314,19 +319,38 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn prepared(&self, span: &Span) -> Result<Source, SourceError> {
+        self.settled().await?.with_look_back(span).await
+    }
+
+    /// Looks at the copies of open buckets, once for all queries.
+    async fn settled(&self) -> Result<Source, SourceError> {
         let Reads::Store(store) = &self.reads else {
             return Ok(self.clone());
         };
-        let mut counted = store.counted.settled().await?;
+        let counted = store.counted.settled().await?;
+        Ok(self.with_counted(store, counted))
+    }
+
+    /// Reads of the look-back what is not held.
+    async fn with_look_back(&self, span: &Span) -> Result<Source, SourceError> {
+        let Reads::Store(store) = &self.reads else {
+            return Ok(self.clone());
+        };
+        let mut counted = store.counted.clone();
         counted.presence = store.look_back.lock().await.read(&counted, span).await?;
+        Ok(self.with_counted(store, counted))
+    }
+
+    fn with_counted(&self, store: &Store, counted: Counted) -> Source {
         let store = Store {
             counted,
-            ..Store::clone(store)
+            nodes: Arc::default(),
+            ..store.clone()
         };
-        Ok(Source {
+        Source {
             reads: Reads::Store(Box::new(store)),
             ..self.clone()
-        })
+        }
     }
 
     /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
@@ -661,39 +685,23 @@ impl Source {
         model_version: &str,
         fingerprints: &[u64],
     ) -> Result<CpuNodes, SourceError> {
-        let rows = match &self.reads {
-            Reads::Store(store) => of_model(store.counted.query(NODES), model)
-                .bind(model_version)
-                .bind(fingerprints)
-                .fetch_all::<NodesRow>()
-                .await
-                .map_err(failed("nodes on the CPU"))?,
-            Reads::Recorded(recording) => recording.nodes(model, model_version, fingerprints),
+        let store = match &self.reads {
+            Reads::Store(store) => store,
+            Reads::Recorded(recording) => {
+                let rows = recording.nodes(model, model_version, fingerprints);
+                return Ok(nodes::unexpected(rows));
+            }
         };
-        let mut nodes = CpuNodes::new();
-        for row in rows {
-            let id = (row.fingerprint_algorithm, row.fingerprint_normalised);
-            nodes.entry(id).or_insert_with(|| row.unexpected_nodes());
+        let version = (model.clone(), model_version.to_owned());
+        let unknown = store.nodes.unknown(&version, fingerprints);
+        if !unknown.is_empty() {
+            let query = of_model(store.counted.plain_query(NODES), model);
+            let query = query.bind(model_version).bind(&unknown);
+            let rows = query.fetch_all::<NodesRow>().await;
+            let rows = rows.map_err(failed("nodes on the CPU"))?;
+            store.nodes.add(&version, &unknown, rows);
         }
-        Ok(nodes)
-    }
-}
-
-impl NodesRow {
-    fn unexpected_nodes(self) -> Vec<CpuNode> {
-        let rest = self
-            .benign
-            .into_iter()
-            .zip(self.reason)
-            .zip(self.macs_share);
-        let all = self.op_type.into_iter().zip(rest);
-        all.filter(|(_, ((benign, _), _))| !benign)
-            .map(|(op_type, ((_, reason), macs_share))| CpuNode {
-                op_type,
-                reason,
-                macs_share: macs_share.map(f64::from),
-            })
-            .collect()
+        Ok(store.nodes.of(&version, fingerprints))
     }
 }
 

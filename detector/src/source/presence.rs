@@ -13,10 +13,16 @@ use crate::placement::{Placement, PlacementMethod};
 use crate::window::Installation;
 
 use super::Span;
-use super::rows::{ArrivalRow, PlacementNumbers, PresenceRow, placement_of};
+use super::rows::{ArrivalRow, PlaceRow, PlacementNumbers, SeenRow, SessionlessRow, placement_of};
 
 /// What a placement or a version takes, with its names: rather too much than too little.
 const BYTES_A_NAME: usize = 512;
+
+/// What the number of a place takes, in a table that may be half empty.
+const BYTES_A_PLACE: usize = 64;
+
+/// What the number of a version takes that was in a bucket, with the time.
+const BYTES_A_VERSION: usize = 48;
 
 /// Start of a bucket, in seconds since 1970.
 pub(super) type Bucket = u32;
@@ -25,7 +31,20 @@ pub(super) type Bucket = u32;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Presence {
     buckets: BTreeMap<Bucket, Known>,
-    apps: BTreeMap<(String, String), App>,
+    /// Where in `apps` each is.
+    names: BTreeMap<(String, String), usize>,
+    apps: Vec<App>,
+    /// By the number that the store gave it.
+    places: HashMap<u64, Place>,
+}
+
+/// Where a session ran: app, version and kind of placement, each by its number.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    app: usize,
+    version: u32,
+    /// `None` does not vote.
+    kind: Option<u32>,
 }
 
 /// A bucket that was read.
@@ -33,6 +52,8 @@ pub(super) struct Presence {
 struct Known {
     /// The sum over the copies that were read: which they were.
     copies: u64,
+    /// How many they were.
+    reports: u64,
     /// When its first and its last report came, in milliseconds since 1970.
     first_ms: i64,
     last_ms: i64,
@@ -42,6 +63,7 @@ impl Default for Known {
     fn default() -> Self {
         Self {
             copies: 0,
+            reports: 0,
             first_ms: i64::MAX,
             last_ms: i64::MIN,
         }
@@ -122,61 +144,96 @@ impl Presence {
         self.buckets.iter().map(|(at, known)| (*at, known.copies))
     }
 
+    /// Returns how many reports of a bucket were read.
+    pub(super) fn reports(&self, bucket: Bucket) -> u64 {
+        self.buckets.get(&bucket).map_or(0, |known| known.reports)
+    }
+
     /// Returns about how much memory it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.apps.values().map(App::bytes).sum()
+        let of_apps: usize = self.apps.iter().map(App::bytes).sum();
+        of_apps + self.places.len() * BYTES_A_PLACE
     }
 
     /// Drops a bucket.
     pub(super) fn forget(&mut self, bucket: Bucket) {
         self.buckets.remove(&bucket);
-        for app in self.apps.values_mut() {
+        for app in &mut self.apps {
             app.buckets.remove(&bucket);
         }
     }
 
-    /// Adds what some devices reported, in buckets that are read now.
-    pub(super) fn add(&mut self, row: PresenceRow<'_>) {
-        let app = (row.app_id.to_owned(), row.environment.to_owned());
-        let app = self.apps.entry(app).or_default();
-        let version = row.has_session.then(|| app.version(&row));
-        let kind = row.votes.then(|| app.kind(&row));
-        let mut from = 0;
-        for neighbours in row.buckets.chunk_by(|a, b| a == b) {
-            let range = from..from + neighbours.len();
-            from = range.end;
-            let (Some(devices), Some(at_ms), Some(copies), [bucket, ..]) = (
-                row.installations.get(range.clone()),
-                row.at_ms.get(range.clone()),
-                row.copies.get(range),
-                neighbours,
-            ) else {
-                return;
-            };
-            let first_ms = at_ms.iter().copied().fold(i64::MAX, i64::min);
-            let known = self.buckets.entry(*bucket).or_default();
-            known.copies = copies.iter().copied().fold(known.copies, u64::wrapping_add);
-            known.first_ms = known.first_ms.min(first_ms);
-            known.last_ms = at_ms.iter().copied().fold(known.last_ms, i64::max);
-            let held = app.buckets.entry(*bucket).or_default();
-            if let Some(version) = version {
-                let first = held.versions.entry(version).or_insert(first_ms);
-                *first = (*first).min(first_ms);
-            }
-            for installation in devices {
-                let next = number(app.devices.len());
-                let device = *app.devices.entry(*installation).or_insert(next);
-                match kind {
-                    Some(kind) => held.placed.push((kind, device)),
-                    None => held.others.push(device),
-                }
-            }
+    /// Whether any place was named.
+    pub(super) fn has_places(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// Learns what a place is.
+    pub(super) fn name(&mut self, row: &PlaceRow<'_>) {
+        let at = self.app(row.app_id, row.environment);
+        let app = &mut self.apps[at];
+        let place = Place {
+            app: at,
+            version: app.version(row),
+            kind: row.votes.then(|| app.kind(row)),
+        };
+        self.places.insert(row.place, place);
+    }
+
+    /// Adds a session, in a bucket that is read now; `false` where nobody said what its place is.
+    pub(super) fn add(&mut self, row: &SeenRow) -> bool {
+        let Some(place) = self.places.get(&row.place).copied() else {
+            return false;
+        };
+        self.note(row.at_s, row.at_ms, row.copy);
+        let app = &mut self.apps[place.app];
+        let device = app.device(row.device.to_le_bytes());
+        let held = app.buckets.entry(row.at_s).or_default();
+        let first = held.versions.entry(place.version).or_insert(row.at_ms);
+        *first = (*first).min(row.at_ms);
+        match place.kind {
+            Some(kind) => held.placed.push((kind, device)),
+            None => held.others.push(device),
         }
+        true
+    }
+
+    /// Adds a report without a session.
+    pub(super) fn add_sessionless(&mut self, row: &SessionlessRow<'_>) {
+        self.note(row.at_s, row.at_ms, row.copy);
+        let at = self.app(row.app_id, row.environment);
+        let app = &mut self.apps[at];
+        let device = app.device(row.device.to_le_bytes());
+        app.buckets.entry(row.at_s).or_default().others.push(device);
+    }
+
+    /// Something of a bucket was left out: it is not what the store has, and is read again.
+    pub(super) fn doubt(&mut self, bucket: Bucket) {
+        let known = self.buckets.entry(bucket).or_default();
+        known.copies = known.copies.wrapping_add(1);
+    }
+
+    fn note(&mut self, bucket: Bucket, at_ms: i64, copy: u64) {
+        let known = self.buckets.entry(bucket).or_default();
+        known.copies = known.copies.wrapping_add(copy);
+        known.reports += u64::from(copy != 0);
+        known.first_ms = known.first_ms.min(at_ms);
+        known.last_ms = known.last_ms.max(at_ms);
+    }
+
+    fn app(&mut self, app_id: &str, environment: &str) -> usize {
+        let next = self.apps.len();
+        let name = (app_id.to_owned(), environment.to_owned());
+        let at = *self.names.entry(name).or_insert(next);
+        if at == next {
+            self.apps.push(App::default());
+        }
+        at
     }
 
     /// Ends buckets that were read: a device that reported often is held once.
     pub(super) fn end(&mut self, buckets: &[Bucket]) {
-        for app in self.apps.values_mut() {
+        for app in &mut self.apps {
             for at in buckets {
                 let Some(held) = app.buckets.get_mut(at) else {
                     continue;
@@ -199,7 +256,7 @@ impl Presence {
         span: &Span,
     ) -> BTreeMap<ModelKey, OfModel> {
         let app = (app_id.to_owned(), environment.to_owned());
-        let Some(app) = self.apps.get(&app) else {
+        let Some(app) = self.names.get(&app).map(|at| &self.apps[*at]) else {
             return BTreeMap::new();
         };
         let key_of = |model_id: &str| ModelKey {
@@ -248,7 +305,8 @@ impl Presence {
             return None;
         }
         let mut rows = Vec::new();
-        for ((app_id, environment), app) in &self.apps {
+        for ((app_id, environment), at) in &self.names {
+            let app = &self.apps[*at];
             let row = |installation, at_ms, devices| ArrivalRow {
                 app_id: app_id.clone(),
                 environment: environment.clone(),
@@ -300,7 +358,8 @@ impl App {
         let of_bucket = |held: &OfBucket| {
             held.placed.capacity() * size_of::<(u32, u32)>()
                 + held.others.capacity() * size_of::<u32>()
-                + held.versions.len() * BYTES_A_NAME
+                + held.versions.len() * BYTES_A_VERSION
+                + size_of::<(Bucket, OfBucket)>()
         };
         let of_buckets: usize = self.buckets.values().map(of_bucket).sum();
         // A table may be half empty.
@@ -309,13 +368,18 @@ impl App {
         of_buckets + of_devices + named * BYTES_A_NAME
     }
 
-    fn version(&mut self, row: &PresenceRow<'_>) -> u32 {
+    fn device(&mut self, installation: Installation) -> u32 {
+        let next = number(self.devices.len());
+        *self.devices.entry(installation).or_insert(next)
+    }
+
+    fn version(&mut self, row: &PlaceRow<'_>) -> u32 {
         let next = number(self.versions.len());
         let key = (row.model_id.to_owned(), row.model_version.to_owned());
         *self.versions.entry(key).or_insert(next)
     }
 
-    fn kind(&mut self, row: &PresenceRow<'_>) -> u32 {
+    fn kind(&mut self, row: &PlaceRow<'_>) -> u32 {
         let cohort = CohortPlacement {
             model_id: row.model_id.to_owned(),
             model_version: row.model_version.to_owned(),

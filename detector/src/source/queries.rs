@@ -265,40 +265,77 @@ pub(super) const FLOODED: &str = "
     GROUP BY app_id, environment, installation
     HAVING at_ms >= ? AND at_ms < ?";
 
-/// Devices by where they ran, with the bucket and the time of each report; reports without a session
-/// too (in a part of its own: a join that keeps them costs the store six times as much). Non-voting
-/// sessions tell who was there and which versions. Each report's copy is named once, by the hash that
-/// [`COUNTED_COPIES`] adds up. Binds: buckets, the first of them, twice.
-pub(super) const PRESENCE: &str = concat!(
+/// Names where a session ran, in one number: by everything that [`PLACES`] tells of it. Binds: a key, 12
+/// times. A sum of keyed hashes, since who does not know the key cannot have two places
+/// share a number; of one column each, since the engine then hashes each text once and not in each row.
+macro_rules! place {
+    () => {
+        "sipHash64Keyed((toUInt64(?), toUInt64(1)), app_id)
+            + sipHash64Keyed((toUInt64(?), toUInt64(2)), environment)
+            + sipHash64Keyed((toUInt64(?), toUInt64(3)), chipset)
+            + sipHash64Keyed((toUInt64(?), toUInt64(4)), ort_version)
+            + sipHash64Keyed((toUInt64(?), toUInt64(5)), ep_version)
+            + sipHash64Keyed((toUInt64(?), toUInt64(6)), model_id)
+            + sipHash64Keyed((toUInt64(?), toUInt64(7)), model_version)
+            + sipHash64Keyed((toUInt64(?), toUInt64(8)), graph_kind)
+            + sipHash64Keyed((toUInt64(?), toUInt64(9)), placement_source)
+            + sipHash64Keyed((toUInt64(?), toUInt64(10)), fingerprint_exact)
+            + sipHash64Keyed((toUInt64(?), toUInt64(11)), fingerprint_normalised)
+            + sipHash64Keyed((toUInt64(?), toUInt64(12)), toUInt64(fingerprint_algorithm) * 2
+                + (requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '')) AS place"
+    };
+}
+
+/// Every session with the place where it ran, its bucket and the time of its report. Each report's copy
+/// is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie: putting them together
+/// here costs the store as much again, and names in each row half as much. Binds: place, buckets, the
+/// first of them.
+pub(super) const SEEN: &str = concat!(
     "
-    SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, true AS has_session,
-        requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
-        (concat(ort_version, '/', ep_version), any(n_nodes), any(npu_nodes), any(cpu_nodes),
-            any(cpu_benign_nodes), any(npu_macs_share), any(macs_attributed)) AS numbers,
-        groupArray(installation) AS installations, groupArray(toUInt32(bucket)) AS buckets,
-        groupArray(toUnixTimestamp64Milli(received_at)) AS at_ms,
-        groupArray(if(nth > 1, 0, cityHash64(collector_id, wal_offset))) AS copies
+    SELECT ",
+    place!(),
+    ", reinterpretAsUInt128(installation) AS device, toUInt32(bucket) AS at_s,
+        toUnixTimestamp64Milli(received_at) AS at_ms,
+        if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy
     FROM counted_reports_v1
-    ARRAY JOIN arrayEnumerate(session_uid) AS nth, ",
+    ARRAY JOIN arrayEnumerate(session_model_id) AS nth, session_model_id AS model_id,
+        session_model_version AS model_version, session_directive_id AS directive_id,
+        session_requests_npu AS requests_npu, session_graph_kind AS graph_kind,
+        session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS fingerprint_algorithm,
+        session_fingerprint_exact AS fingerprint_exact,
+        session_fingerprint_normalised AS fingerprint_normalised
+    WHERE bucket IN ? AND received_at >= toDateTime(?)"
+);
+
+/// What the places of some buckets are. Non-voting sessions tell who was there and which versions.
+/// Binds: place, buckets, the first of them, places, whether all are wanted.
+pub(super) const PLACES: &str = concat!(
+    "
+    SELECT ",
+    place!(),
+    ", any(app_id), any(environment), any(model_id), any(model_version), any(chipset),
+        any(graph_kind), any(placement_source), any(fingerprint_algorithm),
+        any(fingerprint_normalised), any(fingerprint_exact),
+        any(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes,
+        (any(concat(ort_version, '/', ep_version)), any(n_nodes), any(npu_nodes), any(cpu_nodes),
+            any(cpu_benign_nodes), any(npu_macs_share), any(macs_attributed)) AS numbers
+    FROM counted_reports_v1
+    ARRAY JOIN ",
     sessions!(),
     "
-    WHERE bucket IN ? AND received_at >= toDateTime(?)
-    GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, fingerprint_exact, votes, ort_version,
-        ep_version
-    UNION ALL
-    SELECT app_id, environment, '', '', '', '', '', toUInt32(0), toUInt64(0), toUInt64(0),
-        false, false,
-        ('', toUInt32(0), toUInt32(0), toUInt32(0), toUInt32(0), CAST(NULL, 'Nullable(Float32)'),
-            CAST(NULL, 'Nullable(Float32)')),
-        groupArray(installation), groupArray(toUInt32(bucket)),
-        groupArray(toUnixTimestamp64Milli(received_at)),
-        groupArray(cityHash64(collector_id, wal_offset))
-    FROM counted_reports_v1
-    WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_uid)
-    GROUP BY app_id, environment"
+    WHERE bucket IN ? AND received_at >= toDateTime(?) AND (place IN ? OR ?)
+    GROUP BY place"
 );
+
+/// Who reported without any session, by bucket; a join that keeps such reports costs the store six
+/// times as much. Binds: buckets, the first of them.
+pub(super) const SESSIONLESS: &str = "
+    SELECT app_id, environment, reinterpretAsUInt128(installation) AS device,
+        toUInt32(bucket) AS at_s, toUnixTimestamp64Milli(received_at) AS at_ms,
+        cityHash64(collector_id, wal_offset) AS copy
+    FROM counted_reports_v1
+    WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_model_id)";
 
 /// Copies of open buckets that do not count. Binds: at most so many.
 pub(super) const OPEN_SURPLUS: &str =

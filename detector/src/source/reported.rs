@@ -112,12 +112,13 @@ pub(super) async fn read(
     store: &Counted,
     span: &Span,
 ) -> Result<(Vec<TestRow>, Vec<StartRow>), SourceError> {
-    let tests = store.query(TESTS).bind(span.earliest_s());
+    let tests = store.plain_query(TESTS).bind(span.earliest_s());
     let tests = tests.bind(span.end_s()).bind(span.earliest_s());
-    let tests = tests.fetch_all().await;
-    let starts = store.query(STARTS).bind(span.start_s());
+    let tests = tests.fetch_all();
+    let starts = store.plain_query(STARTS).bind(span.start_s());
     let starts = starts.bind(span.end_s()).bind(span.start_s());
-    let starts = starts.bind(QNN_EP).fetch_all().await;
+    let starts = starts.bind(QNN_EP).fetch_all();
+    let (tests, starts) = tokio::join!(tests, starts);
     Ok((
         tests.map_err(failed("self-tests"))?,
         starts.map_err(failed("failed starts"))?,

@@ -184,9 +184,21 @@ pub(super) struct CensusRow {
     pub(super) first_seen_ms: i64,
 }
 
-/// Devices that share a placement, one element for each of their reports.
+/// A session: where it ran, by number, and the report that it came in.
+#[derive(Debug, Clone, Copy, Row, Deserialize)]
+pub(super) struct SeenRow {
+    pub(super) place: u64,
+    pub(super) device: u128,
+    pub(super) at_s: u32,
+    pub(super) at_ms: i64,
+    /// Names a report's copy at its first session, else 0.
+    pub(super) copy: u64,
+}
+
+/// A place that sessions ran at.
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct PresenceRow<'a> {
+pub(super) struct PlaceRow<'a> {
+    pub(super) place: u64,
     pub(super) app_id: &'a str,
     pub(super) environment: &'a str,
     pub(super) model_id: &'a str,
@@ -197,16 +209,20 @@ pub(super) struct PresenceRow<'a> {
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
     pub(super) fingerprint_exact: u64,
-    /// Not so for reports that hold none.
-    pub(super) has_session: bool,
     pub(super) votes: bool,
     #[serde(borrow)]
     pub(super) numbers: PlacementNumbers<&'a str>,
-    pub(super) installations: Vec<[u8; 16]>,
-    pub(super) buckets: Vec<u32>,
-    pub(super) at_ms: Vec<i64>,
-    /// Names a report's copy at its first session, else 0.
-    pub(super) copies: Vec<u64>,
+}
+
+/// A report without a session.
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct SessionlessRow<'a> {
+    pub(super) app_id: &'a str,
+    pub(super) environment: &'a str,
+    pub(super) device: u128,
+    pub(super) at_s: u32,
+    pub(super) at_ms: i64,
+    pub(super) copy: u64,
 }
 
 impl From<CensusRow> for PlacementCount {

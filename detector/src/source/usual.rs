@@ -6,54 +6,39 @@ use clickhouse::{Client, Row};
 use serde::Deserialize;
 
 use crate::cohort::ModelKey;
+use crate::hash::HashMap;
 
 use super::{SourceError, Span, failed};
 
-/// Median number of devices of earlier windows. From the detector's own table, where a window that was
-/// judged again has one row; what is asked first is the same in all rows of a window. Binds: look-back,
-/// window length.
-const DEVICES: &str = "
-    SELECT app_id, environment, model_id, chipset, quantileExact(0.5)(n) AS devices,
-        count() AS windows
-    FROM (
-        SELECT app_id, environment, model_id, chipset, window_end, sum(c.devices) AS n
-        FROM cohort_windows AS c FINAL
-        PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
-            AND window_seconds = ?
-        GROUP BY app_id, environment, model_id, chipset, window_end
-    )
-    GROUP BY app_id, environment, model_id, chipset";
-
-/// Mean CV of earlier windows, read in the same way. Binds: look-back, window length.
-const CV: &str = "
+/// What each cohort had in earlier windows: its devices window by window, and the mean of its CVs. From
+/// the detector's own table, where a window that was judged again has one row; what is asked first is
+/// the same in all rows of a window. Counts of several versions are added when they are read: the store
+/// would have to look at each window of each by its names. Binds: look-back, window length.
+const COHORTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset,
-        avg(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2))) AS cv,
-        avg(assumeNotNull(w.cv_within)) AS within
-    FROM cohort_windows AS w FINAL
+        groupArray(toUnixTimestamp64Milli(window_end)) AS ends_ms, groupArray(c.devices) AS devices,
+        avgOrDefaultIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)),
+            isNotNull(cv_within) AND isNotNull(cv_between)) AS cv,
+        avgOrDefaultIf(assumeNotNull(c.cv_within),
+            isNotNull(cv_within) AND isNotNull(cv_between)) AS within,
+        countIf(isNotNull(cv_within) AND isNotNull(cv_between)) AS cv_windows
+    FROM cohort_windows AS c FINAL
     PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
         AND window_seconds = ?
-    WHERE isNotNull(cv_within) AND isNotNull(cv_between)
     GROUP BY app_id, environment, model_id, model_version, chipset";
 
 #[derive(Debug, Row, Deserialize)]
-struct DevicesRow {
-    app_id: String,
-    environment: String,
-    model_id: String,
-    chipset: String,
-    devices: u64,
-    windows: u64,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct CvRow {
-    app_id: String,
-    environment: String,
-    model_id: String,
-    model_version: String,
-    chipset: String,
+struct CohortRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    ends_ms: Vec<i64>,
+    devices: Vec<u64>,
     cv: f64,
     within: f64,
+    cv_windows: u64,
 }
 
 /// Devices that a chipset usually has in a window.
@@ -97,40 +82,54 @@ pub struct UsualOfModel {
 pub(super) struct Usual(pub(super) BTreeMap<ModelKey, UsualOfModel>);
 
 pub(super) async fn read(client: &Client, span: &Span) -> Result<Usual, SourceError> {
-    let bound = |query: &str| {
-        let query = client.query(query).bind(span.earliest_s());
-        query.bind(span.end_s()).bind(span.window.as_secs_f64())
-    };
     let what = "earlier windows";
-    let devices = bound(DEVICES).fetch_all::<DevicesRow>().await;
-    let cv = bound(CV).fetch_all::<CvRow>().await;
+    // Most of the answer are numbers, and checking each costs as much as reading it.
+    let client = client.clone().with_validation(false);
+    let query = client.query(COHORTS).bind(span.earliest_s());
+    let query = query.bind(span.end_s()).bind(span.window.as_secs_f64());
+    let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
     let mut usual = Usual::default();
-    for row in devices.map_err(failed(what))? {
-        let of_model = usual.0.entry(ModelKey {
-            app_id: row.app_id,
-            environment: row.environment,
-            model_id: row.model_id,
-        });
-        let found = UsualDevices {
-            devices: row.devices,
-            windows: row.windows,
+    let mut windows: BTreeMap<(ModelKey, String), HashMap<i64, u64>> = BTreeMap::new();
+    while let Some(row) = rows.next().await.map_err(failed(what))? {
+        let model = ModelKey {
+            app_id: row.app_id.to_owned(),
+            environment: row.environment.to_owned(),
+            model_id: row.model_id.to_owned(),
         };
-        of_model.or_default().devices.insert(row.chipset, found);
+        if row.cv_windows > 0 {
+            let cohort = (row.model_version.to_owned(), row.chipset.to_owned());
+            let cv = UsualCv {
+                all: row.cv,
+                within: row.within,
+            };
+            let of_model = usual.0.entry(model.clone()).or_default();
+            of_model.cv.insert(cohort, cv);
+        }
+        let on_chipset = windows.entry((model, row.chipset.to_owned())).or_default();
+        for (end_ms, devices) in row.ends_ms.into_iter().zip(row.devices) {
+            let slot = on_chipset.entry(end_ms).or_default();
+            *slot = slot.saturating_add(devices);
+        }
     }
-    for row in cv.map_err(failed(what))? {
-        let of_model = usual.0.entry(ModelKey {
-            app_id: row.app_id,
-            environment: row.environment,
-            model_id: row.model_id,
-        });
-        let cohort = (row.model_version, row.chipset);
-        let cv = UsualCv {
-            all: row.cv,
-            within: row.within,
-        };
-        of_model.or_default().cv.insert(cohort, cv);
+    for ((model, chipset), windows) in windows {
+        let of_model = usual.0.entry(model).or_default();
+        let counts = windows.into_values().collect();
+        of_model
+            .devices
+            .extend(UsualDevices::of(counts).map(|usual| (chipset, usual)));
     }
     Ok(usual)
+}
+
+impl UsualDevices {
+    /// Takes the counts of each window; `None` without any.
+    fn of(mut counts: Vec<u64>) -> Option<Self> {
+        counts.sort_unstable();
+        Some(Self {
+            devices: *counts.get(counts.len() / 2)?,
+            windows: counts.len() as u64,
+        })
+    }
 }
 
 impl Usual {
