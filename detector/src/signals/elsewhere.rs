@@ -47,7 +47,7 @@ const LARGEST_INPUT: f64 = 4.0;
 /// What the other chipsets show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Elsewhere {
-    /// Chipsets that were asked.
+    /// Chipsets that were asked, those with few devices as one.
     pub chipsets: u64,
     /// Share of their devices that are hit as the cohort's are, in [0, 1].
     pub share: f64,
@@ -57,19 +57,14 @@ pub struct Elsewhere {
     pub explains: bool,
 }
 
-/// One other chipset.
-struct Other {
-    tally: Tally,
-    ratio: f64,
-}
-
 /// Only who was known before the window is asked: a page must not be argued away by newcomers.
 fn known(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
     window.votes.iter().filter(|vote| vote.is_proven)
 }
 
 /// Asks about devices that are slow in some runs. `usual` is the share of healthy devices that are. Where
-/// their other models, or the version before, have little of it, it is this version, on all chipsets.
+/// their other models, or the version before, surely have not half of it, it is this version, wherever it
+/// runs.
 #[must_use]
 pub(super) fn in_some_runs(
     window: &CohortWindow,
@@ -77,20 +72,20 @@ pub(super) fn in_some_runs(
     found: &Intermittent,
     usual: f64,
 ) -> Option<Elsewhere> {
-    let tallies: Vec<Tally> = beside
-        .chipsets
-        .iter()
-        .map(|other| intermittent::tally_of(&found.signal, known(other)))
-        .filter(|tally| tally.devices >= MIN_ELIGIBLE)
-        .collect();
+    let tally_of = |other: &&CohortWindow| intermittent::tally_of(&found.signal, known(other));
+    let tallies = beside.chipsets.iter().map(tally_of).collect();
+    let add = |rest: &mut Tally, small: Tally| {
+        rest.hits += small.hits;
+        rest.devices += small.devices;
+    };
+    let tallies = with_rest(tallies, |tally| tally.devices, add);
     let own = found.signal.value;
     let (share, same) = same_share(own, usual, &tallies)?;
-    let wanted = as_much(own, usual);
     let peers = control::peers_hit(window, beside.peers, found);
     let previous = beside.previous;
     let previous = previous.map(|window| intermittent::tally_of(&found.signal, &window.votes));
     let mut controls = previous.into_iter().chain([peers]);
-    let is_this_version = controls.any(|tally| surely_below(wanted, &tally));
+    let is_this_version = controls.any(|tally| surely_below(own / 2.0, &tally));
     Some(Elsewhere {
         chipsets: tallies.len() as u64,
         share,
@@ -108,24 +103,20 @@ pub(super) fn in_all_runs(
     found: &Shift,
     usual: f64,
 ) -> Option<Elsewhere> {
-    let others: Vec<Other> = chipsets
-        .iter()
-        .filter_map(|other| {
-            let ratios = shift::worst_ratios(known(other)).into_values();
-            let ratios: Vec<f64> = ratios.collect();
-            let beyond = |ratio: &&f64| **ratio >= found.signal.threshold;
-            let tally = Tally {
-                hits: ratios.iter().filter(beyond).count() as u64,
-                devices: ratios.len() as u64,
-            };
-            let ratio = median(&ratios)?;
-            (tally.devices >= MIN_ELIGIBLE).then_some(Other { tally, ratio })
-        })
-        .collect();
-    let tallies: Vec<Tally> = others.iter().map(|other| other.tally).collect();
+    let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
+        shift::worst_ratios(known(other)).into_values().collect()
+    };
+    let others = chipsets.iter().map(ratios_of).collect();
+    let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
+    let beyond = |ratio: &&f64| **ratio >= found.signal.threshold;
+    let tally = |ratios: &Vec<f64>| Tally {
+        hits: ratios.iter().filter(beyond).count() as u64,
+        devices: ratios.len() as u64,
+    };
+    let tallies: Vec<Tally> = others.iter().map(tally).collect();
     let (share, same_share) = same_share(found.signal.value, usual, &tallies)?;
     let whole = found.signal.value >= MOST_DEVICES;
-    let ratios: Vec<f64> = others.iter().map(|other| other.ratio).collect();
+    let ratios: Vec<f64> = others.iter().filter_map(|ratios| median(ratios)).collect();
     let (factor, alike) = if whole {
         let wanted = found.cohort_ratio / ALIKE;
         let differ = ratios.iter().filter(|ratio| **ratio < wanted).count();
@@ -144,6 +135,25 @@ pub(super) fn in_all_runs(
         ratio: median(&ratios).filter(|_| whole),
         explains: alike && factor < most,
     })
+}
+
+/// Puts chipsets with too few devices to answer together; drops those that are too few even so.
+fn with_rest<T: Default>(
+    all: Vec<T>,
+    devices: impl Fn(&T) -> u64,
+    add: impl Fn(&mut T, T),
+) -> Vec<T> {
+    let (mut asked, small): (Vec<T>, Vec<T>) = all
+        .into_iter()
+        .partition(|one| devices(one) >= MIN_ELIGIBLE);
+    let mut rest = T::default();
+    for one in small {
+        add(&mut rest, one);
+    }
+    if devices(&rest) >= MIN_ELIGIBLE {
+        asked.push(rest);
+    }
+    asked
 }
 
 fn surely_below(rate: f64, tally: &Tally) -> bool {
@@ -243,6 +253,16 @@ mod tests {
         check(0.4, &[(20, 60), (0, 5), (0, 5)], false);
         // Two devices are no sign.
         check(0.4, &[(2, 5)], false);
+    }
+
+    #[test]
+    fn chipsets_with_few_devices_answer_together() {
+        let add = Vec::extend;
+        let asked = |all| with_rest(all, |one: &Vec<f64>| one.len() as u64, add);
+        let of = |n: usize| vec![1.0; n];
+        assert_eq!(asked(vec![of(9), of(3), of(4)]), [of(9), of(7)]);
+        assert_eq!(asked(vec![of(9), of(4)]), [of(9)]);
+        assert!(asked(Vec::new()).is_empty());
     }
 
     #[test]

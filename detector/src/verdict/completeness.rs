@@ -5,7 +5,6 @@
 use crate::reason::Reason;
 use crate::source::UsualDevices;
 
-use super::judge::MIN_PAGE_SHARE;
 use super::{CohortVerdict, Severity, VerdictClass};
 
 /// Below this share of the usual number something keeps reports back: an outage of the collector, a
@@ -14,6 +13,9 @@ const FEW: f64 = 0.5;
 
 /// From this multiple of the usual number on, a chipset has devices that it did not have.
 const MANY: f64 = 1.5;
+
+/// Of the usual devices so many must be hit besides: their number wavers from window to window.
+const OF_USUAL: f64 = 0.25;
 
 /// Devices below which nothing is asked of a crowd: so many may come by themselves.
 const MIN_USUAL: u64 = 5;
@@ -63,7 +65,7 @@ pub(crate) fn doubt_crowd(verdict: &mut CohortVerdict, now: u64, usual: Option<U
     }
     let beyond = now.saturating_sub(usual.devices);
     let of_usual = verdict.numbers.devices_hit.saturating_sub(beyond);
-    if of_usual as f64 >= MIN_PAGE_SHARE * usual.devices as f64 {
+    if of_usual as f64 >= OF_USUAL * usual.devices as f64 {
         return;
     }
     verdict.severity = Severity::Ticket;
