@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::config::CollectorConfig;
 use crate::front::Front;
 use crate::metrics::Metrics;
-use crate::rows::{KnownPlacements, NameGuard, Prepared};
+use crate::rows::{KnownPlacements, NameGuard, Prepared, Tables};
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
 use crate::{parse, record};
 
@@ -56,7 +56,7 @@ fn report(bytes: &[u8], clock: &epwatch_proto::SendClock) {
 fn rows_of(payload: Bytes) -> Prepared {
     let record = Record::of(WalOffset(64), 1_760_000_000_000_000, payload);
     let (known, names) = (&mut KnownPlacements::default(), &mut NameGuard::default());
-    Prepared::from_records(&[record], 7, HOUR, known, names)
+    Prepared::from_records(&[record], 7, HOUR, known, names, &mut Tables::default())
 }
 
 /// What a record of the log may hold, as a newer or damaged collector would have written it.

@@ -13,6 +13,7 @@
 
 mod auth;
 pub mod backup;
+mod buffers;
 mod calls;
 pub mod clock;
 pub mod config;

@@ -312,6 +312,7 @@ async fn start_writer(
         checkpoint: opened.checkpoint,
         known_placements: Arc::default(),
         names: Arc::new(Mutex::new(names)),
+        tables: Arc::default(),
         full_bytes: config.batch.max_bytes.0,
         was_full: false,
         ahead: None,

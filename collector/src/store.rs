@@ -100,7 +100,7 @@ impl Sink {
         if body.n_rows == 0 {
             return Ok(());
         }
-        let sql = format!("INSERT INTO {table} {} FORMAT RowBinary", body.columns);
+        let sql = format!("INSERT INTO {table} {} FORMAT Native", body.columns);
         let insert = self.client.insert_formatted_with(sql);
         let mut insert = insert.with_timeouts(Some(SEND_TIMEOUT), Some(END_TIMEOUT));
         if let Some(token) = token {

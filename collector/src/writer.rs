@@ -22,7 +22,7 @@ use crate::config::BatchConfig;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
-use crate::rows::{Body, Dimension, KnownPlacements, NameGuard, OutcomeRow, Prepared};
+use crate::rows::{Body, Dimension, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables};
 use crate::store::{Backoff, CollectorCheckpoint, Sink, SinkError, note_failure};
 use crate::wal::{Checkpoint, Chunk, Wal, WalError, WalOffset, lock};
 
@@ -47,6 +47,7 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
     pub(crate) names: Arc<Mutex<NameGuard>>,
+    pub(crate) tables: Arc<Mutex<Tables>>,
     /// Bytes of the log that make a full batch.
     pub(crate) full_bytes: u64,
     /// Whether the last batch was one.
@@ -234,12 +235,13 @@ impl Writer {
         limits: Limits,
     ) -> impl Future<Output = Batch> + Send + 'static {
         let (wal, known) = (self.wal.clone(), self.known_placements.clone());
-        let names = self.names.clone();
+        let (names, tables) = (self.names.clone(), self.tables.clone());
         let (collector_id, bucket) = (self.collector_id(), self.bucket);
         let mut backoff = Backoff::new(self.config.max_backoff.0);
         async move {
             loop {
-                let (wal, known, names) = (wal.clone(), known.clone(), names.clone());
+                let (wal, known) = (wal.clone(), known.clone());
+                let (names, tables) = (names.clone(), tables.clone());
                 let read = on_disk(move || {
                     let chunk = wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
                     let mut names = lock(&names);
@@ -249,6 +251,7 @@ impl Writer {
                         bucket,
                         &mut lock(&known),
                         &mut names,
+                        &mut lock(&tables),
                     );
                     // Before anything of the batch goes out: a crash must not decide anew.
                     names.save().map_err(|source| WalError::Io {

@@ -22,7 +22,7 @@ pub struct Baseline {
     pub placements: Vec<PlacementReference>,
     /// The previous version's clean latency on the same chipset before the window, by input shape.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
-    /// Devices hit in earlier, healthy versions of the same cohort.
+    /// Devices hit in healthy windows of earlier versions of the same cohort, and of its own.
     pub history: History,
     /// How often healthy devices of the whole fleet are hit.
     pub rates: Rates,

@@ -16,7 +16,7 @@ use crate::placement::Placement;
 use crate::rates::Rates;
 use crate::reason::Reason;
 use crate::rules;
-use crate::signals::{Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
+use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
     Arrivals, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
@@ -211,7 +211,7 @@ impl Evaluator {
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
-            let mut baseline = baseline_of(window, read);
+            let mut baseline = baseline_of(window, read, span);
             baseline.rates.clone_from(rates);
             let cohort = (
                 &read.model,
@@ -225,14 +225,25 @@ impl Evaluator {
                     other.key.chipset == window.key.chipset && other.key.model_version == *version
                 })
             });
-            let first = self.judge_cohort(window, previous, peers, &mut baseline, span, limits);
+            let others = read.cohorts.iter().filter(|other| {
+                other.key.model_version == window.key.model_version
+                    && other.key.chipset != window.key.chipset
+            });
+            let others: Vec<&CohortWindow> = others.collect();
+            let beside = Beside {
+                previous,
+                peers,
+                chipsets: &others,
+            };
+            let first = self.judge_cohort(window, beside, &mut baseline, span, limits);
             let mut whole = first.await?;
             let usual = read.usual.devices.get(&window.key.chipset);
             let seen = read.cohorts.iter();
             let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
             let there = on_chipset.map(|other| other.n_devices() + other.voteless.directed);
-            let now = there.sum();
+            let now: u64 = there.sum();
             completeness::doubt(&mut whole, now, usual.copied());
+            completeness::doubt_crowd(&mut whole, now, usual.copied());
             let previous_name = baseline.previous_version.as_deref();
             let key = &window.key;
             let cv = read
@@ -252,7 +263,7 @@ impl Evaluator {
                     // Judged with its chipset.
                     continue;
                 }
-                let judged = self.judge_cohort(&part, previous, peers, &mut baseline, span, limits);
+                let judged = self.judge_cohort(&part, beside, &mut baseline, span, limits);
                 let mut judged = judged.await?;
                 // Too few of its devices are known to tell: then its chipset's tell.
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
@@ -261,6 +272,7 @@ impl Evaluator {
                         doubt(&mut judged, proven);
                     }
                 }
+                completeness::doubt_crowd(&mut judged, now, usual.copied());
                 verdicts.push(judged);
             }
         }
@@ -273,7 +285,7 @@ impl Evaluator {
         let scarce = scarce.filter(|(_, window)| window.share_with_past() < SCARCE);
         let wanted: Vec<(usize, VersionOnChipset)> = scarce
             .filter_map(|(at, window)| {
-                let version = baseline_of(window, read).previous_version?;
+                let version = baseline_of(window, read, span).previous_version?;
                 Some((
                     at,
                     (read.model.clone(), version, window.key.chipset.clone()),
@@ -295,14 +307,13 @@ impl Evaluator {
     async fn judge_cohort(
         &self,
         window: &CohortWindow,
-        previous: Option<&CohortWindow>,
-        peers: &PeerRatios,
+        beside: Beside<'_>,
         baseline: &mut Baseline,
         span: &Span,
         limits: &Limits,
     ) -> Result<CohortVerdict, SourceError> {
         let model = &window.key.model;
-        let mut evidence = Evidence::gather(window, previous, peers, baseline, limits);
+        let mut evidence = Evidence::gather(window, beside, baseline, limits);
         let unmeasured = evidence
             .placement
             .as_ref()
@@ -314,7 +325,7 @@ impl Evaluator {
                 .source
                 .latency_before(model, version, chipset, span)
                 .await?;
-            evidence = Evidence::gather(window, previous, peers, baseline, limits);
+            evidence = Evidence::gather(window, beside, baseline, limits);
         }
         let hit = evidence
             .placement
@@ -337,7 +348,7 @@ impl Evaluator {
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.
             if devices >= MIN_PROVEN || window.voteless.flood > 0 {
-                let evidence = Evidence::gather(&proven, previous, peers, baseline, limits);
+                let evidence = Evidence::gather(&proven, beside, baseline, limits);
                 let held = judge(&proven, baseline, &evidence, explanation, &nodes);
                 if held.severity < Severity::Page {
                     doubt(&mut verdict, devices);
@@ -348,7 +359,7 @@ impl Evaluator {
     }
 }
 
-fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
+fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Baseline {
     let (version, chipset) = (&window.key.model_version, &window.key.chipset);
     let mut named: BTreeMap<Arc<str>, u64> = BTreeMap::new();
     for latency in window.votes.iter().filter_map(|vote| vote.latency.as_ref()) {
@@ -372,7 +383,7 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows) -> Baseline {
             .cv_of(version, previous_name, chipset)
             .map(|usual| usual.within),
         latency: BTreeMap::new(),
-        history: read.history(version, chipset),
+        history: read.history(version, chipset, span),
         previous_version: previous,
         rates: Rates::default(),
     }

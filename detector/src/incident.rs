@@ -361,17 +361,22 @@ impl Incident {
         firmwares.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Returns devices hit and devices seen, over its chipsets.
+    /// Returns devices hit and devices seen, over its chipsets; of a chipset where only single firmwares
+    /// show it, those of the firmwares.
     #[must_use]
     pub fn devices(&self) -> (u64, u64) {
         let chipsets = self.chipsets();
-        let told = self
-            .cohorts
-            .iter()
-            .map(|cohort| &cohort.verdict)
-            .filter(|verdict| {
-                verdict.key.firmware.is_none() && chipsets.contains(&verdict.key.chipset)
-            });
+        let verdicts = || self.cohorts.iter().map(|cohort| &cohort.verdict);
+        let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();
+        let whole: BTreeSet<&str> = verdicts()
+            .filter(whole)
+            .map(|verdict| &*verdict.key.chipset)
+            .collect();
+        let told = verdicts().filter(|verdict| {
+            let key = &verdict.key;
+            let counts = key.firmware.is_none() || !whole.contains(&*key.chipset);
+            counts && chipsets.contains(&key.chipset)
+        });
         told.fold((0, 0), |(hit, seen), verdict| {
             (
                 hit + verdict.numbers.devices_hit,

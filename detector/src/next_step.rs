@@ -6,6 +6,10 @@ use crate::cohort::CohortKey;
 use crate::signals::PlacementChange;
 use crate::verdict::{VerdictClass, backend_code};
 
+/// What to do where all chipsets show the same.
+pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
+    version before, and look at what the app runs beside it; nothing points at one chipset.";
+
 /// Returns one or two sentences that say what to do.
 #[must_use]
 pub(crate) fn next_step(

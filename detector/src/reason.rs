@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::Origin;
 use crate::placement::Unit;
-use crate::signals::{Control, Joined, PlacementChange, Shift, SpeedReference};
+use crate::signals::{Control, Elsewhere, Joined, PlacementChange, Shift, SpeedReference};
 use crate::verdict::backend_code;
 
 /// One reason of a verdict.
@@ -106,6 +106,15 @@ pub enum Reason {
         share: f64,
         /// Whether that is most of them.
         slowed: bool,
+    },
+    /// The same version on other chipsets shows the same: no chipset's fault alone.
+    Everywhere {
+        /// Chipsets that were asked.
+        chipsets: u64,
+        /// Share of their devices hit in the same way, in [0, 1].
+        share: f64,
+        /// Their median ratio of p10, where whole cohorts moved.
+        ratio: Option<f64>,
     },
     /// The previous version moved as well.
     PreviousMoved {
@@ -205,6 +214,15 @@ pub enum Reason {
         /// How many windows that are.
         windows: u64,
     },
+    /// Far more devices reported than usual, and no more than those are hit.
+    Crowd {
+        /// Devices that did, on this chipset.
+        devices: u64,
+        /// Median of earlier windows.
+        usual: u64,
+        /// How many windows that are.
+        windows: u64,
+    },
     /// More new installations than the app usually has: they do not vote.
     Flood {
         /// Installations without a vote.
@@ -291,6 +309,18 @@ impl Reason {
             }
             _ => Reason::PreviousVersionControl { share, slowed },
         })
+    }
+
+    pub(crate) fn everywhere(others: Elsewhere) -> Self {
+        Reason::Everywhere {
+            chipsets: others.chipsets,
+            share: others.share,
+            ratio: others.ratio,
+        }
+    }
+
+    pub(crate) fn is_everywhere(&self) -> bool {
+        matches!(self, Reason::Everywhere { .. })
     }
 
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
@@ -490,6 +520,11 @@ impl fmt::Display for Reason {
                 },
                 percent(*share)
             ),
+            Reason::Everywhere {
+                chipsets,
+                share,
+                ratio,
+            } => beside::everywhere(f, *chipsets, *share, *ratio),
             Reason::PreviousMoved { ratio } => write!(
                 f,
                 "the previous version moved as well in the same window, to {ratio:.2} times its \
@@ -562,6 +597,15 @@ impl fmt::Display for Reason {
                 f,
                 "only {devices} devices reported on this chipset; the median of {windows} earlier \
                  windows is {usual}"
+            ),
+            Reason::Crowd {
+                devices,
+                usual,
+                windows,
+            } => write!(
+                f,
+                "{devices} devices reported on this chipset, where the median of {windows} earlier \
+                 windows is {usual}; no more are hit than came to those, so they may be made up"
             ),
             Reason::Directed { devices } => write!(
                 f,

@@ -15,7 +15,7 @@ use crate::explain::explain;
 use crate::placement::Placement;
 use crate::placement::tests::placed;
 use crate::reported::{GoldenTest, Reported};
-use crate::signals::{Evidence, Limits, PeerRatios};
+use crate::signals::{Beside, Evidence, Limits, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
 use crate::window::{
     BaselineAbsence, CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind,
@@ -285,8 +285,21 @@ pub(crate) fn judged_with_peers(
     peers: &PeerRatios,
     baseline: &Baseline,
 ) -> CohortVerdict {
+    let beside = Beside {
+        previous,
+        peers,
+        chipsets: &[],
+    };
+    judged_beside(window, beside, baseline)
+}
+
+pub(crate) fn judged_beside(
+    window: &CohortWindow,
+    beside: Beside<'_>,
+    baseline: &Baseline,
+) -> CohortVerdict {
     let limits = Limits::for_windows_a_day(1_000.0);
-    let evidence = Evidence::gather(window, previous, peers, baseline, &limits);
+    let evidence = Evidence::gather(window, beside, baseline, &limits);
     judge(
         window,
         baseline,

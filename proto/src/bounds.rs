@@ -33,11 +33,26 @@ pub(crate) fn text(field: &str, value: String, max: usize) -> Result<String, Par
         let got = format!("{} bytes", value.len());
         return Err(ParseError::malformed(field, expected, got));
     }
-    if value.chars().any(char::is_control) {
+    if !is_plain(&value) {
         let expected = "text without control characters";
         return Err(ParseError::malformed(field, expected, value));
     }
     Ok(value)
+}
+
+/// Whether text has no control characters.
+#[inline]
+pub(crate) fn is_plain(text: &str) -> bool {
+    // Nearly all that comes is ASCII, which takes no decoding.
+    is_printable_ascii(text.as_bytes()) || !text.chars().any(char::is_control)
+}
+
+#[inline]
+pub(crate) fn is_printable_ascii(bytes: &[u8]) -> bool {
+    // Without an early end, so that many bytes are looked at in one step.
+    bytes
+        .iter()
+        .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
 }
 
 /// Text of 1 to `max` bytes without control characters.
@@ -119,11 +134,14 @@ pub(crate) fn at_most(field: &str, len: usize, max: usize) -> Result<(), ParseEr
 }
 
 /// No two entries have the same key.
-pub(crate) fn each_once<T, K: Ord>(
+pub(crate) fn each_once<'a, T, K: Ord>(
     field: &str,
-    values: &[T],
-    key: impl Fn(&T) -> K,
+    values: &'a [T],
+    key: impl Fn(&'a T) -> K,
 ) -> Result<(), ParseError> {
+    if values.len() < 2 {
+        return Ok(());
+    }
     let mut seen = std::collections::BTreeSet::new();
     for (index, value) in values.iter().enumerate() {
         if !seen.insert(key(value)) {

@@ -169,9 +169,7 @@ impl Chipset {
     /// be empty. Qualcomm's code wins, then a board that names one chipset; everything else is
     /// `other:` and the text as it is, `other:unknown` without any.
     pub fn normalise(raw: &str, soc_manufacturer: &str, board: &str) -> Self {
-        let vendor = format!("{soc_manufacturer} {raw}").to_lowercase();
-        let foreign = OTHER_VENDORS.iter().any(|v| vendor.contains(v));
-        if !foreign {
+        if !names_other_vendor(soc_manufacturer) && !names_other_vendor(raw) {
             let by_board = || {
                 BOARDS
                     .iter()
@@ -230,6 +228,17 @@ pub fn soc_by_name(soc: &str) -> Option<&'static Soc> {
 /// The known chipset of that QNN `soc_model` number.
 pub fn soc_by_qnn_id(qnn_id: u32) -> Option<&'static Soc> {
     SOCS.iter().find(|s| s.qnn_id == qnn_id)
+}
+
+fn names_other_vendor(text: &str) -> bool {
+    if !text.is_ascii() {
+        let text = text.to_lowercase();
+        return OTHER_VENDORS.iter().any(|vendor| text.contains(vendor));
+    }
+    OTHER_VENDORS.iter().any(|vendor| {
+        let mut places = text.as_bytes().windows(vendor.len());
+        places.any(|place| place.eq_ignore_ascii_case(vendor.as_bytes()))
+    })
 }
 
 /// The first Qualcomm code in a text: family and four digits, what follows them cut

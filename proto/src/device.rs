@@ -189,7 +189,7 @@ impl TryFrom<v1::App> for App {
             MAX_ROLLOUT_LABELS,
             label,
         )?;
-        each_once("rollout_labels", &labels, |(key, _)| key.clone())?;
+        each_once("rollout_labels", &labels, |(key, _)| key)?;
         Ok(Self {
             id: required_text("id", a.id, 128)?,
             version: text("version", a.version, 64)?,

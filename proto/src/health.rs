@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    bounds::at_most,
-    error::{Inside, ParseError},
-    v1,
-    wire_enum::wire_enum,
-};
+use crate::{bounds::at_most, error::ParseError, v1, wire_enum::wire_enum};
 
 wire_enum! {
     /// Why the device gave something up.
@@ -119,11 +114,11 @@ fn by_key<W, K: Ord + Copy, V>(
     at_most(field, entries.len(), most)?;
     let mut map = BTreeMap::new();
     for (index, entry) in entries.into_iter().enumerate() {
-        let at = format!("{field}[{index}]");
-        let (key, value) = parse(entry).inside(&at)?;
+        let at = || format!("{field}[{index}]");
+        let (key, value) = parse(entry).map_err(|error| error.inside(&at()))?;
         if map.insert(key, value).is_some() {
             return Err(ParseError::malformed(
-                &at,
+                &at(),
                 "each at most once",
                 "a second one",
             ));

@@ -300,7 +300,7 @@ impl TryFrom<v1::Placement> for Placement {
             f.map(Fingerprint::try_from).transpose().inside(field)
         };
         let eps = list("eps", p.eps, MAX_EPS, EpShare::try_from)?;
-        each_once("eps", &eps, |e| e.ep.clone())?;
+        each_once("eps", &eps, |e| &e.ep)?;
         let reason = |code| ReasonCode::parse("", code);
         let manifest = optional_bytes("manifest_sha256", &p.manifest_sha256)?;
         let placement = Self {
@@ -335,13 +335,15 @@ impl TryFrom<v1::EpShare> for EpShare {
         let mut op_types = BTreeMap::new();
         let mut counted: u64 = 0;
         for (index, op) in e.op_types.into_iter().enumerate() {
-            let at = format!("op_types[{index}]");
-            let name = required_text("op_type", op.op_type, MAX_EP_NAME_BYTES).inside(&at)?;
-            let n_nodes = positive("n_nodes", op.n_nodes).inside(&at)?;
+            let at = || format!("op_types[{index}]");
+            let name = required_text("op_type", op.op_type, MAX_EP_NAME_BYTES);
+            let name = name.map_err(|error| error.inside(&at()))?;
+            let n_nodes = positive("n_nodes", op.n_nodes);
+            let n_nodes = n_nodes.map_err(|error| error.inside(&at()))?;
             counted += u64::from(n_nodes);
             if let Some(_twice) = op_types.insert(name, n_nodes) {
                 return Err(ParseError::malformed(
-                    &at,
+                    &at(),
                     "each op type once",
                     "a second one",
                 ));

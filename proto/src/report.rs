@@ -132,9 +132,7 @@ impl Report {
         check_uids("series", &self.series, &uids, |s| s.session_uid)?;
         check_uids("self_tests", &self.self_tests, &uids, |t| t.session_uid)?;
         check_uids("run_errors", &self.run_errors, &uids, |e| e.session_uid)?;
-        each_once("series", &self.series, |s| {
-            (s.session_uid, s.stratum.clone())
-        })?;
+        each_once("series", &self.series, |s| (s.session_uid, &s.stratum))?;
         each_once("ended_streams", &self.ended_streams, |e| e.stream)?;
         let own = |e: &EndedStream| e.stream == self.key.stream;
         if let Some(at) = self.ended_streams.iter().position(own) {

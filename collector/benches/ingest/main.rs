@@ -30,7 +30,7 @@ use epwatch_collector::config::CollectorConfig;
 use crate::client::{Done, Shape};
 use crate::payload::Template;
 use crate::server::Server;
-use crate::writer::Stored;
+use crate::writer::{Round, Stored};
 
 /// As the program `epwatch` has it.
 #[global_allocator]
@@ -181,28 +181,56 @@ fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     let rounds: Vec<_> = (0..plan.rounds.min(3))
         .map(|n| writer::round(&dir.join(format!("writer-{n}")), plan.fill, batch))
         .collect();
-    let middle = |of: &dyn Fn(&(Stored, Stored)) -> f64| median(rounds.iter().map(of));
+    let middle = |of: &dyn Fn(&Round) -> f64| median(rounds.iter().map(of));
     let per_second = |side: &Stored| side.rows / side.seconds;
+    let cpu_us =
+        |side: &Stored| 1e6 * (side.engine_cpu_seconds + side.writer_cpu_seconds) / side.rows;
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
     put(
         "writer_ratio_to_engine",
-        middle(&|(w, e)| per_second(w) / per_second(e)),
+        middle(&|round| per_second(&round.writer) / per_second(&round.engine)),
     );
-    put("writer_rows_per_second", middle(&|(w, _)| per_second(w)));
-    put("engine_rows_per_second", middle(&|(_, e)| per_second(e)));
+    put(
+        "writer_ratio_to_engine_of_blocks",
+        middle(&|round| per_second(&round.writer) / per_second(&round.engine_of_blocks)),
+    );
+    put(
+        "writer_rows_per_second",
+        middle(&|round| per_second(&round.writer)),
+    );
+    put(
+        "engine_rows_per_second",
+        middle(&|round| per_second(&round.engine)),
+    );
+    put(
+        "engine_of_blocks_rows_per_second",
+        middle(&|round| per_second(&round.engine_of_blocks)),
+    );
+    put(
+        "writer_ratio_to_engine_by_cpu",
+        middle(&|round| cpu_us(&round.engine) / cpu_us(&round.writer)),
+    );
+    put(
+        "writer_ratio_to_engine_of_blocks_by_cpu",
+        middle(&|round| cpu_us(&round.engine_of_blocks) / cpu_us(&round.writer)),
+    );
     put(
         "writer_cpu_us_per_row",
-        middle(&|(w, _)| 1e6 * w.writer_cpu_seconds / w.rows),
+        middle(&|round| 1e6 * round.writer.writer_cpu_seconds / round.writer.rows),
     );
     put(
         "writer_engine_cpu_us_per_row",
-        middle(&|(w, _)| 1e6 * w.engine_cpu_seconds / w.rows),
+        middle(&|round| 1e6 * round.writer.engine_cpu_seconds / round.writer.rows),
     );
     put(
         "engine_cpu_us_per_row",
-        middle(&|(_, e)| 1e6 * e.engine_cpu_seconds / e.rows),
+        middle(&|round| cpu_us(&round.engine)),
     );
-    put("writer_rows", middle(&|(w, _)| w.rows));
+    put(
+        "engine_of_blocks_cpu_us_per_row",
+        middle(&|round| cpu_us(&round.engine_of_blocks)),
+    );
+    put("writer_rows", middle(&|round| round.writer.rows));
 }
 
 type Figures = serde_json::Map<String, serde_json::Value>;

@@ -1,6 +1,7 @@
 //! From the log to the embedded engine, against what the engine itself takes: first a log full of
 //! reports is written by a collector of its own process, then the rows that it made are read back
-//! as they are and sent to fresh tables by the same client, in batches of the same size.
+//! as they are and sent to fresh tables by the same client, in batches of the same size: as rows, which is
+//! how that client inserts, and as blocks, which is how the writer does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,6 +21,16 @@ use crate::{BATCH, SHAPE};
 /// The argument that makes this program the engine's child.
 pub(crate) const ENGINE_CHILD: &str = "engine-child";
 
+/// What one round did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Round {
+    pub(crate) writer: Stored,
+    /// The engine on its own, given rows.
+    pub(crate) engine: Stored,
+    /// The engine on its own, given blocks.
+    pub(crate) engine_of_blocks: Stored,
+}
+
 /// One side of one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stored {
@@ -29,8 +40,8 @@ pub(crate) struct Stored {
     pub(crate) writer_cpu_seconds: f64,
 }
 
-/// What one round did: the writer, then the engine on its own.
-pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> (Stored, Stored) {
+/// The writer, then the engine on its own.
+pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> Round {
     std::fs::create_dir_all(dir).expect("the bench's directory can be written");
     {
         let filling = Server::start("collector", dir);
@@ -43,22 +54,27 @@ pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> (Stored, Stored
         .expect("a runtime");
     runtime.block_on(async {
         let engine = start_engine(dir).await;
-        let (writers, engines) = ("writers", "engines");
-        for database in [writers, engines] {
+        let (writers, engines, blocks) = ("writers", "engines", "blocks");
+        for database in [writers, engines, blocks] {
             let values = schema::single_server(Retention::default());
             let target = engine.target(database);
             migrate(&target, schema::MIGRATIONS, &values)
                 .await
                 .expect("a fresh database");
         }
-        let by_writer = run_writer(dir, &engine, writers).await;
-        let by_engine = run_engine(&engine, writers, engines, batch).await;
-        assert!(
-            (by_writer.rows - by_engine.rows).abs() < 0.5,
-            "the same rows"
-        );
+        let round = Round {
+            writer: run_writer(dir, &engine, writers).await,
+            engine: run_engine(&engine, writers, engines, "RowBinary", batch).await,
+            engine_of_blocks: run_engine(&engine, writers, blocks, "Native", batch).await,
+        };
+        for alone in [round.engine, round.engine_of_blocks] {
+            assert!(
+                (round.writer.rows - alone.rows).abs() < 0.5,
+                "the same rows"
+            );
+        }
         engine.stop().await;
-        (by_writer, by_engine)
+        round
     })
 }
 
@@ -108,7 +124,7 @@ async fn run_writer(dir: &Path, engine: &EmbeddedStore, database: &str) -> Store
 }
 
 /// Rows of both tables as the engine gives them back, one body a batch.
-async fn bodies(from: &Client, batch: usize) -> Vec<(&'static str, Bytes)> {
+async fn bodies(from: &Client, format: &str, batch: usize) -> Vec<(&'static str, Bytes)> {
     let offsets = "SELECT wal_offset FROM reports ORDER BY wal_offset";
     let offsets = from.query(offsets).fetch_all::<u64>().await;
     let mut bodies = Vec::new();
@@ -117,7 +133,7 @@ async fn bodies(from: &Client, batch: usize) -> Vec<(&'static str, Bytes)> {
         let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
         for table in ["report_copies", "reports"] {
             let sql = format!("SELECT * FROM {table} WHERE wal_offset BETWEEN {first} AND {last}");
-            let mut rows = from.query(&sql).fetch_bytes("RowBinary").expect("a query");
+            let mut rows = from.query(&sql).fetch_bytes(format).expect("a query");
             let body = rows.collect().await.expect("the engine answers");
             bodies.push((table, body));
         }
@@ -126,14 +142,20 @@ async fn bodies(from: &Client, batch: usize) -> Vec<(&'static str, Bytes)> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
-async fn run_engine(engine: &EmbeddedStore, from: &str, to: &str, batch: usize) -> Stored {
-    let bodies = bodies(&engine.client(from), batch).await;
+async fn run_engine(
+    engine: &EmbeddedStore,
+    from: &str,
+    to: &str,
+    format: &str,
+    batch: usize,
+) -> Stored {
+    let bodies = bodies(&engine.client(from), format, batch).await;
     let client = engine.client(to);
     let cpu_before = cpu_seconds(engine);
     let started = Instant::now();
     for (number, (table, body)) in bodies.into_iter().enumerate() {
         let mut insert = client
-            .insert_formatted_with(format!("INSERT INTO {table} FORMAT RowBinary"))
+            .insert_formatted_with(format!("INSERT INTO {table} FORMAT {format}"))
             .with_setting("insert_deduplication_token", format!("bench-{number}"));
         for chunk in body.chunks(1 << 20) {
             insert

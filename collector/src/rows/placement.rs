@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use epwatch_proto::Session;
 
-use super::table::PlacementRow;
+use super::native::{Column, ColumnOf};
+use super::report::{TIME, U32S, WORD, WORDS};
 use super::{Stored, share};
 
 /// A fleet has hundreds. Beyond this the memory begins anew: a row more, which the table merges.
@@ -34,41 +35,77 @@ impl KnownPlacements {
     }
 }
 
-pub(super) fn new_rows<'a>(
+/// The report's sessions whose placements `known` does not have yet.
+pub(super) fn new_ones<'a>(
     stored: &'a Stored,
     known: &mut KnownPlacements,
-) -> Vec<PlacementRow<'a>> {
+) -> impl Iterator<Item = &'a Session> {
     let sessions = stored.report.sessions.iter();
     sessions
         .filter(|session| session.placement.exact.is_some())
         .filter(|session| known.insert(stored, session))
-        .map(|session| row(stored, session))
-        .collect()
 }
 
-fn row<'a>(stored: &'a Stored, session: &'a Session) -> PlacementRow<'a> {
-    let placement = &session.placement;
-    let (eps, nodes) = (placement.eps.iter(), placement.cpu_nodes.iter());
-    PlacementRow {
-        app_id: &stored.app_id,
-        environment: &stored.environment,
-        model_id: &session.model.id,
-        model_version: &session.model.version,
-        fingerprint_algorithm: placement.exact.map_or(0, |exact| exact.algorithm),
-        fingerprint_exact: placement.exact.map_or(0, |exact| exact.value),
-        fingerprint_normalised: placement
-            .normalised
-            .map_or(0, |normalised| normalised.value),
-        first_seen: stored.received_ms,
-        ep: eps.clone().map(|ep| ep.ep.as_str()).collect(),
-        ep_nodes: eps.clone().map(|ep| ep.n_nodes).collect(),
-        ep_partitions: eps.clone().map(|ep| ep.n_partitions.unwrap_or(0)).collect(),
-        ep_macs_share: eps.map(|ep| share(ep.macs_share)).collect(),
-        cpu_node_name: nodes.clone().map(|node| node.name.as_str()).collect(),
-        cpu_node_op_type: nodes.clone().map(|node| node.op_type.as_str()).collect(),
-        cpu_node_benign: nodes.clone().map(|node| node.benign).collect(),
-        cpu_node_reason: nodes.clone().map(|node| node.reason.as_str()).collect(),
-        cpu_node_macs_share: nodes.map(|node| share(node.macs_share)).collect(),
-        cpu_nodes_truncated: placement.cpu_nodes_truncated,
-    }
+pub(super) type Fill = fn(&mut Column, &Stored, &Session);
+
+const fn column(name: &'static str, kind: &'static str, fill: Fill) -> ColumnOf<Fill> {
+    ColumnOf { name, kind, fill }
 }
+
+/// The table `placements`.
+pub(super) static PLACEMENTS: [ColumnOf<Fill>; 18] = [
+    column("app_id", WORD, |c, r, _| c.word(&r.app_id)),
+    column("environment", WORD, |c, r, _| c.word(&r.environment)),
+    column("model_id", WORD, |c, _, s| c.word(&s.model.id)),
+    column("model_version", WORD, |c, _, s| c.word(&s.model.version)),
+    column("fingerprint_algorithm", "UInt32", |c, _, s| {
+        c.put(s.placement.exact.map_or(0, |exact| exact.algorithm))
+    }),
+    column("fingerprint_exact", "UInt64", |c, _, s| {
+        c.put(s.placement.exact.map_or(0, |exact| exact.value))
+    }),
+    column("fingerprint_normalised", "UInt64", |c, _, s| {
+        c.put(s.placement.normalised.map_or(0, |print| print.value))
+    }),
+    column("first_seen", TIME, |c, r, _| c.put(r.received_ms)),
+    column("ep", WORDS, |c, _, s| {
+        c.list(&s.placement.eps, |c, ep| c.word(&ep.ep))
+    }),
+    column("ep_nodes", U32S, |c, _, s| {
+        c.list(&s.placement.eps, |c, ep| c.put(ep.n_nodes))
+    }),
+    column("ep_partitions", U32S, |c, _, s| {
+        c.list(&s.placement.eps, |c, ep| {
+            c.put(ep.n_partitions.unwrap_or(0))
+        })
+    }),
+    column("ep_macs_share", "Array(Nullable(Float32))", |c, _, s| {
+        c.list(&s.placement.eps, |c, ep| c.maybe(share(ep.macs_share)))
+    }),
+    column("cpu_node_name", "Array(String)", |c, _, s| {
+        c.list(&s.placement.cpu_nodes, |c, node| c.text(&node.name))
+    }),
+    column("cpu_node_op_type", WORDS, |c, _, s| {
+        c.list(&s.placement.cpu_nodes, |c, node| c.word(&node.op_type))
+    }),
+    column("cpu_node_benign", "Array(Bool)", |c, _, s| {
+        c.list(&s.placement.cpu_nodes, |c, node| c.put(node.benign))
+    }),
+    column("cpu_node_reason", WORDS, |c, _, s| {
+        c.list(&s.placement.cpu_nodes, |c, node| {
+            c.word(node.reason.as_str())
+        })
+    }),
+    column(
+        "cpu_node_macs_share",
+        "Array(Nullable(Float32))",
+        |c, _, s| {
+            c.list(&s.placement.cpu_nodes, |c, node| {
+                c.maybe(share(node.macs_share))
+            })
+        },
+    ),
+    column("cpu_nodes_truncated", "Bool", |c, _, s| {
+        c.put(s.placement.cpu_nodes_truncated)
+    }),
+];

@@ -1,308 +1,247 @@
-//! A report's row: numbers absent on the wire are 0 or NULL as the schema says, enums their names.
+//! A report's row, column for column as `migrations/0002_reports.sql` has them: that file says what
+//! each one means. Numbers absent on the wire are 0 or NULL as the schema says, enums their names;
+//! times are milliseconds since 1970, buckets seconds.
 
-use epwatch_proto::occurred::{self, EndClock};
 use epwatch_proto::placement::{CPU_EP, is_npu_ep};
-use epwatch_proto::{BaselineKind, LatencySeries, Report, SelfTest, Session, StartFailure};
+use epwatch_proto::{
+    BaselineAbsence, BaselineKind, EpShare, LatencySeries, ModelHash, Report, SelfBaseline, Session,
+};
 
-use super::table::ReportRow;
+use super::native::{Column, ColumnOf};
 use super::{Stored, share};
 
-pub(super) fn row(stored: &Stored) -> ReportRow<'_> {
-    let mut row = head(stored);
-    let report = &stored.report;
-    add_device(&mut row, stored);
-    add_runtime(&mut row, report);
-    add_ended_streams(&mut row, report);
-    for session in &report.sessions {
-        add_session(&mut row, session);
-    }
-    for series in &report.series {
-        add_series(&mut row, report, series);
-    }
-    for test in &report.self_tests {
-        add_self_test(&mut row, test);
-    }
-    for failure in &report.start_failures {
-        add_start_failure(&mut row, failure);
-    }
-    for errors in &report.run_errors {
-        row.run_error_session.push(errors.session_uid.get());
-        row.run_error_ort_status.push(errors.ort_status_code);
-        row.run_error_count.push(errors.count);
-    }
-    add_health(&mut row, report);
-    row
+pub(super) type Fill = fn(&mut Column, &Stored);
+
+pub(super) const TIME: &str = "DateTime64(3, 'UTC')";
+pub(super) const WORD: &str = "LowCardinality(String)";
+pub(super) const WORDS: &str = "Array(LowCardinality(String))";
+const WORD_LISTS: &str = "Array(Array(LowCardinality(String)))";
+const COUNTS: &str = "Map(LowCardinality(String), UInt64)";
+pub(super) const U32S: &str = "Array(UInt32)";
+const U64S: &str = "Array(UInt64)";
+const F64S: &str = "Array(Float64)";
+const MAYBE_U64S: &str = "Array(Nullable(UInt64))";
+const MAYBE_F64S: &str = "Array(Nullable(Float64))";
+
+pub(super) const fn column(name: &'static str, kind: &'static str, fill: Fill) -> ColumnOf<Fill> {
+    ColumnOf { name, kind, fill }
 }
 
-fn head(stored: &Stored) -> ReportRow<'_> {
-    let report = &stored.report;
-    let end = EndClock {
-        wall_unix_ms: report.interval_end_unix_ms,
-        uptime_ms: report.uptime_at_end_ms,
-        boot_id: &report.boot_id,
-    };
-    let occurred = occurred::estimate(stored.received_ms, &stored.sent, end);
-    let labels = report.app.rollout_labels.iter();
-    ReportRow {
-        collector_id: stored.collector_id,
-        wal_offset: stored.wal_offset,
-        received_at: stored.received_ms,
-        bucket: stored.bucket,
-        installation: *report.key.installation.as_bytes(),
-        stream_id: report.key.stream.0,
-        sequence: report.key.sequence.get(),
-        occurred_at: occurred.at_ms,
-        occurred_source: occurred.source,
-        clock_skew_ms: occurred.clock_skew_ms,
-        interval_length_ms: report.interval_length_ms,
-        is_late: occurred.is_late,
-        is_unproven: stored.is_unproven,
-        app_id: &stored.app_id,
-        environment: &stored.environment,
-        app_version: &report.app.version,
-        app_build: &report.app.build,
-        rollout_labels: labels
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect(),
-        ..ReportRow::default()
-    }
+/// The table `reports`, a line a column.
+#[rustfmt::skip]
+pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
+    column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
+    column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
+    column("received_at", TIME, |c, r| c.put(r.received_ms)),
+    column("bucket", "DateTime('UTC')", |c, r| c.put(r.bucket)),
+    column("installation", "FixedString(16)", |c, r| c.put(*r.report.key.installation.as_bytes())),
+    column("stream_id", "UInt64", |c, r| c.put(r.report.key.stream.0)),
+    column("sequence", "UInt64", |c, r| c.put(r.report.key.sequence.get())),
+    column("occurred_at", TIME, |c, r| c.put(r.occurred.at_ms)),
+    column("occurred_source", WORD, |c, r| c.word(r.occurred.source)),
+    column("clock_skew_ms", "Int64", |c, r| c.put(r.occurred.clock_skew_ms)),
+    column("interval_length_ms", "UInt64", |c, r| c.put(r.report.interval_length_ms)),
+    column("is_late", "Bool", |c, r| c.put(r.occurred.is_late)),
+    column("is_unproven", "Bool", |c, r| c.put(r.is_unproven)),
+    column("app_id", WORD, |c, r| c.word(&r.app_id)),
+    column("environment", WORD, |c, r| c.word(&r.environment)),
+    column("app_version", WORD, |c, r| c.word(&r.report.app.version)),
+    column("app_build", WORD, |c, r| c.word(&r.report.app.build)),
+    column("rollout_labels", "Map(LowCardinality(String), LowCardinality(String))", |c, r| c.list(&r.report.app.rollout_labels, |c, (key, value)| c.pair(key, value))),
+
+    column("chipset", WORD, |c, r| c.word(&r.chipset)),
+    column("chipset_raw", WORD, |c, r| c.word(&r.report.device.chipset_raw)),
+    column("device_manufacturer", WORD, |c, r| c.word(&r.report.device.manufacturer)),
+    column("device_model", WORD, |c, r| c.word(&r.report.device.model)),
+    column("board", WORD, |c, r| c.word(&r.report.device.board)),
+    column("soc_id", "UInt32", |c, r| c.put(r.report.device.soc_id.unwrap_or(0))),
+    column("abi", WORD, |c, r| c.word(&r.report.device.abi)),
+    column("os", WORD, |c, r| c.word(&r.report.device.os)),
+    column("os_version", WORD, |c, r| c.word(&r.report.device.os_version)),
+    column("api_level", "UInt32", |c, r| c.put(r.report.device.api_level.unwrap_or(0))),
+    column("firmware", WORD, |c, r| c.word(&r.report.device.vendor_fingerprint_hash)),
+    column("security_patch", WORD, |c, r| c.word(&r.report.device.security_patch)),
+    column("hexagon_arch", "UInt32", |c, r| c.put(r.report.device.hexagon_arch.unwrap_or(0))),
+    column("ram_class", WORD, |c, r| c.word(r.report.device.ram_class.as_str())),
+    column("reportable_contexts", WORDS, |c, r| c.list(&r.report.device.reportable_contexts, |c, context| c.word(context.as_str()))),
+
+    column("ort_version", WORD, |c, r| c.word(&r.report.runtime.ort_version)),
+    column("ep_package", WORD, |c, r| c.word(&r.report.runtime.ep_package)),
+    column("ep_version", WORD, |c, r| c.word(&r.report.runtime.ep_version)),
+    column("ep_linkage", WORD, |c, r| c.word(r.report.runtime.ep_linkage.as_str())),
+    column("backend", WORD, |c, r| c.word(r.report.runtime.backend.as_str())),
+    column("qnn_sdk_version", WORD, |c, r| c.word(&r.report.runtime.qnn_sdk_version)),
+    column("backend_build_id", WORD, |c, r| c.word(&r.report.runtime.backend_build_id)),
+    column("sdk_name", WORD, |c, r| c.word(&r.report.sdk.name)),
+    column("sdk_version", WORD, |c, r| c.word(&r.report.sdk.version)),
+    column("sdk_language", WORD, |c, r| c.word(&r.report.sdk.language)),
+
+    column("ended_stream_id", U64S, |c, r| c.list(&r.report.ended_streams, |c, e| c.put(e.stream.0))),
+    column("ended_last_sequence", MAYBE_U64S, |c, r| c.list(&r.report.ended_streams, |c, e| c.maybe(e.last_sequence))),
+    column("ended_unsealed_runs", MAYBE_U64S, |c, r| c.list(&r.report.ended_streams, |c, e| c.maybe(e.unsealed_runs))),
+
+    column("session_uid", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.uid.get()))),
+    column("session_model_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.id))),
+    column("session_model_version", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.version))),
+    column("session_model_sha256", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&hex(s.model.sha256.as_ref().map(ModelHash::as_bytes))))),
+    column("session_app_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.requested_eps, |c, ep| c.word(ep)))),
+    column("session_directive_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.directive_id))),
+    column("session_performance_mode", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.performance_mode))),
+    column("session_soc_model", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.soc_model))),
+    column("session_creation_us", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.creation_us.unwrap_or(0)))),
+    column("session_created_at", "Array(DateTime64(3, 'UTC'))", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.created_at_unix_ms))),
+    column("session_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(requested(s), |c, ep| c.word(ep)))),
+    column("session_requests_npu", "Array(Bool)", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.requests_npu()))),
+    column("session_graph_kind", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.graph_kind.as_str()))),
+    column("session_placement_source", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.source.as_str()))),
+    column("session_fingerprint_algorithm", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(algorithm(s)))),
+    column("session_fingerprint_exact", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.exact.map_or(0, |f| f.value)))),
+    column("session_fingerprint_normalised", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.normalised.map_or(0, |f| f.value)))),
+    column("session_n_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_nodes))),
+    column("session_npu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(npu_nodes(s)))),
+    column("session_npu_partitions", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(npu_partitions(s)))),
+    column("session_cpu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.ep(CPU_EP).map_or(0, |ep| ep.n_nodes)))),
+    column("session_cpu_benign_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(benign_nodes(s)))),
+    column("session_npu_macs_share", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(share(s.placement.npu_macs_share())))),
+    column("session_macs_attributed", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(share(s.placement.macs_attributed)))),
+    column("session_reasons", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.placement.reasons, |c, reason| c.word(reason.as_str())))),
+
+    column("series_session", "Array(UInt16)", |c, r| c.list(&r.report.series, |c, s| c.put(place_of_session(&r.report, s)))),
+    column("series_phase", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.stratum.phase.as_str()))),
+    column("series_thermal", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.stratum.thermal.as_str()))),
+    column("series_power_save", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.stratum.power_save.as_str()))),
+    column("series_performance_mode", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(&s.stratum.performance_mode))),
+    column("series_shape_key", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(&s.stratum.shape_key))),
+    column("series_session_age", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.stratum.session_age.as_str()))),
+    column("series_is_clean", "Array(Bool)", |c, r| c.list(&r.report.series, |c, s| c.put(s.stratum.is_clean()))),
+    column("series_hist_scheme", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.hist_scheme.as_str()))),
+    column("series_hist_bucket", "Array(Array(UInt16))", |c, r| c.list(&r.report.series, |c, s| c.numbers(s.histogram.indices()))),
+    column("series_hist_count", "Array(Array(UInt64))", |c, r| c.list(&r.report.series, |c, s| c.numbers(s.histogram.counts()))),
+    column("series_n", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.n))),
+    column("series_sum_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.sum_us))),
+    column("series_m2_us2", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.m2_us2))),
+    column("series_min_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.min_us))),
+    column("series_max_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.max_us))),
+    column("series_runs_seen", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.runs_seen))),
+    column("series_sampled_one_in", U32S, |c, r| c.list(&r.report.series, |c, s| c.put(s.sampled_one_in))),
+    column("series_dropped_runs", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(s.dropped_runs))),
+    column("series_first_runs_us", "Array(Array(UInt64))", |c, r| c.list(&r.report.series, |c, s| c.numbers(&s.first_runs_us))),
+    column("series_slow_fast_switches", MAYBE_U64S, |c, r| c.list(&r.report.series, |c, s| c.maybe(s.slow_fast_switches))),
+    column("series_longest_slow_streak", MAYBE_U64S, |c, r| c.list(&r.report.series, |c, s| c.maybe(s.longest_slow_streak))),
+    column("series_beyond_1_4x", MAYBE_U64S, |c, r| c.list(&r.report.series, |c, s| c.maybe(s.exceed.map(|exceed| exceed.beyond_1_4x)))),
+    column("series_beyond_2x", MAYBE_U64S, |c, r| c.list(&r.report.series, |c, s| c.maybe(s.exceed.map(|exceed| exceed.beyond_2x)))),
+    column("series_beyond_3x", MAYBE_U64S, |c, r| c.list(&r.report.series, |c, s| c.maybe(s.exceed.map(|exceed| exceed.beyond_3x)))),
+
+    column("series_previous_version", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(previous(s).map_or("", |b| &b.model_version)))),
+    column("series_previous_n", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0, |b| b.n)))),
+    column("series_previous_p10_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.p10_us)))),
+    column("series_previous_p50_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.p50_us)))),
+    column("series_previous_p95_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.p95_us)))),
+    column("series_previous_cv", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.cv)))),
+    column("series_earlier_firmware", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(earlier(s).map_or("", |b| &b.vendor_fingerprint_hash)))),
+    column("series_earlier_runtime", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(&earlier_runtime(s)))),
+    column("series_earlier_n", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0, |b| b.n)))),
+    column("series_earlier_p10_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.p10_us)))),
+    column("series_earlier_p50_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.p50_us)))),
+    column("series_earlier_p95_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.p95_us)))),
+    column("series_earlier_cv", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.cv)))),
+    column("series_baseline_absence", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(s.baselines.absence().map_or("", BaselineAbsence::as_str)))),
+
+    column("self_test_session", U64S, |c, r| c.list(&r.report.self_tests, |c, t| c.put(t.session_uid.get()))),
+    column("self_test_input_id", WORDS, |c, r| c.list(&r.report.self_tests, |c, t| c.word(&t.input_id))),
+    column("self_test_tolerance", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.tolerance))),
+    column("self_test_npu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.npu_output_hash.as_ref())))),
+    column("self_test_cpu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.cpu_output_hash.as_ref())))),
+    column("self_test_max_abs", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.max_abs))),
+    column("self_test_cosine", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.cosine))),
+    column("self_test_top1_equal", "Array(Nullable(Bool))", |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.top1_equal))),
+    column("self_test_error_code", "Array(Int32)", |c, r| c.list(&r.report.self_tests, |c, t| c.put(t.error_code))),
+
+    column("start_failure_model_id", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.id))),
+    column("start_failure_model_version", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.version))),
+    column("start_failure_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.start_failures, |c, f| c.list(&f.requested_eps, |c, ep| c.word(ep)))),
+    column("start_failure_phase", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.phase.as_str()))),
+    column("start_failure_reason", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.reason.as_str()))),
+    column("start_failure_ort_status", "Array(Int32)", |c, r| c.list(&r.report.start_failures, |c, f| c.put(f.ort_status_code))),
+    column("start_failure_text", "Array(String)", |c, r| c.list(&r.report.start_failures, |c, f| c.text(&f.text))),
+    column("start_failure_count", U64S, |c, r| c.list(&r.report.start_failures, |c, f| c.put(f.count))),
+
+    column("run_error_session", U64S, |c, r| c.list(&r.report.run_errors, |c, e| c.put(e.session_uid.get()))),
+    column("run_error_ort_status", "Array(Int32)", |c, r| c.list(&r.report.run_errors, |c, e| c.put(e.ort_status_code))),
+    column("run_error_count", U64S, |c, r| c.list(&r.report.run_errors, |c, e| c.put(e.count))),
+
+    column("health_runs_observed", "UInt64", |c, r| c.put(r.report.health.runs_observed)),
+    column("health_runs_recorded", "UInt64", |c, r| c.put(r.report.health.runs_recorded)),
+    column("health_dropped_reports", COUNTS, |c, r| c.list(&r.report.health.dropped, |c, (reason, dropped)| c.count(reason.as_str(), dropped.reports))),
+    column("health_dropped_runs", COUNTS, |c, r| c.list(&r.report.health.dropped, |c, (reason, dropped)| c.count(reason.as_str(), dropped.runs))),
+    column("health_overflowed_keys", "UInt64", |c, r| c.put(r.report.health.overflowed_keys)),
+    column("health_upload_failures", COUNTS, |c, r| c.list(&r.report.health.upload_failures, |c, (kind, n)| c.count(kind.as_str(), *n))),
+    column("health_spool_bytes", "UInt64", |c, r| c.put(r.report.health.spool_bytes)),
+    column("health_spool_oldest_ms", "Nullable(UInt64)", |c, r| c.maybe(r.report.health.spool_oldest_ms)),
+    column("health_directives_applied", "UInt64", |c, r| c.put(r.report.health.directives_applied)),
+    column("health_directives_refused", COUNTS, |c, r| c.list(&r.report.health.directives_refused, |c, (kind, n)| c.count(kind.as_str(), *n))),
+    column("health_consent_changes", "UInt64", |c, r| c.put(r.report.health.consent_changes)),
+];
+
+fn requested(session: &Session) -> impl Iterator<Item = &String> {
+    let requested = session.placement.requested_eps.iter();
+    requested.filter(|ep| *ep != CPU_EP)
 }
 
-fn add_device<'a>(row: &mut ReportRow<'a>, stored: &'a Stored) {
-    let device = &stored.report.device;
-    row.chipset = &stored.chipset;
-    row.chipset_raw = &device.chipset_raw;
-    row.device_manufacturer = &device.manufacturer;
-    row.device_model = &device.model;
-    row.board = &device.board;
-    row.soc_id = device.soc_id.unwrap_or(0);
-    row.abi = &device.abi;
-    row.os = &device.os;
-    row.os_version = &device.os_version;
-    row.api_level = device.api_level.unwrap_or(0);
-    row.firmware = &device.vendor_fingerprint_hash;
-    row.security_patch = &device.security_patch;
-    row.hexagon_arch = device.hexagon_arch.unwrap_or(0);
-    row.ram_class = device.ram_class.as_str();
-    row.reportable_contexts = device
-        .reportable_contexts
-        .iter()
-        .map(|context| context.as_str())
-        .collect();
+/// Either fingerprint may be missing; both have the algorithm of their rules' version.
+fn algorithm(session: &Session) -> u32 {
+    let placement = &session.placement;
+    let print = placement.normalised.or(placement.exact);
+    print.map_or(0, |print| print.algorithm)
 }
 
-fn add_runtime<'a>(row: &mut ReportRow<'a>, report: &'a Report) {
-    let (runtime, sdk) = (&report.runtime, &report.sdk);
-    row.ort_version = &runtime.ort_version;
-    row.ep_package = &runtime.ep_package;
-    row.ep_version = &runtime.ep_version;
-    row.ep_linkage = runtime.ep_linkage.as_str();
-    row.backend = runtime.backend.as_str();
-    row.qnn_sdk_version = &runtime.qnn_sdk_version;
-    row.backend_build_id = &runtime.backend_build_id;
-    row.sdk_name = &sdk.name;
-    row.sdk_version = &sdk.version;
-    row.sdk_language = &sdk.language;
+fn on_npu(session: &Session) -> impl Iterator<Item = &EpShare> {
+    let eps = session.placement.eps.iter();
+    eps.filter(|share| is_npu_ep(&share.ep))
 }
 
-fn add_ended_streams(row: &mut ReportRow<'_>, report: &Report) {
-    for ended in &report.ended_streams {
-        row.ended_stream_id.push(ended.stream.0);
-        row.ended_last_sequence.push(ended.last_sequence);
-        row.ended_unsealed_runs.push(ended.unsealed_runs);
-    }
+fn npu_nodes(session: &Session) -> u32 {
+    on_npu(session).map(|share| share.n_nodes).sum()
 }
 
-fn add_session<'a>(row: &mut ReportRow<'a>, session: &'a Session) {
-    let (model, options, placement) = (&session.model, &session.options, &session.placement);
-    row.session_uid.push(session.uid.get());
-    row.session_model_id.push(&model.id);
-    row.session_model_version.push(&model.version);
-    row.session_model_sha256.push(
-        model
-            .sha256
-            .map(|hash| hash.to_string())
-            .unwrap_or_default(),
-    );
-    row.session_app_requested_eps
-        .push(texts(&session.requested_eps));
-    row.session_directive_id.push(&session.directive_id);
-    row.session_performance_mode.push(&options.performance_mode);
-    row.session_soc_model.push(&options.soc_model);
-    row.session_creation_us
-        .push(session.creation_us.unwrap_or(0));
-    row.session_created_at.push(session.created_at_unix_ms);
-
-    let requested = placement.requested_eps.iter().filter(|ep| *ep != CPU_EP);
-    row.session_requested_eps
-        .push(requested.map(String::as_str).collect());
-    row.session_requests_npu.push(placement.requests_npu());
-    row.session_graph_kind.push(placement.graph_kind.as_str());
-    row.session_placement_source.push(placement.source.as_str());
-    // Either may be missing; both have the algorithm of their rules' version.
-    let algorithm = placement
-        .normalised
-        .or(placement.exact)
-        .map_or(0, |print| print.algorithm);
-    row.session_fingerprint_algorithm.push(algorithm);
-    row.session_fingerprint_exact
-        .push(placement.exact.map_or(0, |print| print.value));
-    row.session_fingerprint_normalised
-        .push(placement.normalised.map_or(0, |print| print.value));
-    row.session_n_nodes.push(placement.n_nodes);
-    let npu = placement.eps.iter().filter(|share| is_npu_ep(&share.ep));
-    row.session_npu_nodes
-        .push(npu.clone().map(|share| share.n_nodes).sum());
-    row.session_npu_partitions
-        .push(npu.filter_map(|share| share.n_partitions).sum());
-    row.session_cpu_nodes
-        .push(placement.ep(CPU_EP).map_or(0, |share| share.n_nodes));
-    let benign = placement
-        .cpu_nodes
-        .iter()
-        .filter(|node| node.benign)
-        .count();
-    row.session_cpu_benign_nodes
-        .push(u32::try_from(benign).expect("at most 256"));
-    row.session_npu_macs_share
-        .push(share(placement.npu_macs_share()));
-    row.session_macs_attributed
-        .push(share(placement.macs_attributed));
-    row.session_reasons.push(
-        placement
-            .reasons
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect(),
-    );
+fn npu_partitions(session: &Session) -> u32 {
+    on_npu(session).filter_map(|share| share.n_partitions).sum()
 }
 
-fn add_series<'a>(row: &mut ReportRow<'a>, report: &Report, series: &'a LatencySeries) {
-    let place = report
-        .sessions
-        .iter()
-        .position(|session| session.uid == series.session_uid);
+fn benign_nodes(session: &Session) -> u32 {
+    let nodes = session.placement.cpu_nodes.iter();
+    let n_benign = nodes.filter(|node| node.benign).count();
+    u32::try_from(n_benign).expect("at most 256")
+}
+
+/// From 1; 0 where there is no such session.
+fn place_of_session(report: &Report, series: &LatencySeries) -> u16 {
+    let mut uids = report.sessions.iter().map(|session| session.uid);
+    let place = uids.position(|uid| uid == series.session_uid);
     let place = place.map_or(0, |index| index + 1);
-    row.series_session
-        .push(u16::try_from(place).expect("at most 64 sessions"));
-    let stratum = &series.stratum;
-    row.series_phase.push(stratum.phase.as_str());
-    row.series_thermal.push(stratum.thermal.as_str());
-    row.series_power_save.push(stratum.power_save.as_str());
-    row.series_performance_mode.push(&stratum.performance_mode);
-    row.series_shape_key.push(&stratum.shape_key);
-    row.series_session_age.push(stratum.session_age.as_str());
-    row.series_is_clean.push(stratum.is_clean());
-    row.series_hist_scheme.push(series.hist_scheme.as_str());
-    row.series_hist_bucket
-        .push(series.histogram.indices().to_vec());
-    row.series_hist_count
-        .push(series.histogram.counts().to_vec());
-    row.series_n.push(series.n);
-    row.series_sum_us.push(series.sum_us);
-    row.series_m2_us2.push(series.m2_us2);
-    row.series_min_us.push(series.min_us);
-    row.series_max_us.push(series.max_us);
-    row.series_runs_seen.push(series.runs_seen);
-    row.series_sampled_one_in.push(series.sampled_one_in);
-    row.series_dropped_runs.push(series.dropped_runs);
-    row.series_first_runs_us.push(series.first_runs_us.clone());
-    row.series_slow_fast_switches
-        .push(series.slow_fast_switches);
-    row.series_longest_slow_streak
-        .push(series.longest_slow_streak);
-    row.series_beyond_1_4x
-        .push(series.exceed.map(|exceed| exceed.beyond_1_4x));
-    row.series_beyond_2x
-        .push(series.exceed.map(|exceed| exceed.beyond_2x));
-    row.series_beyond_3x
-        .push(series.exceed.map(|exceed| exceed.beyond_3x));
-    add_baselines(row, series);
+    u16::try_from(place).expect("at most 64 sessions")
 }
 
-fn add_baselines<'a>(row: &mut ReportRow<'a>, series: &'a LatencySeries) {
-    let previous = series.baselines.of_kind(BaselineKind::PreviousVersion);
-    row.series_previous_version
-        .push(previous.map_or("", |b| &b.model_version));
-    row.series_previous_n.push(previous.map_or(0, |b| b.n));
-    row.series_previous_p10_us
-        .push(previous.map_or(0.0, |b| b.p10_us));
-    row.series_previous_p50_us
-        .push(previous.map_or(0.0, |b| b.p50_us));
-    row.series_previous_p95_us
-        .push(previous.map_or(0.0, |b| b.p95_us));
-    row.series_previous_cv.push(previous.map_or(0.0, |b| b.cv));
-    let earlier = series.baselines.of_kind(BaselineKind::EarlierRuntime);
-    row.series_earlier_firmware
-        .push(earlier.map_or("", |b| &b.vendor_fingerprint_hash));
-    // As the views name a runtime.
-    let runtime = earlier.map(|b| format!("{}/{}", b.ort_version, b.ep_version));
-    row.series_earlier_runtime.push(runtime.unwrap_or_default());
-    row.series_earlier_n.push(earlier.map_or(0, |b| b.n));
-    row.series_earlier_p10_us
-        .push(earlier.map_or(0.0, |b| b.p10_us));
-    row.series_earlier_p50_us
-        .push(earlier.map_or(0.0, |b| b.p50_us));
-    row.series_earlier_p95_us
-        .push(earlier.map_or(0.0, |b| b.p95_us));
-    row.series_earlier_cv.push(earlier.map_or(0.0, |b| b.cv));
-    let absence = series.baselines.absence();
-    row.series_baseline_absence
-        .push(absence.map_or("", |absence| absence.as_str()));
+fn previous(series: &LatencySeries) -> Option<&SelfBaseline> {
+    series.baselines.of_kind(BaselineKind::PreviousVersion)
 }
 
-fn add_self_test<'a>(row: &mut ReportRow<'a>, test: &'a SelfTest) {
-    row.self_test_session.push(test.session_uid.get());
-    row.self_test_input_id.push(&test.input_id);
-    row.self_test_tolerance.push(test.tolerance);
-    row.self_test_npu_hash.push(hex(test.npu_output_hash));
-    row.self_test_cpu_hash.push(hex(test.cpu_output_hash));
-    row.self_test_max_abs.push(test.max_abs);
-    row.self_test_cosine.push(test.cosine);
-    row.self_test_top1_equal.push(test.top1_equal);
-    row.self_test_error_code.push(test.error_code);
+fn earlier(series: &LatencySeries) -> Option<&SelfBaseline> {
+    series.baselines.of_kind(BaselineKind::EarlierRuntime)
 }
 
-fn add_start_failure<'a>(row: &mut ReportRow<'a>, failure: &'a StartFailure) {
-    row.start_failure_model_id.push(&failure.model.id);
-    row.start_failure_model_version.push(&failure.model.version);
-    row.start_failure_requested_eps
-        .push(texts(&failure.requested_eps));
-    row.start_failure_phase.push(failure.phase.as_str());
-    row.start_failure_reason.push(failure.reason.as_str());
-    row.start_failure_ort_status.push(failure.ort_status_code);
-    row.start_failure_text.push(&failure.text);
-    row.start_failure_count.push(failure.count);
+/// As the views name a runtime.
+fn earlier_runtime(series: &LatencySeries) -> String {
+    let runtime = earlier(series).map(|b| format!("{}/{}", b.ort_version, b.ep_version));
+    runtime.unwrap_or_default()
 }
 
-fn add_health(row: &mut ReportRow<'_>, report: &Report) {
-    let health = &report.health;
-    row.health_runs_observed = health.runs_observed;
-    row.health_runs_recorded = health.runs_recorded;
-    for (reason, dropped) in &health.dropped {
-        row.health_dropped_reports
-            .push((reason.as_str(), dropped.reports));
-        row.health_dropped_runs
-            .push((reason.as_str(), dropped.runs));
-    }
-    row.health_overflowed_keys = health.overflowed_keys;
-    let failures = health.upload_failures.iter();
-    row.health_upload_failures = failures.map(|(kind, n)| (kind.as_str(), *n)).collect();
-    row.health_spool_bytes = health.spool_bytes;
-    row.health_spool_oldest_ms = health.spool_oldest_ms;
-    row.health_directives_applied = health.directives_applied;
-    let refused = health.directives_refused.iter();
-    row.health_directives_refused = refused.map(|(reason, n)| (reason.as_str(), *n)).collect();
-    row.health_consent_changes = health.consent_changes;
-}
-
-fn texts(texts: &[String]) -> Vec<&str> {
-    texts.iter().map(String::as_str).collect()
-}
-
-fn hex(hash: Option<[u8; 16]>) -> String {
-    let Some(hash) = hash else {
-        return String::new();
-    };
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Lower case; empty where there is none.
+fn hex<const N: usize>(hash: Option<&[u8; N]>) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let bytes = hash.map_or(&[][..], |hash| hash);
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    nibbles
+        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
+        .collect()
 }

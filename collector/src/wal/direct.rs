@@ -17,6 +17,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use super::log::lock;
+use crate::buffers::Buffer;
 
 /// What file systems and disks of today take as a unit of direct writes.
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -26,16 +27,16 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Memory that begins where a block may.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    memory: Vec<u8>,
+    memory: Buffer,
     start: usize,
     len: usize,
 }
 
 impl Blocks {
-    /// Zeros, as many whole blocks as `len` bytes need.
+    /// As many whole blocks as `len` bytes need, which hold whatever they held before.
     pub(crate) fn for_bytes(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_BYTES);
-        let memory = vec![0; len + BLOCK_BYTES];
+        let memory = Buffer::of(len + BLOCK_BYTES);
         let start = memory.as_ptr().align_offset(BLOCK_BYTES);
         Self { memory, start, len }
     }
@@ -46,7 +47,7 @@ impl Blocks {
 
     /// The bytes from `from` to `to`, without a copy.
     pub(crate) fn into_bytes(self, from: usize, to: usize) -> Bytes {
-        Bytes::from(self.memory).slice(self.start + from..self.start + to)
+        Bytes::from_owner(self.memory).slice(self.start + from..self.start + to)
     }
 }
 

@@ -11,7 +11,7 @@ use epwatch_detector::cohort::{CohortKey, ModelKey};
 use epwatch_detector::explain::explain;
 use epwatch_detector::placement::{Placement, PlacementMethod};
 use epwatch_detector::reported::Reported;
-use epwatch_detector::signals::{Evidence, Limits, PeerRatios};
+use epwatch_detector::signals::{Beside, Evidence, Limits, PeerRatios};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
     CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency, Voteless, histogram_of,
@@ -36,7 +36,12 @@ fn judged(window: &CohortWindow, baseline: &Baseline) -> f64 {
     let began = Instant::now();
     let window = black_box(window);
     let limits = Limits::for_windows_a_day(10_000.0);
-    let evidence = Evidence::gather(window, None, &PeerRatios::default(), baseline, &limits);
+    let beside = Beside {
+        previous: None,
+        peers: &PeerRatios::default(),
+        chipsets: &[],
+    };
+    let evidence = Evidence::gather(window, beside, baseline, &limits);
     let explanation = explain(window).expect("the histograms are of one scheme");
     let nodes = CpuNodes::default();
     black_box(judge(window, baseline, &evidence, explanation, &nodes));

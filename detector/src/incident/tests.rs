@@ -82,6 +82,22 @@ fn overwhelming_evidence_fires_at_once_and_is_told_once() {
     assert_eq!(incident.key.cause, Cause::CpuFallback);
 }
 
+/// A page about nobody would be read as a mistake.
+#[test]
+fn devices_of_single_firmwares_count_where_the_chipset_as_a_whole_does_not_show_it() {
+    let of_firmware = |firmware: &str| {
+        let mut verdict = sick(0);
+        verdict.key.firmware = Some(firmware.into());
+        verdict
+    };
+    let mut life = Life::default();
+    life.window(&[of_firmware("f1"), of_firmware("f2")]);
+    assert_eq!(life.only().devices(), (120, 120));
+    let mut life = Life::default();
+    life.window(&[sick(0), of_firmware("f1")]);
+    assert_eq!(life.only().devices(), (60, 60));
+}
+
 #[test]
 fn weaker_evidence_needs_two_windows_that_share_no_data() {
     let mut life = Life::default();

@@ -54,6 +54,31 @@ impl Reason {
     }
 }
 
+pub(super) fn everywhere(
+    f: &mut fmt::Formatter<'_>,
+    chipsets: u64,
+    share: f64,
+    ratio: Option<f64>,
+) -> fmt::Result {
+    match chipsets {
+        1 => f.write_str("the app's other chipset shows")?,
+        n => write!(f, "the app's {n} other chipsets show")?,
+    }
+    f.write_str(" the same with this version in the same window, ")?;
+    match ratio {
+        Some(ratio) => write!(
+            f,
+            "{ratio:.2} times the earlier latency at the median: a heavier model or larger inputs \
+             rather than a fallback"
+        ),
+        None => write!(
+            f,
+            "on {} of their devices: load, larger inputs or the app itself rather than a fallback",
+            percent(share)
+        ),
+    }
+}
+
 pub(super) fn npu_start(
     f: &mut fmt::Formatter<'_>,
     (hits, devices, failed): (u64, u64, u64),

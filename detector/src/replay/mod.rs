@@ -29,7 +29,8 @@ pub use lines::{Line, ReplaySummary, to_json};
 pub struct ReplayOptions {
     /// Windows, step and look-back.
     pub config: DetectorConfig,
-    /// Where the first window begins; `None`: where the reports do. Earlier windows only teach.
+    /// Where the first window begins; `None`: where the reports do, or up to a quarter of a window before,
+    /// on a whole number of windows since 1970 (days in UTC). Earlier windows only teach.
     pub from: Option<Timestamp>,
     /// Where the last window ends at the latest; `None`: where the reports end.
     pub to: Option<Timestamp>,
@@ -170,7 +171,9 @@ fn windows(
         seconds(config.step),
     );
     let floor = |at: Timestamp| at.as_second().div_euclid(bucket) * bucket;
-    let start = options.from.map_or(floor(first), floor);
+    let start = options
+        .from
+        .map_or_else(|| beginning(floor(first), window), floor);
     // The first end that is after the last report.
     let after_last = (last + SignedDuration::from_secs(1)).as_second();
     let latest = options.to.map_or(i64::MAX, Timestamp::as_second);
@@ -187,6 +190,17 @@ fn windows(
         end += step;
     }
     ends
+}
+
+/// The first report of a small fleet comes hours after its first day began: windows that began with it
+/// would cut all days in two.
+fn beginning(first_s: i64, window_s: i64) -> i64 {
+    let whole = first_s.div_euclid(window_s) * window_s;
+    if first_s - whole <= window_s / 4 {
+        whole
+    } else {
+        first_s
+    }
 }
 
 #[cfg(test)]
@@ -219,6 +233,12 @@ mod tests {
             ends,
             [(at(31, 0), true), (at(55, 0), true), (at(79, 0), true)]
         );
+    }
+
+    #[test]
+    fn windows_are_days_where_the_first_report_comes_in_the_first_hours_of_one() {
+        let ends = windows((at(4, 90), at(40, 0)), &options(None, None));
+        assert_eq!(ends, [(at(24, 0), true), (at(48, 0), true)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::baseline::Tally;
 use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
@@ -151,18 +152,10 @@ pub fn intermittent_too(
         }
         Some((_, share)) => Control::PreviousSteady(share),
     };
-    let model = &window.key.model;
-    let mut asked = 0_u64;
-    let mut slowed = 0_u64;
-    for device in &found.hit_devices {
-        let others = peers.runs.get(device).into_iter().flatten();
-        let mut others = others.filter(|(of, _)| **of != *model).peekable();
-        if others.peek().is_none() {
-            continue;
-        }
-        asked += 1;
-        slowed += u64::from(others.any(|(_, runs)| intermittent::is_hit(&found.signal, runs)));
-    }
+    let Tally {
+        hits: slowed,
+        devices: asked,
+    } = peers_hit(window, peers, found);
     if asked < MIN_HITS {
         return by_previous;
     }
@@ -172,4 +165,20 @@ pub fn intermittent_too(
     } else {
         Control::PeersSteady(share)
     }
+}
+
+/// Of the devices that C or M found, those with another model, and those where that is hit as well.
+pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Intermittent) -> Tally {
+    let model = &window.key.model;
+    let mut tally = Tally::default();
+    for device in &found.hit_devices {
+        let others = peers.runs.get(device).into_iter().flatten();
+        let mut others = others.filter(|(of, _)| **of != *model).peekable();
+        if others.peek().is_none() {
+            continue;
+        }
+        tally.devices += 1;
+        tally.hits += u64::from(others.any(|(_, runs)| intermittent::is_hit(&found.signal, runs)));
+    }
+    tally
 }

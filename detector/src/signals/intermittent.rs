@@ -45,6 +45,20 @@ pub struct Intermittent {
     pub shape_is_known: bool,
 }
 
+impl Intermittent {
+    /// The tally that the deciding share has in the past.
+    pub(super) fn past_id(&self) -> SignalId {
+        if self.signal.id == SignalId::Moved {
+            return SignalId::Moved;
+        }
+        let percent = TAIL_PERCENTS
+            .into_iter()
+            .map(|(percent, _)| percent)
+            .find(|percent| f64::from(*percent) / 100.0 >= self.signal.threshold);
+        SignalId::TailBeyond(percent.unwrap_or(TAIL_PERCENTS[0].0))
+    }
+}
+
 /// A device's runs against its own past, over placements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeviceRuns {
@@ -74,9 +88,12 @@ impl DeviceRuns {
 }
 
 /// Returns the worst of each device's (firmware, shape): the one with the longest tail.
-pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, DeviceRuns> {
+pub(crate) fn runs_of_devices<'a>(
+    votes: impl IntoIterator<Item = &'a DeviceVote>,
+) -> HashMap<Installation, DeviceRuns> {
+    let votes = votes.into_iter();
     let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::default();
-    parts.reserve(votes.len());
+    parts.reserve(votes.size_hint().0);
     for vote in votes {
         let Some(against) = vote
             .latency
@@ -101,7 +118,7 @@ pub(crate) fn runs_of_devices(votes: &[DeviceVote]) -> HashMap<Installation, Dev
         }
         let runs = DeviceRuns {
             against,
-            shape_is_known: !shape.is_empty() && *shape != *epwatch_proto::stratum::OTHER_SHAPE,
+            shape_is_known: is_known(&shape),
         };
         let rank = |runs: &DeviceRuns| (runs.has_moved(), runs.tail(), runs.against.n);
         let slot = devices.entry(device).or_insert(runs);
@@ -180,10 +197,22 @@ pub fn moved_medians(
     )
 }
 
-/// Share of devices hit as `found` was, among some votes; `None` with too few that know their past.
+/// Whether a shape key tells runs of one input shape from others.
+pub(crate) fn is_known(shape_key: &str) -> bool {
+    !shape_key.is_empty() && shape_key != epwatch_proto::stratum::OTHER_SHAPE
+}
+
+/// Devices hit as `found` was, among some votes.
+pub(crate) fn tally_of<'a>(
+    found: &Signal,
+    votes: impl IntoIterator<Item = &'a DeviceVote>,
+) -> Tally {
+    tally(&runs_of_devices(votes), |runs| is_hit(found, runs))
+}
+
+/// The share of those; `None` with too few that know their past.
 pub(crate) fn share_hit(found: &Signal, votes: &[DeviceVote]) -> Option<(u64, f64)> {
-    let devices = runs_of_devices(votes);
-    let tally = tally(&devices, |runs| is_hit(found, runs));
+    let tally = tally_of(found, votes);
     (tally.devices >= MIN_ELIGIBLE).then(|| (tally.hits, tally.hits as f64 / tally.devices as f64))
 }
 

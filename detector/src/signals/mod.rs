@@ -6,6 +6,7 @@
 //! NPU does not start, outputs are wrong, outputs differ, runs vary more.
 
 pub mod control;
+pub mod elsewhere;
 pub mod intermittent;
 pub mod joined;
 pub mod median;
@@ -25,6 +26,7 @@ use crate::rates::Rate;
 use crate::window::CohortWindow;
 
 pub use control::{Control, PeerRatios};
+pub use elsewhere::Elsewhere;
 pub use intermittent::Intermittent;
 pub use joined::{Joined, SpeedReference};
 pub use median::Median;
@@ -190,6 +192,17 @@ impl Limits {
     }
 }
 
+/// What ran beside a cohort in its window.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside<'a> {
+    /// The previous version on the same chipset.
+    pub previous: Option<&'a CohortWindow>,
+    /// Other models of the app on the same devices.
+    pub peers: &'a PeerRatios,
+    /// The same version on other chipsets.
+    pub chipsets: &'a [&'a CohortWindow],
+}
+
 /// Everything the signals found in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
@@ -209,6 +222,10 @@ pub struct Evidence {
     pub control: Control,
     /// The same for C or M, whichever fires.
     pub intermittent_control: Control,
+    /// Whether other chipsets show A or B as well; `None` where neither fires, or there are none.
+    pub elsewhere: Option<Elsewhere>,
+    /// The same for C or M, whichever fires.
+    pub intermittent_elsewhere: Option<Elsewhere>,
     /// S; `None` without devices.
     pub starts: Option<Starts>,
     /// O and OH; `None` without self-tests.
@@ -218,15 +235,19 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Looks for everything. `previous` is the previous version's window on the same chipset.
+    /// Looks for everything.
     #[must_use]
     pub fn gather(
         window: &CohortWindow,
-        previous: Option<&CohortWindow>,
-        peers: &PeerRatios,
+        beside: Beside<'_>,
         baseline: &Baseline,
         limits: &Limits,
     ) -> Self {
+        let Beside {
+            previous,
+            peers,
+            chipsets,
+        } = beside;
         let placement = placement::changed(window, baseline, limits);
         let joined = placement
             .as_ref()
@@ -241,6 +262,16 @@ impl Evidence {
         let intermittent_control = found.map_or(Control::Absent, |found| {
             control::intermittent_too(window, previous, peers, found)
         });
+        let intermittent_elsewhere = found.and_then(|found| {
+            let usual = usual_share(found.past_id(), baseline);
+            elsewhere::in_some_runs(window, beside, found, usual)
+        });
+        let is_slower = shift.as_ref().is_some_and(|shift| shift.signal.fires)
+            || median.as_ref().is_some_and(|median| median.signal.fires);
+        let elsewhere = shift.as_ref().filter(|_| is_slower).and_then(|shift| {
+            let usual = usual_share(shift.past_id(), baseline);
+            elsewhere::in_all_runs(window, chipsets, shift, usual)
+        });
         Self {
             placement,
             joined,
@@ -250,6 +281,8 @@ impl Evidence {
             moved,
             control,
             intermittent_control,
+            elsewhere,
+            intermittent_elsewhere,
             starts: starts::failed(window, previous, baseline, limits),
             outputs: outputs::differ(window, previous, baseline, limits),
             spread: spread::varies(window, previous, baseline, limits),
@@ -307,6 +340,14 @@ pub fn built_in_rate(id: SignalId) -> f64 {
                 .unwrap_or(intermittent::MOVED_RATE)
         }
     }
+}
+
+/// Share of a healthy cohort's devices that are hit, given the fleet's rate and the cohort's own past.
+fn usual_share(id: SignalId, baseline: &Baseline) -> f64 {
+    let fleet = baseline.rates.of(id, built_in_rate(id));
+    let past = baseline.history.of(id);
+    let hits = fleet.rate * fleet.strength + past.hits as f64;
+    hits / (fleet.strength + past.devices as f64)
 }
 
 /// Chance of at least so many hits, given the fleet's rate and the cohort's own past.

@@ -54,6 +54,14 @@ pub struct Shift {
 }
 
 impl Shift {
+    /// The tally that the deciding ratio has in the past.
+    pub(super) fn past_id(&self) -> SignalId {
+        let tenths = BEYOND_TENTHS
+            .into_iter()
+            .find(|tenths| f64::from(*tenths) / 10.0 >= self.signal.threshold);
+        SignalId::ShiftBeyond(tenths.unwrap_or(BEYOND_TENTHS[0]))
+    }
+
     /// Returns the counts at every ratio asked about, as rows beside the signals.
     #[must_use]
     pub fn history_rows(&self) -> Vec<Signal> {
@@ -159,9 +167,12 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
 }
 
 /// Returns each device's worst ratio of p10 to its earlier self.
-pub(crate) fn worst_ratios(votes: &[DeviceVote]) -> HashMap<Installation, f64> {
+pub(crate) fn worst_ratios<'a>(
+    votes: impl IntoIterator<Item = &'a DeviceVote>,
+) -> HashMap<Installation, f64> {
+    let votes = votes.into_iter();
     let mut worst: HashMap<Installation, f64> = HashMap::default();
-    worst.reserve(votes.len());
+    worst.reserve(votes.size_hint().0);
     for vote in votes {
         let Some(ratio) = vote
             .latency

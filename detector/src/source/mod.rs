@@ -35,7 +35,7 @@ use jiff::Timestamp;
 use crate::baseline::{BaselineLatency, History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
-use crate::rates::Rates;
+use crate::rates::{MIN_WINDOWS, Rates};
 use crate::signals::SignalId;
 use crate::verdict::CpuNodes;
 use crate::window::{CohortWindow, Installation, histogram_of};
@@ -214,24 +214,46 @@ pub struct VersionHistory {
     pub signal: SignalId,
     /// A device once, however many windows it is in.
     pub tally: Tally,
+    /// End of the first of those windows, in seconds since 1970.
+    pub since_s: i64,
 }
 
 impl ModelWindows {
-    /// Returns what other versions' devices did on a chipset while they were healthy.
+    /// Returns what devices did on a chipset while they were healthy: those of other versions, and as far
+    /// as B is asked those of this version, once it is [`MIN_WINDOWS`] windows old.
+    ///
+    /// B compares a device's p10, which moves little from window to window, so what a version showed for
+    /// a week is what it shows: against that a fault that comes without a version stands out. Before that
+    /// its fault would be its own normal. Runs that are slow at times come and go with what else the
+    /// devices do, so for the other signals earlier versions speak alone.
     #[must_use]
-    pub fn history(&self, model_version: &str, chipset: &str) -> History {
+    pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> History {
         let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();
-        let others = self
-            .histories
-            .iter()
-            .filter(|row| row.chipset == chipset && row.model_version != model_version);
-        for row in others {
+        let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
+        let old_since_s = span.end_s().saturating_sub_unsigned(age_s);
+        let speaks = |row: &&VersionHistory| {
+            let is_settled =
+                matches!(row.signal, SignalId::ShiftBeyond(_)) && row.since_s <= old_since_s;
+            row.chipset == chipset && (row.model_version != model_version || is_settled)
+        };
+        for row in self.histories.iter().filter(speaks) {
+            let is_own = row.model_version == model_version;
+            let times = if is_own { own_weight(row.tally) } else { 1 };
             let slot = history.entry(row.signal).or_default();
-            slot.hits += row.tally.hits;
-            slot.devices += row.tally.devices;
+            slot.hits += row.tally.hits * times;
+            slot.devices += row.tally.devices * times;
         }
         History(history)
     }
+}
+
+/// Weight of a cohort's own past in devices: no number of calm windows makes the next one surer than that.
+const MOST_OWN_DEVICES: u64 = 1_000;
+
+/// How often a cohort's own devices count. The other version's devices are as good as new ones, and count
+/// once. One's own are the same that are asked now, and at least [`MIN_WINDOWS`] windows agree on them.
+fn own_weight(tally: Tally) -> u64 {
+    (MOST_OWN_DEVICES / tally.devices.max(1)).clamp(1, MIN_WINDOWS)
 }
 
 /// Where windows come from: a store, or recorded reports in memory.

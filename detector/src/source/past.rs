@@ -179,6 +179,11 @@ impl PastWindows {
                 chipset: chipset.clone(),
                 signal: *signal,
                 tally: Tally::from_means(hits as f64 / n, devices as f64 / n, most),
+                since_s: recent
+                    .iter()
+                    .map(|count| count.end_s)
+                    .min()
+                    .unwrap_or(i64::MAX),
             });
         }
         histories

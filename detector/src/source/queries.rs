@@ -175,13 +175,13 @@ pub(super) const MODELS: &str = "
 pub(super) const HISTORY: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, signal,
         sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,
-        max(largest) AS max_devices
+        max(largest) AS max_devices, toInt64(min(first)) AS since_s
     FROM (
         SELECT app_id, environment, model_id, model_version, chipset, signal_id,
             sumForEach(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, signal_devices)) AS all_hits,
             sumForEach(signal_devices) AS all_devices,
             sumForEach(arrayMap(of -> toUInt64(of > 0), signal_devices)) AS all_windows,
-            maxForEach(signal_devices) AS all_largest
+            maxForEach(signal_devices) AS all_largest, toUnixTimestamp(min(window_end)) AS first
         FROM cohort_windows FINAL
         PREWHERE (app_id, environment) IN ? AND firmware = ''
             AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?

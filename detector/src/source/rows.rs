@@ -293,6 +293,7 @@ pub(super) struct HistoryRow {
     mean_hits: f64,
     mean_devices: f64,
     max_devices: u64,
+    since_s: i64,
 }
 
 impl VersionHistory {
@@ -303,6 +304,7 @@ impl VersionHistory {
             model_version: row.model_version,
             chipset: row.chipset,
             tally: Tally::from_means(row.mean_hits, row.mean_devices, row.max_devices),
+            since_s: row.since_s,
         })
     }
 }

@@ -217,7 +217,14 @@ mod tests {
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
         let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
         let peers = crate::signals::PeerRatios::default();
-        let gather = |previous| Evidence::gather(&noisy, previous, &peers, &baseline, &limits);
+        let gather = |previous| {
+            let beside = crate::signals::Beside {
+                previous,
+                peers: &peers,
+                chipsets: &[],
+            };
+            Evidence::gather(&noisy, beside, &baseline, &limits)
+        };
         let alone = cv_spike(&gather(None)).unwrap();
         assert_eq!(
             (alone.class, alone.severity),

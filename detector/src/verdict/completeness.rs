@@ -1,5 +1,6 @@
-//! Data completeness: far fewer devices reported than usual. What is missing may be what is broken,
-//! so a cohort is not called healthy then.
+//! Data completeness: far fewer devices reported than usual, or far more. What is missing may be what is
+//! broken, so a cohort is not called healthy then; what is too much may be made up, so alone it wakes
+//! nobody.
 
 use crate::reason::Reason;
 use crate::source::UsualDevices;
@@ -9,6 +10,15 @@ use super::{CohortVerdict, Severity, VerdictClass};
 /// Below this share of the usual number something keeps reports back: an outage of the collector, a
 /// release that does not start, an SDK that lost its consent.
 const FEW: f64 = 0.5;
+
+/// From this multiple of the usual number on, a chipset has devices that it did not have.
+const MANY: f64 = 1.5;
+
+/// Of the usual devices so many must be hit besides: their number wavers from window to window.
+const OF_USUAL: f64 = 0.25;
+
+/// Devices below which nothing is asked of a crowd: so many may come by themselves.
+const MIN_USUAL: u64 = 5;
 
 /// Windows before a number is usual.
 const MIN_WINDOWS: u64 = 3;
@@ -41,6 +51,35 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDe
     }
 }
 
+/// Makes a ticket of a page that only the devices beyond the usual number could be behind. Who makes up
+/// installations may let them come again, and then they are known; that there are so many stays. A fault
+/// hits devices that were always there, too: all of those or a part, however many came to them.
+pub(crate) fn doubt_crowd(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDevices>) {
+    let known = |usual: &UsualDevices| usual.windows >= MIN_WINDOWS && usual.devices >= MIN_USUAL;
+    let Some(usual) = usual.filter(known) else {
+        return;
+    };
+    let is_page = verdict.severity == Severity::Page;
+    if !is_page || (now as f64) < MANY * usual.devices as f64 {
+        return;
+    }
+    let beyond = now.saturating_sub(usual.devices);
+    let of_usual = verdict.numbers.devices_hit.saturating_sub(beyond);
+    if of_usual as f64 >= OF_USUAL * usual.devices as f64 {
+        return;
+    }
+    verdict.severity = Severity::Ticket;
+    let first = "Look at where the devices come from that this chipset did not have before; if they are \
+                 real:";
+    verdict.next_step = format!("{first} {}", verdict.next_step);
+    let reason = Reason::Crowd {
+        devices: now,
+        usual: usual.devices,
+        windows: usual.windows,
+    };
+    verdict.reasons.insert(0, reason);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +97,28 @@ mod tests {
     fn a_cohort_that_lost_most_of_its_devices_is_not_called_healthy() {
         check(60, Some((150, 7)), VerdictClass::DataQuality);
         check(60, Some((110, 7)), VerdictClass::Healthy);
+    }
+
+    #[track_caller]
+    fn check_crowd(hit_share: f64, now: u64, usual: Option<(u64, u64)>, expected: Severity) {
+        let mut verdict = judged(
+            &Fleet::with_fallback(hit_share).window(),
+            None,
+            &reference(),
+        );
+        let usual = usual.map(|(devices, windows)| UsualDevices { devices, windows });
+        doubt_crowd(&mut verdict, now, usual);
+        assert_eq!(verdict.severity, expected, "{:#?}", verdict.reasons);
+    }
+
+    /// 60 devices, of which 40 or all are hit.
+    #[test]
+    fn a_crowd_that_alone_is_hit_pages_nobody() {
+        check_crowd(0.66, 60, Some((20, 14)), Severity::Ticket);
+        check_crowd(0.66, 60, Some((50, 14)), Severity::Page);
+        check_crowd(0.66, 60, None, Severity::Page);
+        check_crowd(1.0, 60, Some((20, 14)), Severity::Page);
+        check_crowd(0.9, 60, Some((30, 14)), Severity::Page);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Origin};
 use crate::explain::Explanation;
-use crate::next_step::next_step;
+use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::Reason;
 use crate::signals::median::CHANCE;
@@ -57,6 +57,7 @@ pub fn judge(
     found.name_directed(window.voteless.directed);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
+    let everywhere = found.reasons.iter().any(Reason::is_everywhere);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
     CohortVerdict {
         key: window.key.clone(),
@@ -65,17 +66,21 @@ pub fn judge(
         class: found.class,
         severity: found.severity,
         numbers: numbers(window, evidence, &found, change),
-        next_step: next_step(
-            &window.key,
-            found.class,
-            &cpu_ops,
-            change,
-            baseline.previous_version.as_deref(),
-            evidence
-                .starts
-                .as_ref()
-                .and_then(|starts| starts.codes.first()),
-        ),
+        next_step: if everywhere {
+            ON_ALL_CHIPSETS.to_owned()
+        } else {
+            next_step(
+                &window.key,
+                found.class,
+                &cpu_ops,
+                change,
+                baseline.previous_version.as_deref(),
+                evidence
+                    .starts
+                    .as_ref()
+                    .and_then(|starts| starts.codes.first()),
+            )
+        },
         reasons: found.reasons,
         explanation,
         cpu_ops,
@@ -201,7 +206,13 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
-        (VerdictClass::SlowWithoutPlacement, Severity::Page)
+        let everywhere = evidence.elsewhere.filter(|others| others.explains);
+        reasons.splice(0..0, everywhere.map(Reason::everywhere));
+        let severity = match everywhere {
+            Some(_) => Severity::Ticket,
+            None => Severity::Page,
+        };
+        (VerdictClass::SlowWithoutPlacement, severity)
     };
     Some(Finding {
         class,
@@ -234,7 +245,10 @@ fn intermittent(evidence: &Evidence) -> Option<Finding> {
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
-        let severity = if is_page {
+        let everywhere = evidence.intermittent_elsewhere;
+        let everywhere = everywhere.filter(|others| others.explains);
+        reasons.splice(0..0, everywhere.map(Reason::everywhere));
+        let severity = if is_page && everywhere.is_none() {
             Severity::Page
         } else {
             Severity::Ticket

@@ -345,10 +345,23 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     };
     let source = Source::new(store.client(), 10_000);
     let read = read_model(&source, &span).await;
-    let history = read.history("2.0.0", "SM8635");
+    let history = read.history("2.0.0", "SM8635", &span);
     let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
     assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));
-    assert_eq!(read.history("1.0.0", "SM8635").0.len(), 0);
+    // A version's own past says nothing of it while it is young.
+    assert_eq!(read.history("1.0.0", "SM8635", &span).0.len(), 0);
+    let later = epwatch_detector::source::Span {
+        end: after(base, 60 + 7 * 60),
+        ..span
+    };
+    Reports::default().store(&store, after(base, 470)).await;
+    let read = read_model(&source, &later).await;
+    let history = read.history("1.0.0", "SM8635", &later);
+    let own = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+    // Seven windows agree on it.
+    assert_eq!((own.hits, own.devices), (7 * 2, 7 * 32));
+    let moved = history.of(epwatch_detector::signals::SignalId::Moved);
+    assert_eq!(moved.devices, 0, "{history:?}");
     store.stop().await;
 }
 

@@ -26,8 +26,9 @@ impl SparseHistogram {
     /// the payload's, a torn number, a bucket or a total out of range. The field is relative.
     pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
         let payload = checked_payload(bytes)?;
-        let mut indices = Vec::new();
-        let mut counts = Vec::new();
+        // A bucket takes a byte or more, so what is set aside is bounded by what really came.
+        let mut indices = Vec::with_capacity(payload.len());
+        let mut counts = Vec::with_capacity(payload.len());
         let total = walk(payload, |index, count| {
             indices.push(index);
             counts.push(count);
@@ -122,39 +123,35 @@ fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
 /// Hands on each occupied bucket and its count, indices rising, and returns the total.
 #[inline]
 fn walk(mut payload: &[u8], mut take: impl FnMut(u16, u64)) -> Result<u64, ParseError> {
-    let mut next: u64 = 0;
+    let mut next: u16 = 0;
     let mut total: u64 = 0;
-    while !payload.is_empty() {
-        let number = un_zig_zag(read_varint(&mut payload)?);
-        let step = if number < 0 { number.unsigned_abs() } else { 1 };
-        let end = next.saturating_add(step);
-        if end > u64::from(N_BUCKETS) {
+    while let Some((&first, rest)) = payload.split_first() {
+        // Most counts and gaps take one byte.
+        let number = if first < 0x80 {
+            payload = rest;
+            u64::from(first)
+        } else {
+            read_long_varint(&mut payload)?
+        };
+        // Even is a count, odd a number of empty buckets less one, each doubled.
+        let half = number >> 1;
+        let is_count = number & 1 == 0 && half > 0;
+        let step = if is_count { 1 } else { half + 1 };
+        if step > u64::from(N_BUCKETS - next) {
             let expected = format!("at most {N_BUCKETS} buckets");
-            return Err(ParseError::malformed("payload", expected, end));
+            let got = u64::from(next) + step;
+            return Err(ParseError::malformed("payload", expected, got));
         }
-        if number > 0 {
-            let count = number.unsigned_abs();
-            total = total
-                .checked_add(count)
-                .filter(|total| i64::try_from(*total).is_ok())
-                .ok_or_else(|| ParseError::malformed("total", "at most 2^63 - 1", "more"))?;
-            take(u16::try_from(next).expect("below N_BUCKETS"), count);
+        if is_count {
+            total = total.saturating_add(half);
+            take(next, half);
         }
-        next = end;
+        next += u16::try_from(step).expect("at most N_BUCKETS");
+    }
+    if i64::try_from(total).is_err() {
+        return Err(ParseError::malformed("total", "at most 2^63 - 1", "more"));
     }
     Ok(total)
-}
-
-#[inline]
-fn read_varint(bytes: &mut &[u8]) -> Result<u64, ParseError> {
-    // Most counts and gaps take one byte.
-    if let Some((&byte, rest)) = bytes.split_first()
-        && byte < 0x80
-    {
-        *bytes = rest;
-        return Ok(u64::from(byte));
-    }
-    read_long_varint(bytes)
 }
 
 fn read_long_varint(bytes: &mut &[u8]) -> Result<u64, ParseError> {
@@ -193,10 +190,6 @@ fn write_varint(out: &mut Vec<u8>, mut value: u64) {
 
 fn zig_zag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
-}
-
-fn un_zig_zag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -1,7 +1,7 @@
 //! The fields of one encoded message, borrowed, and the checks that messages share. `None` always
 //! means "not surely sound".
 
-use crate::bounds::MAX_UNIX_MS;
+use crate::bounds::{MAX_UNIX_MS, is_plain, is_printable_ascii};
 
 /// A field's value as the wire has it.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +18,14 @@ pub(super) fn each_field<'a>(
     mut rest: &'a [u8],
     mut take: impl FnMut(u32, Value<'a>) -> Option<()>,
 ) -> Option<()> {
-    while !rest.is_empty() {
-        let key = varint(&mut rest)?;
+    while let Some((&first, after)) = rest.split_first() {
+        // Nearly all keys take one byte.
+        let key = if first < 0x80 {
+            rest = after;
+            u64::from(first)
+        } else {
+            long_varint(&mut rest)?
+        };
         let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0)?;
         let value = match key & 7 {
             0 => Value::Varint(varint(&mut rest)?),
@@ -153,8 +159,7 @@ impl<'a> Value<'a> {
     pub(super) fn text(self, max: usize) -> Option<&'a str> {
         let bytes = self.bytes().filter(|bytes| bytes.len() <= max)?;
         let text = std::str::from_utf8(bytes).ok()?;
-        let is_plain = is_printable_ascii(bytes) || !text.chars().any(char::is_control);
-        is_plain.then_some(text)
+        is_plain(text).then_some(text)
     }
 
     /// That [`Self::text`] would take it.
@@ -186,11 +191,6 @@ impl<'a> Value<'a> {
             Self::Fixed64(_) | Self::Fixed32 => None,
         }
     }
-}
-
-#[inline]
-fn is_printable_ascii(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
 /// An enum's value that this version knows; `None` for UNSPECIFIED too.

@@ -1,0 +1,19 @@
+//! A copy of a report: what decides which one counts.
+
+use super::native::ColumnOf;
+use super::report::{Fill, TIME, column};
+
+/// The table `report_copies`.
+pub(super) static COPIES: [ColumnOf<Fill>; 7] = [
+    column("installation", "FixedString(16)", |c, r| {
+        c.put(*r.report.key.installation.as_bytes())
+    }),
+    column("stream_id", "UInt64", |c, r| c.put(r.report.key.stream.0)),
+    column("sequence", "UInt64", |c, r| {
+        c.put(r.report.key.sequence.get())
+    }),
+    column("received_at", TIME, |c, r| c.put(r.received_ms)),
+    column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
+    column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
+    column("bucket", "DateTime('UTC')", |c, r| c.put(r.bucket)),
+];

@@ -1,0 +1,272 @@
+//! The other chipsets: whether the same version shows the same there, in the same window.
+//!
+//! A CPU fallback belongs to a chipset: to its driver, and to what its NPU can do. Load that the app
+//! itself makes, larger inputs, a model that computes more come to all chipsets at once, and on one
+//! device they look just like it. So where latency alone decides, the others are asked. Placements need
+//! no such doubt.
+
+use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
+use epwatch_stats::order_stat::median;
+
+use crate::baseline::Tally;
+use crate::window::{CohortWindow, DeviceVote, Installation};
+
+use super::control;
+use super::intermittent::{self, Intermittent};
+use super::{Beside, MIN_ELIGIBLE, MIN_HITS, Shift, shift};
+
+/// One chipset in four may differ from what comes to all of them: a small one by chance, another because
+/// the app does something else there. A fault on three of four chipsets is still one of chipsets.
+const MAY_DIFFER: f64 = 0.25;
+
+/// Share of the chipsets that must show it at all.
+const MUST_SHOW: f64 = 0.5;
+
+/// Of what a cohort has beyond the usual share of devices hit, so much makes others show it. Not more: of
+/// ten chipsets that met the same load the first to fire is the one where it hit most.
+const AS_MUCH: f64 = 0.25;
+
+/// From this share of the devices on the whole cohort moved: then medians tell more than shares beyond a
+/// ratio that all are near.
+const MOST_DEVICES: f64 = 0.8;
+
+/// Chance from which a chipset surely has fewer hits than that, or all of them surely more than usual.
+const SURELY: f64 = 0.05;
+
+/// Chipsets whose medians lie within this factor moved alike: a model that computes more weighs a little
+/// more on one than on another. What a CPU is slower by than an NPU differs more.
+const ALIKE: f64 = 1.3;
+
+/// Beyond it all chipsets together have not just got a heavier model: one version seldom computes more than
+/// twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
+const HEAVIEST: f64 = 2.5;
+
+/// The same where input shapes are not known: an image of twice the side has four times the pixels.
+const LARGEST_INPUT: f64 = 4.0;
+
+/// What the other chipsets show.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Elsewhere {
+    /// Chipsets that were asked, those with few devices as one.
+    pub chipsets: u64,
+    /// Share of their devices that are hit as the cohort's are, in [0, 1].
+    pub share: f64,
+    /// Median over them of the median ratio of p10; where the whole cohort moved.
+    pub ratio: Option<f64>,
+    /// Whether it came to all chipsets, and may be something else than a fallback.
+    pub explains: bool,
+}
+
+/// Only who was known before the window is asked: a page must not be argued away by newcomers.
+fn known(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
+    window.votes.iter().filter(|vote| vote.is_proven)
+}
+
+/// Asks about devices that are slow in some runs. `usual` is the share of healthy devices that are. Where
+/// their other models, or the version before, surely have not half of it, it is this version, wherever it
+/// runs.
+#[must_use]
+pub(super) fn in_some_runs(
+    window: &CohortWindow,
+    beside: Beside<'_>,
+    found: &Intermittent,
+    usual: f64,
+) -> Option<Elsewhere> {
+    let tally_of = |other: &&CohortWindow| intermittent::tally_of(&found.signal, known(other));
+    let tallies = beside.chipsets.iter().map(tally_of).collect();
+    let add = |rest: &mut Tally, small: Tally| {
+        rest.hits += small.hits;
+        rest.devices += small.devices;
+    };
+    let tallies = with_rest(tallies, |tally| tally.devices, add);
+    let own = found.signal.value;
+    let (share, same) = same_share(own, usual, &tallies)?;
+    let peers = control::peers_hit(window, beside.peers, found);
+    let previous = beside.previous;
+    let previous = previous.map(|window| intermittent::tally_of(&found.signal, &window.votes));
+    let mut controls = previous.into_iter().chain([peers]);
+    let is_this_version = controls.any(|tally| surely_below(own / 2.0, &tally));
+    Some(Elsewhere {
+        chipsets: tallies.len() as u64,
+        share,
+        ratio: None,
+        explains: same && !is_this_version,
+    })
+}
+
+/// Asks about devices that are slower than their earlier selves. `usual` is the share of healthy devices
+/// beyond the ratio that was found.
+#[must_use]
+pub(super) fn in_all_runs(
+    window: &CohortWindow,
+    chipsets: &[&CohortWindow],
+    found: &Shift,
+    usual: f64,
+) -> Option<Elsewhere> {
+    let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
+        shift::worst_ratios(known(other)).into_values().collect()
+    };
+    let others = chipsets.iter().map(ratios_of).collect();
+    let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
+    let beyond = |ratio: &&f64| **ratio >= found.signal.threshold;
+    let tally = |ratios: &Vec<f64>| Tally {
+        hits: ratios.iter().filter(beyond).count() as u64,
+        devices: ratios.len() as u64,
+    };
+    let tallies: Vec<Tally> = others.iter().map(tally).collect();
+    let (share, same_share) = same_share(found.signal.value, usual, &tallies)?;
+    let whole = found.signal.value >= MOST_DEVICES;
+    let ratios: Vec<f64> = others.iter().filter_map(|ratios| median(ratios)).collect();
+    let (factor, alike) = if whole {
+        let wanted = found.cohort_ratio / ALIKE;
+        let differ = ratios.iter().filter(|ratio| **ratio < wanted).count();
+        (found.cohort_ratio, may_differ(differ, ratios.len()))
+    } else {
+        (hit_ratio(window, found)?, same_share)
+    };
+    let most = if shape_is_known(window, found) {
+        HEAVIEST
+    } else {
+        LARGEST_INPUT
+    };
+    Some(Elsewhere {
+        chipsets: others.len() as u64,
+        share,
+        ratio: median(&ratios).filter(|_| whole),
+        explains: alike && factor < most,
+    })
+}
+
+/// Puts chipsets with too few devices to answer together; drops those that are too few even so.
+fn with_rest<T: Default>(
+    all: Vec<T>,
+    devices: impl Fn(&T) -> u64,
+    add: impl Fn(&mut T, T),
+) -> Vec<T> {
+    let (mut asked, small): (Vec<T>, Vec<T>) = all
+        .into_iter()
+        .partition(|one| devices(one) >= MIN_ELIGIBLE);
+    let mut rest = T::default();
+    for one in small {
+        add(&mut rest, one);
+    }
+    if devices(&rest) >= MIN_ELIGIBLE {
+        asked.push(rest);
+    }
+    asked
+}
+
+fn surely_below(rate: f64, tally: &Tally) -> bool {
+    1.0 - chance_of_more(rate, tally.hits + 1, tally.devices) < SURELY
+}
+
+/// Chance of at least so many hits where each device has the same chance of one.
+fn chance_of_more(rate: f64, hits: u64, devices: u64) -> f64 {
+    // So strong a prior is as good as a binomial.
+    let given = BetaPrior::from_rate(rate.clamp(1e-6, 1.0 - 1e-6), 1e6);
+    given.map_or(1.0, |given| upper_tail(hits, devices, given))
+}
+
+fn may_differ(differ: usize, of: usize) -> bool {
+    differ as f64 <= MAY_DIFFER * of as f64
+}
+
+/// The share of devices hit from which others show the same as a cohort.
+fn as_much(own: f64, usual: f64) -> f64 {
+    usual + (own - usual).max(0.0) * AS_MUCH
+}
+
+/// Returns the share of the others' devices that are hit, and whether they show the same: all together
+/// surely more than usual, half of them as much as here, and few surely less. `None` without others.
+fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
+    let hits: u64 = others.iter().map(|other| other.hits).sum();
+    let devices: u64 = others.iter().map(|other| other.devices).sum();
+    if devices == 0 {
+        return None;
+    }
+    let share = hits as f64 / devices as f64;
+    let wanted = as_much(own, usual);
+    let surely_more = hits >= MIN_HITS && chance_of_more(usual, hits, devices) < SURELY;
+    let shows = |other: &&Tally| other.hits as f64 >= wanted * other.devices as f64;
+    let show = others.iter().filter(shows).count();
+    let differ = others.iter().filter(|other| surely_below(wanted, other));
+    let same = surely_more
+        && show as f64 >= MUST_SHOW * others.len() as f64
+        && may_differ(differ.count(), others.len());
+    Some((share, same))
+}
+
+/// Median ratio of p10 of the devices hit.
+fn hit_ratio(window: &CohortWindow, found: &Shift) -> Option<f64> {
+    let ratios = shift::worst_ratios(&window.votes);
+    let is_hit = |device: &Installation| found.hit_devices.contains(device);
+    let of_hit = ratios.iter().filter(|(device, _)| is_hit(device));
+    median(&of_hit.map(|(_, ratio)| *ratio).collect::<Vec<f64>>())
+}
+
+fn shape_is_known(window: &CohortWindow, found: &Shift) -> bool {
+    let hit = window.votes.iter();
+    let hit = hit.filter(|vote| found.hit_devices.contains(&vote.installation));
+    let (mut known, mut all) = (0, 0);
+    for vote in hit {
+        all += 1;
+        known += usize::from(intermittent::is_known(&vote.shape_key));
+    }
+    2 * known >= all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(of: &[(u64, u64)]) -> Vec<Tally> {
+        let tally = |(hits, devices): &(u64, u64)| Tally {
+            hits: *hits,
+            devices: *devices,
+        };
+        of.iter().map(tally).collect()
+    }
+
+    #[track_caller]
+    fn check(own: f64, others: &[(u64, u64)], expected: bool) {
+        let found = same_share(own, 0.05, &tallies(others));
+        assert_eq!(found.map(|(_, same)| same), Some(expected), "{found:?}");
+    }
+
+    #[test]
+    fn what_comes_to_all_chipsets_is_the_same_there() {
+        check(0.4, &[(20, 60), (35, 80), (9, 30)], true);
+        // A small one shows nothing by chance.
+        check(0.4, &[(20, 60), (35, 80), (0, 5)], true);
+        // One of four does something else.
+        check(0.4, &[(20, 60), (35, 80), (30, 70), (1, 60)], true);
+    }
+
+    #[test]
+    fn what_came_to_some_chipsets_is_not() {
+        check(0.4, &[(3, 60), (4, 80), (1, 30)], false);
+        check(0.4, &[(40, 60), (3, 60)], false);
+        check(0.4, &[(40, 60), (40, 60), (3, 60)], false);
+        check(0.1, &[(3, 60), (4, 80)], false);
+        check(0.2, &[(2, 15), (1, 15)], false);
+        // Two of four, the others too small to be sure of.
+        check(0.4, &[(20, 60), (0, 5), (0, 5)], false);
+        // Two devices are no sign.
+        check(0.4, &[(2, 5)], false);
+    }
+
+    #[test]
+    fn chipsets_with_few_devices_answer_together() {
+        let add = Vec::extend;
+        let asked = |all| with_rest(all, |one: &Vec<f64>| one.len() as u64, add);
+        let of = |n: usize| vec![1.0; n];
+        assert_eq!(asked(vec![of(9), of(3), of(4)]), [of(9), of(7)]);
+        assert_eq!(asked(vec![of(9), of(4)]), [of(9)]);
+        assert!(asked(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn without_other_chipsets_there_is_no_answer() {
+        assert_eq!(same_share(0.4, 0.05, &[]), None);
+    }
+}
