@@ -3,9 +3,7 @@
 
 use epwatch_detector::incident::State;
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{
-    Benign, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Story,
-};
+use epwatch_fleet::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Story};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{CpuNode, Fingerprint, GraphKind, Placement, ReasonCode};
@@ -69,41 +67,6 @@ async fn a_firmware_that_falls_back_pages_and_is_named() {
         assert_eq!(incident.chipsets, ["SM8650"]);
         assert_eq!(incident.firmwares, [vendor_fingerprint_hash("f9")]);
         assert_eq!(pages(&lines).len(), 1);
-    }
-}
-
-/// All is version 1.0.0: no version tells when it began, and no placement what it is.
-fn within_a_version(mut told: Vec<FamilyReport>) -> Vec<FamilyReport> {
-    for report in &mut told {
-        for session in &mut report.report.sessions {
-            session.model.version = "1.0.0".into();
-        }
-    }
-    told
-}
-
-/// What 14 windows of the same devices showed makes a few of them stand out.
-#[tokio::test]
-async fn a_fault_on_few_devices_within_a_version_stands_out_from_its_own_past() {
-    let story = Story::Fault(Fault {
-        kind: FaultKind::SomeDevices(0.12),
-        factor: 3.0,
-        moved: 0.2,
-    });
-    for (seed, view) in [(61, PlacementView::Missing), (62, PlacementView::Lying)] {
-        let fleet = |story| FamilySpec {
-            windows: (14, 3),
-            devices: 200,
-            ..spec(seed, story, view)
-        };
-        let lines = judged(&within_a_version(reports(fleet(story)))).await;
-        let pages = pages(&lines);
-        let [(_, chipsets, verdict)] = &pages[..] else {
-            panic!("{pages:?}");
-        };
-        assert_eq!(*chipsets, ["SM8650"]);
-        assert_eq!(*verdict, VerdictClass::SlowWithoutPlacement);
-        check_quiet(&judged(&within_a_version(reports(fleet(PLAIN)))).await);
     }
 }
 
