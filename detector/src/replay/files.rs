@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use epwatch_proto::recorded::{RecordedError, RecordedReader, RecordedReport};
+use epwatch_proto::recorded::{RecordedError, RecordedReader};
 use flate2::bufread::MultiGzDecoder;
 
 use crate::source::Recording;
@@ -94,11 +94,11 @@ pub fn read_files(paths: &[PathBuf], bucket: Duration) -> Result<FilesRead, File
                     return Err(FileError::Read { path, source });
                 }
             };
-            if let Err(why) = taken(&mut intake, &record) {
+            if let Err(error) = intake.add(&record) {
                 refused += 1;
                 if refused_because.len() < MAX_NAMED {
                     let path = path.display();
-                    refused_because.push(format!("{path}: record {position}: {why}"));
+                    refused_because.push(format!("{path}: record {position}: {}", error.detail()));
                 }
             }
         }
@@ -111,21 +111,6 @@ pub fn read_files(paths: &[PathBuf], bucket: Duration) -> Result<FilesRead, File
         refused_because,
         torn,
     })
-}
-
-/// Takes a record in as a collector would: an app's key lets in no report of another app.
-fn taken(intake: &mut Intake, record: &RecordedReport) -> Result<(), String> {
-    let parsed = record.parse_report();
-    let report = parsed.map_err(|error| error.detail())?;
-    let (proven, named) = (&record.app_id, &report.app.id);
-    if proven != named {
-        return Err(format!(
-            "report.app.id: expected {proven:?}, the record's app_id, got {named:?}"
-        ));
-    }
-    let app = (proven.as_str(), record.environment.as_str());
-    intake.add_report(record.received_at_unix_ms, app, &report, &record.sent);
-    Ok(())
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

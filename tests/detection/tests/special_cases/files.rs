@@ -56,39 +56,6 @@ async fn files_in_any_order_twice_or_packed_give_the_same_lines() {
     assert_eq!(texts_of(&[path("all"), path("early")]).await, expected);
 }
 
-/// As a collector does: what one app's key proved says nothing of another app.
-#[test]
-fn a_report_of_another_app_than_its_key_is_refused_and_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut all = reports(FamilySpec {
-        devices: 3,
-        chipsets: 1,
-        ..spec(20, PLAIN, PlacementView::Full)
-    });
-    let whole = all.len() as u64;
-    let mut bytes = file_of(&all);
-    all.truncate(2);
-    for record in &all {
-        let record = RecordedReport {
-            received_at_unix_ms: record.received_ms,
-            app_id: "another".into(),
-            environment: "production".into(),
-            report: record.report.to_bytes().into(),
-            sent: record.sent.clone(),
-        };
-        write_recorded(&mut bytes, &record).unwrap();
-    }
-    let path = dir.path().join("mixed");
-    std::fs::write(&path, bytes).unwrap();
-    let read = read_files(std::slice::from_ref(&path), HOUR).unwrap();
-    assert_eq!((read.summary.reports, read.refused), (whole, 2));
-    let because = &read.refused_because[0];
-    assert!(
-        because.contains("app.id") && because.contains("another"),
-        "{because}"
-    );
-}
-
 #[tokio::test]
 async fn a_torn_tail_and_bytes_that_are_no_records_are_named() {
     let dir = tempfile::tempdir().unwrap();
