@@ -326,6 +326,7 @@ fn stream_dirs(streams: &Path) -> io::Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for entry in fs::read_dir(streams)? {
         let entry = entry?;
+        stream::clear_gone(&entry.path());
         if stream::stream_of(&entry.file_name()).is_some() {
             let changed = entry.metadata().and_then(|m| m.modified()).ok();
             dirs.push((changed, entry.path()));

@@ -37,6 +37,16 @@ pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
     u64::from_str_radix(name, 16).ok().map(StreamId)
 }
 
+/// Ends the name of a stream's folder that is being deleted.
+const GONE: &str = "gone";
+
+/// Deletes what is left of a folder that was being deleted.
+pub(super) fn clear_gone(dir: &Path) {
+    if dir.extension().is_some_and(|extension| extension == GONE) {
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
 /// Segment files of a stream's folder, in order; none if it cannot be read.
 pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -341,9 +351,12 @@ impl StreamDir {
         }
     }
 
-    /// Deletes the folder. The caller holds the spool's lock.
+    /// Deletes the folder. The caller holds the spool's lock. Killed half-way it leaves a folder that is
+    /// no stream's: one with its name and without its state would be taken for a stream of no reports.
     pub(super) fn remove(self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        let gone = self.dir.with_extension(GONE);
+        let is_renamed = fs::rename(&self.dir, &gone).is_ok();
+        let _ = fs::remove_dir_all(if is_renamed { &gone } else { &self.dir });
     }
 
     fn scan(&mut self) -> io::Result<()> {

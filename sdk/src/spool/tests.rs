@@ -230,6 +230,23 @@ fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     assert_eq!(found.ended[0].last_sequence, Some(3));
 }
 
+/// Killed while it deleted a stream's folder: the stream is not told again, as one of no reports.
+#[test]
+fn a_folder_that_was_being_deleted_is_no_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=2);
+    drop(spool);
+    let folder = dir.path().join("streams").join(stream.to_string());
+    let half = folder.with_extension("gone");
+    fs::rename(&folder, &half).unwrap();
+    fs::remove_file(half.join("state")).unwrap();
+    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(found.ended, []);
+    assert!(!half.exists());
+}
+
 #[test]
 fn a_request_takes_what_fits_and_at_least_one() {
     let dir = tempfile::tempdir().unwrap();
