@@ -196,8 +196,9 @@ fn tell(read: &FilesRead) -> bool {
     // Nothing is left to do when stderr is gone.
     let _ = writeln!(
         err,
-        "epwatch: {} records: {} reports, {} copies, {} too old to vote",
-        summary.records, summary.reports, summary.duplicates, summary.late
+        "epwatch: {} records: {} reports, {} copies, {} too old to vote, {} of new installations \
+         beyond their quota",
+        summary.records, summary.reports, summary.duplicates, summary.late, summary.unproven
     );
     for because in &read.refused_because {
         let _ = writeln!(err, "epwatch: refused {because}");

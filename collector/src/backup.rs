@@ -157,6 +157,7 @@ pub async fn cut_back(client: Client, copy: &WalCopy, taken_at_ms: u64) -> Resul
         ("surplus_copies", beyond.clone()),
         ("reports", beyond),
         ("rollup_watermark", format!("closed_at > {taken_at}")),
+        ("rollup_checks", format!("checked_at > {taken_at}")),
         // Those of deletions stay: the ones before them count who asked to be forgotten.
         (
             "bucket_revisions",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
-use epwatch_proto::{LastOrigin, Report, UploadRequest};
+use epwatch_proto::{QuickCheck, Report, UploadRequest};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Request, Response, Status};
@@ -36,7 +36,7 @@ pub fn request(bytes: &[u8]) {
 
 fn report(bytes: &[u8], clock: &epwatch_proto::SendClock) {
     let parsed = Report::parse(bytes);
-    let checked = parse::check(bytes, &mut LastOrigin::default());
+    let checked = parse::check(bytes, &mut QuickCheck::default());
     // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
     assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
     let (Ok(facts), Ok(report)) = (checked, parsed) else {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
-use epwatch_proto::{LastOrigin, Outcome, SendClock, UploadRequest};
+use epwatch_proto::{Outcome, QuickCheck, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
@@ -19,10 +19,10 @@ use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::front::retry;
-use crate::limits::Limits;
+use crate::limits::{InstallationQuota, Limits};
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
-use crate::parse::{self, Refusal};
+use crate::parse::{self, Facts, Refusal};
 use crate::record;
 use crate::seen::{CallMarks, Mark, Seen, SeenKeys};
 use crate::standing::{Network, Standings};
@@ -55,6 +55,9 @@ pub(crate) struct Ingest {
 /// Reports that go into the log.
 type Accepted = Vec<Mark>;
 
+/// A report that is sound, or why it is refused.
+type Checked<'a> = Result<(Mark, Facts<'a>), Refusal>;
+
 /// The reports of one call, sorted.
 struct TakenUp {
     batch: Batch,
@@ -65,7 +68,9 @@ struct TakenUp {
 }
 
 impl Ingest {
-    /// Sorts the reports of one call into those for the log and those that are answered.
+    /// Sorts the reports of one call into those for the log and those that are answered. All of them
+    /// take one step, then the next: the tables of keys and installations are large, so that each look is
+    /// a wait for memory, and those of one step overlap.
     fn take_up(
         &self,
         scope: &Scope,
@@ -73,51 +78,34 @@ impl Ingest {
         clock: &SendClock,
         reports: &[Bytes],
     ) -> TakenUp {
-        let n_bytes: usize = reports.iter().map(|report| report.len() + 160).sum();
-        let mut batch = Batch::with_capacity(n_bytes);
-        let mut accepted = Accepted::with_capacity(reports.len());
-        let mut refused = Vec::new();
-        let mut within_call = CallMarks::default();
-        if reports.len() > 1 {
-            within_call = CallMarks::with_capacity(reports.len());
-        }
         let now_us = self.clock.now_us();
-        let mut last = LastOrigin::default();
-        let mut checked: Vec<Result<_, Refusal>> = Vec::with_capacity(reports.len());
-        for bytes in reports {
-            let facts = parse::check(bytes, &mut last);
-            checked.push(facts.map(|facts| (self.seen.mark(facts.key, bytes), facts)));
-        }
-        let marks = checked.iter().flatten().map(|(mark, _)| mark);
-        let mut seen = self.seen.look_up_all(marks).into_iter();
-        let mut header = Vec::with_capacity(160);
-        for (index, (checked, bytes)) in checked.into_iter().zip(reports).enumerate() {
-            let outcome = checked.and_then(|(mark, facts)| {
-                let before = seen.next().expect("looked up for each that is sound");
-                let seen = match within_call.look_up(&mark) {
-                    Seen::New => before,
-                    known => known,
-                };
-                self.decide(scope, &facts, seen, now_us)?;
-                let app = (&*facts.app_id, &*facts.environment);
-                let installation = facts.key.installation;
-                let standings = &self.standings;
-                let is_unproven = standings.is_unproven(app, installation, network, now_us);
-                record::write_header(&mut header, clock, app, is_unproven);
-                batch
-                    .push(&[&header, bytes])
-                    .expect("reports are bounded, headers too");
-                Ok(mark)
-            });
-            match outcome {
-                Ok(mark) => {
-                    if reports.len() > 1 {
-                        within_call.insert(mark);
-                    }
+        let decided = self.decide_all(scope, self.check_all(reports), now_us);
+        let mut accepted = Accepted::with_capacity(reports.len());
+        let mut kept = Vec::with_capacity(reports.len());
+        let mut refused = Vec::new();
+        for (index, (decided, bytes)) in decided.into_iter().zip(reports).enumerate() {
+            match decided {
+                Ok((mark, facts)) => {
                     accepted.push(mark);
+                    kept.push((facts, bytes));
                 }
                 Err(refusal) => refused.push((index, refusal)),
             }
+        }
+        let is_unproven = |(facts, _): &(Facts<'_>, _)| {
+            let installation = facts.key.installation;
+            self.standings
+                .is_unproven(facts.app(), installation, network, now_us)
+        };
+        let unproven: Vec<bool> = kept.iter().map(is_unproven).collect();
+        let n_bytes = kept.iter().map(|(_, bytes)| bytes.len() + 160).sum();
+        let mut batch = Batch::with_capacity(n_bytes);
+        let mut header = Vec::with_capacity(160);
+        for ((facts, bytes), is_unproven) in kept.iter().zip(unproven) {
+            record::write_header(&mut header, clock, facts.app(), is_unproven);
+            batch
+                .push(&[&header, bytes])
+                .expect("reports are bounded, headers too");
         }
         TakenUp {
             batch,
@@ -126,12 +114,54 @@ impl Ingest {
         }
     }
 
+    /// Checks reports by themselves.
+    fn check_all<'a>(&self, reports: &'a [Bytes]) -> Vec<Checked<'a>> {
+        let mut quick = QuickCheck::default();
+        let check = |bytes: &'a Bytes| {
+            let facts = parse::check(bytes, &mut quick)?;
+            Ok((self.seen.mark(facts.key, bytes), facts))
+        };
+        reports.iter().map(check).collect()
+    }
+
+    /// Refuses what is sound and not for the log all the same.
+    fn decide_all<'a>(
+        &self,
+        scope: &Scope,
+        checked: Vec<Checked<'a>>,
+        now_us: u64,
+    ) -> Vec<Checked<'a>> {
+        let has_others = checked.len() > 1;
+        let marks = checked.iter().flatten().map(|(mark, _)| mark);
+        let mut seen = self.seen.look_up_all(marks).into_iter();
+        let mut within_call = CallMarks::default();
+        if has_others {
+            within_call = CallMarks::with_capacity(checked.len());
+        }
+        let mut quota = self.limits.of_installations();
+        let decide = |checked: Checked<'a>| {
+            let (mark, facts) = checked?;
+            let before = seen.next().expect("looked up for each that is sound");
+            let seen = match within_call.look_up(&mark) {
+                Seen::New => before,
+                known => known,
+            };
+            self.decide(scope, &facts, seen, &mut quota, now_us)?;
+            if has_others {
+                within_call.insert(mark);
+            }
+            Ok((mark, facts))
+        };
+        checked.into_iter().map(decide).collect()
+    }
+
     /// Refuses what is not for the log; a duplicate is refused too, but that is an ack.
     fn decide(
         &self,
         scope: &Scope,
-        facts: &parse::Facts<'_>,
+        facts: &Facts<'_>,
         seen: Seen,
+        quota: &mut InstallationQuota<'_>,
         now_us: u64,
     ) -> Result<(), Refusal> {
         let refuse = |outcome, detail| {
@@ -153,7 +183,7 @@ impl Ingest {
             return refuse(Outcome::RefusedDeleted, detail);
         }
         match seen {
-            Seen::New => match self.limits.take(facts.key.installation, now_us) {
+            Seen::New => match quota.take(facts.key.installation, now_us) {
                 Ok(()) => Ok(()),
                 Err(wait) => {
                     let seconds = wait.as_secs_f64();

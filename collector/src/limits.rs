@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use epwatch_proto::InstallationId;
@@ -39,12 +39,9 @@ impl Limits {
         }
     }
 
-    /// Takes one report of an installation. Says how long to wait if there is none to take.
-    pub(crate) fn take(&self, installation: InstallationId, now_us: u64) -> Result<(), Duration> {
-        match &self.installations {
-            Some(buckets) => buckets.take(installation, 1, now_us),
-            None => Ok(()),
-        }
+    /// The installations' buckets, for the reports of one call.
+    pub(crate) fn of_installations(&self) -> InstallationQuota<'_> {
+        InstallationQuota(self.installations.as_ref().map(Buckets::open))
     }
 
     /// Takes a call's reports of the holders of one key.
@@ -55,7 +52,25 @@ impl Limits {
         now_us: u64,
     ) -> Result<(), Duration> {
         match &self.keys {
-            Some(buckets) => buckets.take(key(), n_reports.max(1) as u64, now_us),
+            Some(buckets) => buckets.open().take(key(), n_reports.max(1) as u64, now_us),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The buckets of all installations, which no other call takes from meanwhile.
+#[derive(Debug)]
+pub(crate) struct InstallationQuota<'a>(Option<Open<'a, InstallationId>>);
+
+impl InstallationQuota<'_> {
+    /// Takes one report of an installation. Says how long to wait if there is none to take.
+    pub(crate) fn take(
+        &mut self,
+        installation: InstallationId,
+        now_us: u64,
+    ) -> Result<(), Duration> {
+        match &mut self.0 {
+            Some(buckets) => buckets.take(installation, 1, now_us),
             None => Ok(()),
         }
     }
@@ -101,17 +116,10 @@ impl<K: Eq + Hash> Buckets<K> {
         })
     }
 
-    fn take(&self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
-        let mut table = lock(&self.table);
-        let table = &mut *table;
-        if table.full_at_us.len() >= table.sweep_at {
-            table.sweep(now_us, self.full_us, self.most);
-        }
-        let has_room = table.full_at_us.len() < self.most;
-        match table.full_at_us.entry(key) {
-            Entry::Occupied(entry) => self.take_from(entry.into_mut(), n, now_us),
-            Entry::Vacant(entry) if has_room => self.take_from(entry.insert(0), n, now_us),
-            Entry::Vacant(_) => self.take_from(&mut table.others_full_at_us, n, now_us),
+    fn open(&self) -> Open<'_, K> {
+        Open {
+            buckets: self,
+            table: lock(&self.table),
         }
     }
 
@@ -129,6 +137,28 @@ impl<K: Eq + Hash> Buckets<K> {
         }
         *full_at_us = after.min(most);
         Ok(())
+    }
+}
+
+/// Token buckets while somebody takes from them.
+#[derive(Debug)]
+struct Open<'a, K> {
+    buckets: &'a Buckets<K>,
+    table: MutexGuard<'a, Table<K>>,
+}
+
+impl<K: Eq + Hash> Open<'_, K> {
+    fn take(&mut self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
+        let (buckets, table) = (self.buckets, &mut *self.table);
+        if table.full_at_us.len() >= table.sweep_at {
+            table.sweep(now_us, buckets.full_us, buckets.most);
+        }
+        let has_room = table.full_at_us.len() < buckets.most;
+        match table.full_at_us.entry(key) {
+            Entry::Occupied(entry) => buckets.take_from(entry.into_mut(), n, now_us),
+            Entry::Vacant(entry) if has_room => buckets.take_from(entry.insert(0), n, now_us),
+            Entry::Vacant(_) => buckets.take_from(&mut table.others_full_at_us, n, now_us),
+        }
     }
 }
 
@@ -167,51 +197,54 @@ mod tests {
         let buckets = Buckets::new(rate(60, 3), 10).unwrap();
         let now = 1_000 * SECOND;
         for _ in 0..3 {
-            assert_eq!(buckets.take("a", 1, now), Ok(()));
+            assert_eq!(buckets.open().take("a", 1, now), Ok(()));
         }
-        assert_eq!(buckets.take("a", 1, now), Err(Duration::from_secs(1)));
         assert_eq!(
-            buckets.take("b", 1, now),
+            buckets.open().take("a", 1, now),
+            Err(Duration::from_secs(1))
+        );
+        assert_eq!(
+            buckets.open().take("b", 1, now),
             Ok(()),
             "others are not concerned"
         );
-        assert_eq!(buckets.take("a", 1, now + SECOND), Ok(()));
-        assert!(buckets.take("a", 1, now + SECOND).is_err());
-        assert_eq!(buckets.take("a", 3, now + 100 * SECOND), Ok(()));
-        assert!(buckets.take("a", 1, now + 100 * SECOND).is_err());
+        assert_eq!(buckets.open().take("a", 1, now + SECOND), Ok(()));
+        assert!(buckets.open().take("a", 1, now + SECOND).is_err());
+        assert_eq!(buckets.open().take("a", 3, now + 100 * SECOND), Ok(()));
+        assert!(buckets.open().take("a", 1, now + 100 * SECOND).is_err());
     }
 
     #[test]
     fn what_is_larger_than_a_bucket_passes_when_that_is_full() {
         let buckets = Buckets::new(rate(60, 3), 10).unwrap();
         let now = 1_000 * SECOND;
-        assert_eq!(buckets.take("a", 50, now), Ok(()));
+        assert_eq!(buckets.open().take("a", 50, now), Ok(()));
         assert_eq!(
-            buckets.take("a", 50, now + SECOND),
+            buckets.open().take("a", 50, now + SECOND),
             Err(Duration::from_secs(2))
         );
-        assert_eq!(buckets.take("a", 50, now + 3 * SECOND), Ok(()));
+        assert_eq!(buckets.open().take("a", 50, now + 3 * SECOND), Ok(()));
     }
 
     #[test]
     fn a_clock_that_is_set_back_locks_nobody_out() {
         let buckets = Buckets::new(rate(60, 2), 10).unwrap();
-        assert_eq!(buckets.take("a", 1, 1_000_000 * SECOND), Ok(()));
-        let waited = buckets.take("a", 1, 10 * SECOND).unwrap_err();
+        assert_eq!(buckets.open().take("a", 1, 1_000_000 * SECOND), Ok(()));
+        let waited = buckets.open().take("a", 1, 10 * SECOND).unwrap_err();
         assert!(waited <= Duration::from_secs(2), "{waited:?}");
-        assert_eq!(buckets.take("a", 1, 13 * SECOND), Ok(()));
+        assert_eq!(buckets.open().take("a", 1, 13 * SECOND), Ok(()));
     }
 
     #[test]
     fn memory_is_bounded_and_newcomers_share_what_is_left() {
         let buckets = Buckets::new(rate(60, 1), 100).unwrap();
         let now = 1_000 * SECOND;
-        let passed = (0..1_000).filter(|n| buckets.take(*n, 1, now).is_ok());
+        let passed = (0..1_000).filter(|n| buckets.open().take(*n, 1, now).is_ok());
         assert_eq!(passed.count(), 101);
-        assert_eq!(lock(&buckets.table).full_at_us.len(), 100);
+        assert_eq!(buckets.open().table.full_at_us.len(), 100);
         // Once buckets are full again they make room.
-        assert_eq!(buckets.take(5_000, 1, now + 10 * SECOND), Ok(()));
-        assert_eq!(lock(&buckets.table).full_at_us.len(), 1);
+        assert_eq!(buckets.open().take(5_000, 1, now + 10 * SECOND), Ok(()));
+        assert_eq!(buckets.open().table.full_at_us.len(), 1);
     }
 
     #[test]
@@ -221,9 +254,9 @@ mod tests {
             key: rate(60, 3),
         });
         let now = 1_000 * SECOND;
-        let sent = (0..10).filter(|_| limits.take(installation(1), now).is_ok());
+        let sent = (0..10).filter(|_| limits.of_installations().take(installation(1), now).is_ok());
         assert_eq!(sent.count(), 2);
-        assert_eq!(limits.take(installation(2), now), Ok(()));
+        assert_eq!(limits.of_installations().take(installation(2), now), Ok(()));
         let key = || "app/production".to_owned();
         assert_eq!(limits.take_call(key, 2, now), Ok(()));
         // A call without reports costs too.
@@ -233,7 +266,7 @@ mod tests {
             installation: rate(0, 0),
             key: rate(0, 0),
         });
-        assert!((0..10_000).all(|_| open.take(installation(1), now).is_ok()));
+        assert!((0..10_000).all(|_| open.of_installations().take(installation(1), now).is_ok()));
         assert_eq!(open.take_call(|| unreachable!("not asked"), 9, now), Ok(()));
     }
 }

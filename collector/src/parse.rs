@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use epwatch_proto::{LastOrigin, Outcome, Report, ReportKey};
+use epwatch_proto::{Outcome, QuickCheck, Report, ReportKey};
 
 /// What ingest needs to know of a sound report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) key: ReportKey,
     pub(crate) app_id: Cow<'a, str>,
     pub(crate) environment: Cow<'a, str>,
+}
+
+impl Facts<'_> {
+    /// Its app and environment.
+    pub(crate) fn app(&self) -> (&str, &str) {
+        (&self.app_id, &self.environment)
+    }
 }
 
 /// Why a report does not go into the log.
@@ -25,10 +32,10 @@ pub(crate) struct Refusal {
     pub(crate) app: Option<(String, String)>,
 }
 
-/// Checks one report from its first byte to its last. Reports of one call share one `last`.
-pub(crate) fn check<'a>(bytes: &'a [u8], last: &mut LastOrigin<'a>) -> Result<Facts<'a>, Refusal> {
+/// Checks one report from its first byte to its last. Reports of one call share one `quick`.
+pub(crate) fn check<'a>(bytes: &'a [u8], quick: &mut QuickCheck<'a>) -> Result<Facts<'a>, Refusal> {
     // Nearly all that comes is sound, and the quick pass sees that without building anything.
-    if let Some(sound) = epwatch_proto::sound(bytes, last) {
+    if let Some(sound) = quick.sound(bytes) {
         return Ok(Facts {
             key: sound.key,
             app_id: Cow::Borrowed(sound.app_id),

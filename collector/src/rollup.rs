@@ -3,7 +3,9 @@
 //!
 //! The order makes a build that died half-way harmless, and two builders at once too: the bucket's
 //! surplus copies are named, the summary is written under a revision of its own, the revision is
-//! published, then the watermark moves. Readers see the latest published revision.
+//! published, then the watermark moves. Readers see the latest published revision. At last the builder
+//! looks for rows that came meanwhile, and writes down that it did; where that is missing, the next
+//! builder builds those buckets again.
 //!
 //! A collector that comes back with a backlog writes into closed buckets; its writer has those
 //! built again before its checkpoint moves ([`RollUp::rebuild`]).
@@ -11,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clickhouse::Row;
@@ -60,10 +63,20 @@ fn closable(
     (end > state.closed_until && end >= start).then_some(start..end)
 }
 
+/// Time of the latest revision that this process made. A writer and a closer may build the same bucket in
+/// the same millisecond, and rows of two builds under one revision would count twice.
+static LAST_MS: AtomicU64 = AtomicU64::new(0);
+
 /// Returns a revision beyond the latest one, whatever the clock says: readers take the highest, so
-/// after a clock was set back a build under its time would never be seen.
+/// after a clock was set back a build under its time would never be seen. No two builds have the same.
 fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
-    (now_ms.max((latest >> 16) + 1) << 16) | (collector_id & 0xffff)
+    let beyond = now_ms.max((latest >> 16) + 1);
+    let next_after = |last: u64| beyond.max(last + 1);
+    let last = LAST_MS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+        Some(next_after(last))
+    });
+    let ms = next_after(last.expect("there is always a next one"));
+    (ms << 16) | (collector_id & 0xffff)
 }
 
 /// Builds summaries.
@@ -110,6 +123,7 @@ impl RollUp {
     /// Closes what can be closed. Returns whether there may be more at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
         let state = self.state().await?;
+        self.check(state.closed_until).await?;
         let now_us = self.clock.now_us();
         let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
             return Ok(false);
@@ -139,9 +153,37 @@ impl RollUp {
             let buckets = self.buckets_with_reports(&within).await?;
             self.rebuild(&buckets).await?;
         }
+        self.note_checked(range.end).await?;
         let n_buckets = (range.end - range.start) / self.bucket.as_secs();
         self.metrics.buckets_closed.inc_by(n_buckets);
         Ok(n_buckets == MAX_BUCKETS)
+    }
+
+    /// Builds buckets again that somebody closed who then did not look for rows that came meanwhile:
+    /// of one that ended before it could, or that is about to. At most so many as one build closes.
+    async fn check(&self, closed_until: u64) -> Result<(), SinkError> {
+        let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks";
+        let rows = self.sink.fetch::<Seconds>("rollup_checks", sql).await?;
+        let checked = rows.first().map_or(0, |row| u64::from(row.seconds));
+        if checked >= closed_until {
+            return Ok(());
+        }
+        let since = checked.max(closed_until.saturating_sub(MAX_BUCKETS * self.bucket.as_secs()));
+        let within = format!(
+            "bucket >= toDateTime({since}, 'UTC') AND bucket < toDateTime({closed_until}, 'UTC')"
+        );
+        let buckets = self.buckets_with_reports(&within).await?;
+        self.rebuild(&buckets).await?;
+        self.note_checked(closed_until).await
+    }
+
+    async fn note_checked(&self, until: u64) -> Result<(), SinkError> {
+        let sql = format!(
+            "INSERT INTO rollup_checks (checked_until, checked_at) \
+             SELECT toDateTime({until}, 'UTC'), fromUnixTimestamp64Milli(toInt64({}), 'UTC')",
+            self.clock.now_us() / 1000
+        );
+        self.sink.execute("rollup_checks", &sql).await
     }
 
     async fn n_rows(&self, within: &str) -> Result<u64, SinkError> {
@@ -406,6 +448,7 @@ mod tests {
         assert!(set_back > first);
         assert!(next_revision(2_000, set_back, 7) > set_back);
         assert_ne!(next_revision(1_000, 0, 7), next_revision(1_000, 0, 8));
+        assert_ne!(next_revision(1_000, 0, 7), next_revision(1_000, 0, 7));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(8, "0008_lease"),
     migration!(9, "0009_settled"),
     migration!(10, "0010_copies_by_hash"),
+    migration!(11, "0011_rollup_checks"),
 ];
 
 /// How long rows are kept.

@@ -64,7 +64,7 @@ pub use reason::ReasonCode;
 pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
-pub use sound::{LastOrigin, SoundReport, sound};
+pub use sound::{QuickCheck, SoundReport};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 

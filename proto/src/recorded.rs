@@ -30,6 +30,8 @@ pub struct RecordedReport {
     pub report: Bytes,
     /// The device's clocks at sending, as far as they were known.
     pub sent: SendClock,
+    /// The installation was new beyond its app's or its network's quota, and does not vote.
+    pub is_unproven: bool,
 }
 
 impl RecordedReport {
@@ -187,6 +189,7 @@ impl TryFrom<v1::RecordedReport> for RecordedReport {
             environment: required_text("environment", r.environment, 32)?,
             report: r.report,
             sent: SendClock::try_from(sent).inside("sent")?,
+            is_unproven: r.is_unproven,
         })
     }
 }
@@ -201,6 +204,7 @@ impl From<&RecordedReport> for v1::RecordedReport {
             sent_wall_unix_ms: r.sent.wall_unix_ms,
             sent_uptime_ms: r.sent.uptime_ms,
             sent_boot_id: r.sent.boot_id.clone(),
+            is_unproven: r.is_unproven,
         }
     }
 }

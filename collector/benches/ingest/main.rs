@@ -58,7 +58,7 @@ const FULL: Plan = Plan {
     rounds: 5,
     load: Duration::from_millis(2_500),
     half_load: Duration::from_secs(10),
-    fill: Duration::from_millis(1_000),
+    fill: Duration::from_millis(1_500),
 };
 const QUICK: Plan = Plan {
     rounds: 1,
@@ -185,52 +185,40 @@ fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     let per_second = |side: &Stored| side.rows / side.seconds;
     let cpu_us =
         |side: &Stored| 1e6 * (side.engine_cpu_seconds + side.writer_cpu_seconds) / side.rows;
-    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value.into());
-    put(
-        "writer_ratio_to_engine",
-        middle(&|round| per_second(&round.writer) / per_second(&round.engine)),
-    );
-    put(
-        "writer_ratio_to_engine_of_blocks",
-        middle(&|round| per_second(&round.writer) / per_second(&round.engine_of_blocks)),
-    );
-    put(
-        "writer_rows_per_second",
-        middle(&|round| per_second(&round.writer)),
-    );
-    put(
-        "engine_rows_per_second",
-        middle(&|round| per_second(&round.engine)),
-    );
-    put(
-        "engine_of_blocks_rows_per_second",
-        middle(&|round| per_second(&round.engine_of_blocks)),
-    );
-    put(
-        "writer_ratio_to_engine_by_cpu",
-        middle(&|round| cpu_us(&round.engine) / cpu_us(&round.writer)),
-    );
-    put(
-        "writer_ratio_to_engine_of_blocks_by_cpu",
-        middle(&|round| cpu_us(&round.engine_of_blocks) / cpu_us(&round.writer)),
-    );
-    put(
-        "writer_cpu_us_per_row",
-        middle(&|round| 1e6 * round.writer.writer_cpu_seconds / round.writer.rows),
-    );
-    put(
-        "writer_engine_cpu_us_per_row",
-        middle(&|round| 1e6 * round.writer.engine_cpu_seconds / round.writer.rows),
-    );
-    put(
-        "engine_cpu_us_per_row",
-        middle(&|round| cpu_us(&round.engine)),
-    );
-    put(
-        "engine_of_blocks_cpu_us_per_row",
-        middle(&|round| cpu_us(&round.engine_of_blocks)),
-    );
-    put("writer_rows", middle(&|round| round.writer.rows));
+    let mut put = |name: String, value: f64| figures.insert(name, value.into());
+    type Side = fn(&Round) -> &Stored;
+    for (name, engine) in [
+        ("engine", (|round| &round.engine) as Side),
+        ("engine_of_blocks", |round| &round.engine_of_blocks),
+    ] {
+        put(
+            format!("writer_ratio_to_{name}"),
+            middle(&|round| per_second(&round.writer) / per_second(engine(round))),
+        );
+        put(
+            format!("writer_ratio_to_{name}_by_cpu"),
+            middle(&|round| cpu_us(engine(round)) / cpu_us(&round.writer)),
+        );
+        put(
+            format!("{name}_rows_per_second"),
+            middle(&|round| per_second(engine(round))),
+        );
+        put(
+            format!("{name}_cpu_us_per_row"),
+            middle(&|round| cpu_us(engine(round))),
+        );
+    }
+    let mut put_writer = |name: &str, of: &dyn Fn(&Stored) -> f64| {
+        put(name.to_owned(), middle(&|round| of(&round.writer)));
+    };
+    put_writer("writer_rows_per_second", &per_second);
+    put_writer("writer_cpu_us_per_row", &|writer| {
+        1e6 * writer.writer_cpu_seconds / writer.rows
+    });
+    put_writer("writer_engine_cpu_us_per_row", &|writer| {
+        1e6 * writer.engine_cpu_seconds / writer.rows
+    });
+    put_writer("writer_rows", &|writer| writer.rows);
 }
 
 type Figures = serde_json::Map<String, serde_json::Value>;

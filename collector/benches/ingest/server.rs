@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
@@ -105,22 +105,24 @@ impl Server {
     }
 }
 
-/// A collector that writes a log full of reports into a store.
-pub(crate) struct Writer;
+/// A collector's process that writes a log full of reports into a store.
+pub(crate) struct Writer {
+    child: Child,
+    lines: Box<dyn Iterator<Item = String> + Send>,
+}
 
 impl Writer {
-    /// Runs it until everything is stored. Returns how long it took to start, and its CPU seconds.
-    pub(crate) fn drain(dir: &Path, store: &str, database: &str) -> (Duration, f64) {
-        Self::run("writer", dir, store, database)
+    /// Starts one; returns when it begins to write.
+    pub(crate) fn start(dir: &Path, store: &str, database: &str) -> Self {
+        Self::start_as("writer", dir, store, database)
     }
 
-    /// The same with summaries, of buckets of a second; ends once they are built.
-    pub(crate) fn drain_and_sum_up(dir: &Path, store: &str, database: &str) {
-        Self::run("stored", dir, store, database);
+    /// The same with summaries, of buckets of a second; it has drained the log once they are built.
+    pub(crate) fn start_with_summaries(dir: &Path, store: &str, database: &str) -> Self {
+        Self::start_as("stored", dir, store, database)
     }
 
-    fn run(kind: &str, dir: &Path, store: &str, database: &str) -> (Duration, f64) {
-        let started = Instant::now();
+    fn start_as(kind: &str, dir: &Path, store: &str, database: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
             .env(KIND, kind)
             .env(DIR, dir)
@@ -131,19 +133,29 @@ impl Writer {
             .spawn()
             .expect("the bench starts itself again");
         let stdout = child.stdout.take().expect("it is piped");
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        let mut lines = Box::new(BufReader::new(stdout).lines().map_while(Result::ok));
         lines
             .find(|line| line == STARTED)
             .expect("the writer starts");
-        let start = started.elapsed();
-        let cpu_before = cpu_seconds(child.id());
-        lines
+        Self { child, lines }
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.child.id())
+    }
+
+    /// Waits until everything is stored.
+    pub(crate) fn drain(&mut self) {
+        self.lines
             .find(|line| line == DRAINED)
             .expect("the writer drains the log");
-        let cpu = cpu_seconds(child.id()) - cpu_before;
-        drop(child.stdin.take());
-        let _ = child.wait();
-        (start, cpu)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
     }
 }
 

@@ -53,8 +53,9 @@ pub(crate) fn measure(dir: &Path, reports: u64, figures: &mut Figures) {
             dir.to_owned(),
             format!("unix:{}", engine.socket().display()),
         );
-        let stored =
-            tokio::task::spawn_blocking(move || Writer::drain_and_sum_up(&dir, &store, DATABASE));
+        let stored = tokio::task::spawn_blocking(move || {
+            Writer::start_with_summaries(&dir, &store, DATABASE).drain()
+        });
         stored.await.expect("the writer drains");
         let client = engine.client(DATABASE);
         for table in RAW.into_iter().chain(SUMMARIES) {

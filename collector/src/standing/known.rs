@@ -85,12 +85,17 @@ fn marked(hash: u64, day: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::hash_map::DefaultHasher;
+    use std::hash::{BuildHasher, BuildHasherDefault};
+
     use super::*;
-    use std::hash::{BuildHasher, RandomState};
+
+    /// The same in every run: what falls together in a row is found out once.
+    type Hashes = BuildHasherDefault<DefaultHasher>;
 
     #[test]
     fn what_was_put_in_is_known_and_nothing_else() {
-        let (known, hasher) = (Known::new(1_000), RandomState::new());
+        let (known, hasher) = (Known::new(1_000), Hashes::default());
         let mut n_new = 0;
         for n in 0..500_u32 {
             n_new += u32::from(known.insert(hasher.hash_one(n), 20_000));
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn whoever_is_silent_longest_makes_room_and_memory_stays() {
-        let (known, hasher) = (Known::new(1), RandomState::new());
+        let (known, hasher) = (Known::new(1), Hashes::default());
         assert_eq!(known.rows.len(), 1);
         let hash = |n: u16| hasher.hash_one(n);
         for n in 0..8 {

@@ -370,6 +370,9 @@ fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
         // Bounded by the bytes in flight. With the runtime gone, so are those who wait.
         let _ = groups.send((waiters, outcome));
         if shared.log.wants_spare() {
+            // A segment's room is gone from the disk: looked at now, what is kept free is missed by a
+            // segment and what is in flight, and not by all that a second can write.
+            shared.look_at_disk();
             let _ = shared.chores.try_send(Chore::PrepareSpare);
         }
     }

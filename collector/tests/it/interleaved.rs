@@ -41,6 +41,16 @@ fn closes_until(text: &str) -> Option<u64> {
 /// summary was built, before the watermark says so. Neither sees the other's work by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_stored_while_its_bucket_is_being_closed_is_in_the_summary() {
+    stored_while_its_bucket_is_being_closed(false).await;
+}
+
+/// The same, and the closer ends when it has written the watermark, before it looks once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_closer_that_ended_did_not_look_for_the_next_one_finds() {
+    stored_while_its_bucket_is_being_closed(true).await;
+}
+
+async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
     let store = Store::start().await;
     let (of_closer, of_other) = (
         Gate::before(store.socket()).await,
@@ -81,7 +91,19 @@ async fn a_report_stored_while_its_bucket_is_being_closed_is_in_the_summary() {
         other.is_drained()
     })
     .await;
-    drop(held);
+    let closer = if closer_ends {
+        let looking = of_closer
+            .hold_back(|text| text.contains("SELECT count() AS n FROM reports WHERE"))
+            .await;
+        drop(held);
+        let held = tokio::time::timeout(PATIENCE, looking).await.unwrap();
+        closer.stop().await;
+        drop(held);
+        start_with(&store, wal("closer")).await
+    } else {
+        drop(held);
+        closer
+    };
 
     let open = "SELECT count() AS n FROM report_copies \
                 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";

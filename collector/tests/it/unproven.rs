@@ -9,6 +9,7 @@ use epwatch_collector::Collector;
 use epwatch_collector::clock::{Clock, SystemClock};
 use epwatch_collector::config::CollectorConfig;
 use epwatch_collector::units::Period;
+use epwatch_proto::recorded::RecordedReader;
 use epwatch_proto::v1;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
@@ -107,6 +108,17 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
         1_330,
         "they are stored all the same"
     );
+    let mut dump = Vec::new();
+    epwatch_collector::dump_wal(&store.dir.path().join("wal"), &mut dump).unwrap();
+    let mut told = [0; 2];
+    for record in RecordedReader::new(&dump[..]) {
+        let record = record.unwrap();
+        let key = record.parse_report().unwrap().key;
+        let n = u32::from_be_bytes(key.installation.as_bytes()[..4].try_into().unwrap());
+        assert_eq!(record.is_unproven, n >= 1_000);
+        told[usize::from(record.is_unproven)] += 1;
+    }
+    assert!(told.iter().all(|&n| n > 0), "{told:?}");
     collector.stop().await;
     store.engine.stop().await;
 }
@@ -146,20 +158,21 @@ async fn another_collector_hears_who_was_let_in() {
     let store = Store::start().await;
     let config = |wal: &str| -> CollectorConfig {
         let mut config = config(&store.dir.path().join(wal));
-        config.new_installations.at_least = 10;
+        // More than come to the second before it hears of the first one's.
+        config.new_installations.at_least = 500;
         config.new_installations.refresh = Period(Duration::from_millis(50));
         config
     };
     let one = start_at_noon(&store, config("one")).await;
     let two = start_at_noon(&store, config("two")).await;
-    send_all(&mut connect(&one).await, 0..10, 1).await;
+    send_all(&mut connect(&one).await, 0..500, 1).await;
     store
-        .eventually("SELECT count() AS n FROM reports", 10)
+        .eventually("SELECT count() AS n FROM reports", 500)
         .await;
     // Once the second has heard of them its room is taken too, and newcomers find none.
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut device = connect(&two).await;
-    let mut n = 100;
+    let mut n = 1_000;
     loop {
         send_all(&mut device, n..n + 1, 1).await;
         n += 1;
@@ -168,11 +181,11 @@ async fn another_collector_hears_who_was_let_in() {
             break;
         }
         assert!(std::time::Instant::now() < deadline, "{text}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    send_all(&mut device, 0..10, 2).await;
+    send_all(&mut device, 0..500, 2).await;
     store
-        .eventually("SELECT count() AS n FROM reports", u64::from(20 + n - 100))
+        .eventually("SELECT count() AS n FROM reports", u64::from(n))
         .await;
     assert_eq!(store.number(UNPROVEN).await, 1);
     one.stop().await;

@@ -264,6 +264,11 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
     }
 
     #[inline]
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[inline]
     pub(super) fn entries(&self) -> &[T] {
         &self.entries[..self.len]
     }

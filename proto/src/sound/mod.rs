@@ -24,6 +24,8 @@ use crate::report::{
 const MOST_IDS: usize = 16;
 /// Series that one pass keeps track of.
 const MOST_SERIES: usize = 24;
+/// Sessions of a report that are compared with those of the one before: a phone has few models loaded.
+const REMEMBERED_SESSIONS: usize = 4;
 
 /// What a receiver needs of a sound report; borrowed from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +38,52 @@ pub struct SoundReport<'a> {
     pub environment: &'a str,
 }
 
-/// Who made the last report: the reports of one call mostly come from one device, and what says so
-/// is then the same bytes in each, which are checked once.
+/// Checks the reports of one call, one after the other. They mostly come from one device, and what says
+/// so, and which models it runs where, is then the same bytes in each, which are checked once.
 #[derive(Debug, Default)]
-pub struct LastOrigin<'a> {
+pub struct QuickCheck<'a> {
+    last: LastReport<'a>,
+    sets: Sets<'a>,
+}
+
+/// Parts of the last report.
+#[derive(Debug, Default)]
+struct LastReport<'a> {
     app: Last<'a, (&'a str, &'a str)>,
     device: Last<'a, ()>,
     runtime: Last<'a, ()>,
     sdk: Last<'a, ()>,
+    /// By their places in the report.
+    sessions: [session::LastSession<'a>; REMEMBERED_SESSIONS],
+}
+
+/// What must not come twice in a report, or must be there. Their memory serves report after report.
+#[derive(Debug)]
+struct Sets<'a> {
+    ended: Few<u64, MOST_IDS>,
+    sessions: Few<u64, MOST_IDS>,
+    referred: Few<u64, MOST_IDS>,
+    series: Few<series::Series<'a>, MOST_SERIES>,
+}
+
+impl Default for Sets<'_> {
+    fn default() -> Self {
+        Self {
+            ended: Few::new(0),
+            sessions: Few::new(0),
+            referred: Few::new(0),
+            series: Few::new(series::Series::default()),
+        }
+    }
+}
+
+impl Sets<'_> {
+    fn clear(&mut self) {
+        self.ended.clear();
+        self.sessions.clear();
+        self.referred.clear();
+        self.series.clear();
+    }
 }
 
 /// Bytes that were found sound, and what they say.
@@ -64,66 +104,77 @@ impl<'a, T: Copy> Last<'a, T> {
     }
 }
 
-/// Returns what a receiver needs if the report is surely sound. `None` says nothing: ask
-/// [`Report::parse`](crate::Report::parse). Reports of one call share one `last`.
-pub fn sound<'a>(report: &'a [u8], last: &mut LastOrigin<'a>) -> Option<SoundReport<'a>> {
-    if report.len() > MAX_REPORT_BYTES {
-        return None;
+impl<'a> QuickCheck<'a> {
+    /// Returns what a receiver needs if the report is surely sound. `None` says nothing: ask
+    /// [`Report::parse`](crate::Report::parse).
+    pub fn sound(&mut self, report: &'a [u8]) -> Option<SoundReport<'a>> {
+        if report.len() > MAX_REPORT_BYTES {
+            return None;
+        }
+        let Self { last, sets } = self;
+        sets.clear();
+        let mut key = Once::NEVER;
+        let mut app = Once::NEVER;
+        let (mut device, mut runtime, mut sdk, mut health) =
+            (Once::NEVER, Once::NEVER, Once::NEVER, Once::NEVER);
+        let (mut self_tests, mut start_failures, mut run_errors) = (0, 0, 0);
+        each_field(report, |number, value| match number {
+            1 => key.set(self::key(value.bytes()?)),
+            2 => sets.ended.add(ended_stream(value.bytes()?)?),
+            3 | 4 => value.unix_ms(),
+            5 => (value.u64()? <= MAX_INTERVAL_MS).then_some(()),
+            6 => value.is_text(MAX_BOOT_ID_BYTES),
+            7 => value.u64().map(|_| ()),
+            8 => app.set(last.app.check(value.bytes()?, origin::app)),
+            9 => device.set(last.device.check(value.bytes()?, origin::device)),
+            10 => runtime.set(last.runtime.check(value.bytes()?, origin::runtime)),
+            11 => sdk.set(last.sdk.check(value.bytes()?, origin::sdk)),
+            12 => {
+                let place = sets.sessions.entries().len().min(REMEMBERED_SESSIONS - 1);
+                let last = &mut last.sessions[place];
+                sets.sessions.add(session::session(value.bytes()?, last)?)
+            }
+            13 => {
+                let one = series::series(value.bytes()?)?;
+                sets.referred.note(one.session_uid)?;
+                sets.series.add(one)
+            }
+            14 => {
+                count(&mut self_tests, MAX_SELF_TESTS)?;
+                sets.referred.note(self_test(value.bytes()?)?)
+            }
+            15 => {
+                count(&mut start_failures, MAX_START_FAILURES)?;
+                start_failure(value.bytes()?)
+            }
+            16 => {
+                count(&mut run_errors, MAX_RUN_ERRORS)?;
+                sets.referred.note(run_error(value.bytes()?)?)
+            }
+            17 => health.set(origin::health(value.bytes()?)),
+            _ => Some(()),
+        })?;
+        let key: ReportKey = key.get()?;
+        let (app_id, environment) = app.get()?;
+        device.get()?;
+        runtime.get()?;
+        sdk.get()?;
+        health.get()?;
+        let Sets {
+            ended,
+            sessions,
+            referred,
+            ..
+        } = sets;
+        let knows = |uid| sessions.entries().contains(uid);
+        let is_whole =
+            referred.entries().iter().all(knows) && !ended.entries().contains(&key.stream.0);
+        is_whole.then_some(SoundReport {
+            key,
+            app_id,
+            environment,
+        })
     }
-    let mut key = Once::NEVER;
-    let mut app = Once::NEVER;
-    let (mut device, mut runtime, mut sdk, mut health) =
-        (Once::NEVER, Once::NEVER, Once::NEVER, Once::NEVER);
-    let mut ended = Few::<u64, MOST_IDS>::new(0);
-    let mut sessions = Few::<u64, MOST_IDS>::new(0);
-    let mut referred = Few::<u64, MOST_IDS>::new(0);
-    let mut series = Few::<_, MOST_SERIES>::new(series::Series::default());
-    let (mut self_tests, mut start_failures, mut run_errors) = (0, 0, 0);
-    each_field(report, |number, value| match number {
-        1 => key.set(self::key(value.bytes()?)),
-        2 => ended.add(ended_stream(value.bytes()?)?),
-        3 | 4 => value.unix_ms(),
-        5 => (value.u64()? <= MAX_INTERVAL_MS).then_some(()),
-        6 => value.is_text(MAX_BOOT_ID_BYTES),
-        7 => value.u64().map(|_| ()),
-        8 => app.set(last.app.check(value.bytes()?, origin::app)),
-        9 => device.set(last.device.check(value.bytes()?, origin::device)),
-        10 => runtime.set(last.runtime.check(value.bytes()?, origin::runtime)),
-        11 => sdk.set(last.sdk.check(value.bytes()?, origin::sdk)),
-        12 => sessions.add(session::session(value.bytes()?)?),
-        13 => {
-            let one = series::series(value.bytes()?)?;
-            referred.note(one.session_uid)?;
-            series.add(one)
-        }
-        14 => {
-            count(&mut self_tests, MAX_SELF_TESTS)?;
-            referred.note(self_test(value.bytes()?)?)
-        }
-        15 => {
-            count(&mut start_failures, MAX_START_FAILURES)?;
-            start_failure(value.bytes()?)
-        }
-        16 => {
-            count(&mut run_errors, MAX_RUN_ERRORS)?;
-            referred.note(run_error(value.bytes()?)?)
-        }
-        17 => health.set(origin::health(value.bytes()?)),
-        _ => Some(()),
-    })?;
-    let key: ReportKey = key.get()?;
-    let (app_id, environment) = app.get()?;
-    device.get()?;
-    runtime.get()?;
-    sdk.get()?;
-    health.get()?;
-    let knows = |uid| sessions.entries().contains(uid);
-    let is_whole = referred.entries().iter().all(knows) && !ended.entries().contains(&key.stream.0);
-    is_whole.then_some(SoundReport {
-        key,
-        app_id,
-        environment,
-    })
 }
 
 /// Counts one entry more; `None` beyond `most`.

@@ -1,7 +1,7 @@
 //! Sessions and their placements.
 
-use super::count;
 use super::fields::{Few, Once, Value, each_field, known};
+use super::{Last, count};
 use crate::placement::{
     CPU_EP, GraphKind, MAX_CPU_NODES, MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_NODES,
     MAX_REASONS, MacsSum, NodeCounts, PlacementSource,
@@ -11,21 +11,29 @@ use crate::reason::ReasonCode;
 /// Op types of one EP that one pass keeps track of.
 const MOST_OP_TYPES: usize = 32;
 
+/// Parts of the last report's session in the same place.
+#[derive(Debug, Default)]
+pub(super) struct LastSession<'a> {
+    model: Last<'a, ()>,
+    options: Last<'a, ()>,
+    placement: Last<'a, ()>,
+}
+
 /// Its uid.
-pub(super) fn session(bytes: &[u8]) -> Option<u64> {
+pub(super) fn session<'a>(bytes: &'a [u8], last: &mut LastSession<'a>) -> Option<u64> {
     let (mut uid, mut n_eps) = (0, 0);
     let (mut model, mut options, mut placement) = (Once::NEVER, Once::NEVER, Once::NEVER);
     each_field(bytes, |number, value| {
         match number {
             1 => uid = value.fixed64()?,
-            2 => model.set(self::model(value.bytes()?))?,
+            2 => model.set(last.model.check(value.bytes()?, self::model))?,
             3 => {
                 count(&mut n_eps, MAX_EPS)?;
                 ep_name(value)?;
             }
             4 => value.is_text(64)?,
-            5 => options.set(self::options(value.bytes()?))?,
-            6 => placement.set(self::placement(value.bytes()?))?,
+            5 => options.set(last.options.check(value.bytes()?, self::options))?,
+            6 => placement.set(last.placement.check(value.bytes()?, self::placement))?,
             7 => drop(value.u64()?),
             8 => value.unix_ms()?,
             _ => {}

@@ -404,10 +404,15 @@ pub(crate) fn recorded() -> Vec<RecordedReport> {
         environment: text("production"),
         report: report.to_bytes().into(),
         sent,
+        is_unproven: false,
     };
     vec![
         record(full_report(), upload_request().clock),
         record(minimal_report(), SendClock::default()),
+        RecordedReport {
+            is_unproven: true,
+            ..record(minimal_report(), SendClock::default())
+        },
     ]
 }
 

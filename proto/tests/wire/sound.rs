@@ -10,15 +10,15 @@ use crate::samples;
 
 /// What is said of a report that comes by itself.
 fn alone(bytes: &[u8]) -> Option<SoundReport<'_>> {
-    sound(bytes, &mut LastOrigin::default())
+    QuickCheck::default().sound(bytes)
 }
 
 /// What is called sound parses, and is what it was said to be; what came before changes nothing.
 fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
     let before = samples::full_report().to_bytes();
-    let mut last = LastOrigin::default();
-    prop_assert!(sound(&before, &mut last).is_some());
-    prop_assert_eq!(sound(bytes, &mut last), alone(bytes));
+    let mut quick = QuickCheck::default();
+    prop_assert!(quick.sound(&before).is_some());
+    prop_assert_eq!(quick.sound(bytes), alone(bytes));
     let Some(quick) = alone(bytes) else {
         return Ok(());
     };
@@ -75,12 +75,9 @@ fn each_report_of_a_call_is_its_own_apps() {
         report.app.id = app.into();
         (app, report.to_bytes())
     });
-    let mut last = LastOrigin::default();
+    let mut quick = QuickCheck::default();
     for (app, bytes) in &reports {
-        assert_eq!(
-            sound(bytes, &mut last).map(|quick| quick.app_id),
-            Some(*app)
-        );
+        assert_eq!(quick.sound(bytes).map(|sound| sound.app_id), Some(*app));
     }
 }
 

@@ -74,6 +74,7 @@ impl VirtualTime {
             environment: scenario.environment.clone(),
             report,
             sent,
+            is_unproven: false,
         }
     }
 }

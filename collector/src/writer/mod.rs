@@ -7,30 +7,28 @@
 //! batch the next is read and encoded. The store being away means waiting, for ever, while the log
 //! fills.
 
+mod batch;
+mod progress;
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clickhouse::Row;
 use serde::Deserialize;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::batch::{Batch, Limits, ReadAhead};
+use self::progress::Published;
 use crate::clock::Clock;
 use crate::config::BatchConfig;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
 use crate::rows::{Body, Dimension, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables};
-use crate::store::{Backoff, CollectorCheckpoint, Sink, SinkError, note_failure};
-use crate::wal::{Checkpoint, Chunk, Wal, WalError, WalOffset, lock};
-
-/// How long a collector that is leaving says it will not hold anyone up: for ever, as the store's
-/// time type has it (the year 2200).
-const PASSED_FOR_EVER_MS: i64 = 7_258_118_400_000;
-/// The longest silence of a collector that has nothing to say.
-const HEARTBEAT: Duration = Duration::from_secs(30);
+use crate::store::{Backoff, Sink, SinkError, note_failure};
+use crate::wal::{Checkpoint, Wal, WalError, WalOffset, lock};
 
 /// The writer of one log.
 #[derive(Debug)]
@@ -57,70 +55,6 @@ pub(crate) struct Writer {
     pub(crate) begun: Option<Batch>,
     pub(crate) published: Option<Published>,
     pub(crate) pending_outcomes: Option<(String, Vec<OutcomeRow>)>,
-}
-
-/// What was last said of this collector's progress.
-#[derive(Debug)]
-pub(crate) struct Published {
-    bucket: u64,
-    at: Instant,
-}
-
-/// Where a batch ends at the latest.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    end: WalOffset,
-    max_records: usize,
-    max_bytes: usize,
-}
-
-/// A range of the log, as rows.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    from: WalOffset,
-    next: WalOffset,
-    rows: Prepared,
-    /// Receive time of its last record; `None` if it holds none.
-    newest_us: Option<u64>,
-    skipped_bytes: u64,
-    /// A limit ended it, not the end of the log.
-    is_full: bool,
-}
-
-impl Batch {
-    fn of(from: WalOffset, chunk: &Chunk, rows: Prepared, limits: Limits) -> Self {
-        let records = &chunk.records;
-        let n_bytes: usize = records.iter().map(|record| record.payload.len()).sum();
-        Self {
-            from,
-            next: chunk.next,
-            rows,
-            newest_us: records.last().map(|record| record.received_at_us),
-            skipped_bytes: chunk.skipped_bytes,
-            is_full: records.len() >= limits.max_records || n_bytes >= limits.max_bytes,
-        }
-    }
-}
-
-/// The next batch, while it is read; given up when dropped.
-#[derive(Debug)]
-pub(crate) struct ReadAhead(JoinHandle<Batch>);
-
-impl Drop for ReadAhead {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl ReadAhead {
-    async fn get(mut self) -> Batch {
-        match (&mut self.0).await {
-            Ok(batch) => batch,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a runtime that is shutting down cancels; then nobody waits for us either.
-            Err(_) => std::future::pending().await,
-        }
-    }
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -279,8 +213,8 @@ impl Writer {
         self.full_bytes = n_bytes.min(self.config.max_bytes.0);
         let waiting = self.wal.stats().end.saturating_sub(batch.next.0);
         if waiting >= n_bytes / 4 {
-            let reading = tokio::spawn(self.read_batch(batch.next, self.limits()));
-            self.ahead = Some(ReadAhead(reading));
+            let reading = self.read_batch(batch.next, self.limits());
+            self.ahead = Some(ReadAhead::begin(reading));
         }
     }
 
@@ -420,81 +354,6 @@ impl Writer {
 
     fn collector_id(&self) -> u64 {
         self.wal.collector_id().short()
-    }
-
-    /// Says how far the store is, and what was refused meanwhile. Failures are no reason to hold
-    /// up reports: the next round says it again.
-    async fn tell_store(&mut self, is_leaving: bool) {
-        let bucket = self.checkpoint.time_us / 1_000_000 / self.bucket.as_secs().max(1);
-        let heartbeat = HEARTBEAT.min(self.collector_timeout / 4);
-        let is_due = |published: &Published| {
-            published.bucket != bucket || published.at.elapsed() >= heartbeat
-        };
-        if is_leaving || self.published.as_ref().is_none_or(is_due) {
-            let told = self.publish(is_leaving).await;
-            match told {
-                Ok(()) => {
-                    self.metrics.store_up.set(1);
-                    self.published = Some(Published {
-                        bucket,
-                        at: Instant::now(),
-                    });
-                }
-                Err(error) => note_failure(&self.metrics, "collector_checkpoints", &error),
-            }
-        }
-        if let Err(error) = self.flush_outcomes().await {
-            note_failure(&self.metrics, "report_outcomes", &error);
-        }
-    }
-
-    /// Says that this collector is there, before it takes its first report. If the store is away
-    /// it says so later: reports that fall into a closed bucket have that built again.
-    pub(crate) async fn begin(&mut self) {
-        let (complete_until_us, mark) = self.wal.watermark();
-        if self.checkpoint.offset >= mark {
-            self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
-        }
-        self.tell_store(false).await;
-    }
-
-    async fn publish(&self, is_leaving: bool) -> Result<(), SinkError> {
-        let passed = i64::try_from(self.checkpoint.time_us / 1000).unwrap_or(i64::MAX);
-        let row = CollectorCheckpoint {
-            collector_id: self.collector_id(),
-            passed_until: if is_leaving {
-                PASSED_FOR_EVER_MS
-            } else {
-                passed
-            },
-            updated_at: i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX),
-        };
-        self.sink
-            .insert::<CollectorCheckpoint>("collector_checkpoints", &[row], None)
-            .await
-    }
-
-    async fn flush_outcomes(&mut self) -> Result<(), SinkError> {
-        if self.pending_outcomes.is_none() {
-            let counts = self.ledger.take();
-            let rows: Vec<OutcomeRow> = counts
-                .into_iter()
-                .map(|(kind, reports)| OutcomeRow::of(kind, self.collector_id(), reports))
-                .collect();
-            let token = format!(
-                "{}-outcomes-{}",
-                self.wal.collector_id(),
-                self.clock.now_us()
-            );
-            self.pending_outcomes = (!rows.is_empty()).then_some((token, rows));
-        }
-        if let Some((token, rows)) = &self.pending_outcomes {
-            self.sink
-                .insert::<OutcomeRow>("report_outcomes", rows, Some(token))
-                .await?;
-            self.pending_outcomes = None;
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,67 @@
+//! A range of the log as rows, read while the one before is stored.
+
+use tokio::task::JoinHandle;
+
+use crate::rows::Prepared;
+use crate::wal::{Chunk, WalOffset};
+
+/// Where a batch ends at the latest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) end: WalOffset,
+    pub(super) max_records: usize,
+    pub(super) max_bytes: usize,
+}
+
+/// A range of the log, as rows.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(super) from: WalOffset,
+    pub(super) next: WalOffset,
+    pub(super) rows: Prepared,
+    /// Receive time of its last record; `None` if it holds none.
+    pub(super) newest_us: Option<u64>,
+    pub(super) skipped_bytes: u64,
+    /// A limit ended it, not the end of the log.
+    pub(super) is_full: bool,
+}
+
+impl Batch {
+    pub(super) fn of(from: WalOffset, chunk: &Chunk, rows: Prepared, limits: Limits) -> Self {
+        let records = &chunk.records;
+        let n_bytes: usize = records.iter().map(|record| record.payload.len()).sum();
+        Self {
+            from,
+            next: chunk.next,
+            rows,
+            newest_us: records.last().map(|record| record.received_at_us),
+            skipped_bytes: chunk.skipped_bytes,
+            is_full: records.len() >= limits.max_records || n_bytes >= limits.max_bytes,
+        }
+    }
+}
+
+/// The next batch, while it is read; given up when dropped.
+#[derive(Debug)]
+pub(crate) struct ReadAhead(JoinHandle<Batch>);
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ReadAhead {
+    pub(super) fn begin(reading: impl Future<Output = Batch> + Send + 'static) -> Self {
+        Self(tokio::spawn(reading))
+    }
+
+    pub(super) async fn get(mut self) -> Batch {
+        match (&mut self.0).await {
+            Ok(batch) => batch,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // Only a runtime that is shutting down cancels; then nobody waits for us either.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
