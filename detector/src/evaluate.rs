@@ -269,7 +269,7 @@ impl Evaluator {
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
                     let proven = part.proven().n_devices();
                     if proven < MIN_PROVEN {
-                        doubt(&mut judged, proven);
+                        doubt(&mut judged, proven, part.voteless.flood > 0);
                     }
                 }
                 completeness::doubt_crowd(&mut judged, now, usual.copied());
@@ -351,7 +351,7 @@ impl Evaluator {
                 let evidence = Evidence::gather(&proven, beside, baseline, limits);
                 let held = judge(&proven, baseline, &evidence, explanation, &nodes);
                 if held.severity < Severity::Page {
-                    doubt(&mut verdict, devices);
+                    doubt(&mut verdict, devices, window.voteless.flood > 0);
                 }
             }
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cohort::{CohortKey, ModelKey};
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::verdict::{CohortVerdict, Numbers, Severity, VerdictClass};
 
 use mitigation::Directed;
 use watched::signed;
@@ -71,11 +71,16 @@ impl Cause {
         }
     }
 
-    /// Whether an incident of this cause already tells people about `other` on the same cohort.
+    /// Whether an incident of this cause already tells people about a verdict on the same cohort. Devices
+    /// that get slow or well again within a window are slow in some of its runs.
     #[must_use]
-    pub fn explains(self, other: Cause) -> bool {
-        let moved = matches!(self, Cause::CpuFallback | Cause::NpuStartFailure);
-        moved && matches!(other, Cause::Slow | Cause::CvSpike)
+    pub fn explains(self, other: VerdictClass) -> bool {
+        let follows = matches!(Cause::of(other), Some(Cause::Slow | Cause::CvSpike));
+        match self {
+            Cause::CpuFallback | Cause::NpuStartFailure => follows,
+            Cause::Slow => other == VerdictClass::IntermittentFallback,
+            Cause::WrongOutputs | Cause::CvSpike => false,
+        }
     }
 }
 
@@ -227,11 +232,10 @@ pub fn advance(
     let directed = Directed::of(verdicts);
     for verdict in verdicts {
         let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
-        let explained = cause.is_some_and(|cause| {
-            incidents
+        let explained = cause.is_some()
+            && incidents
                 .values()
-                .any(|open| open.key.cause.explains(cause) && open.confirms(verdict))
-        });
+                .any(|open| open.key.cause.explains(verdict.class) && open.confirms(verdict));
         if let Some(cause) = cause.filter(|_| !explained) {
             let key = incident_key(&verdict.key, cause);
             let incident = incidents
@@ -257,7 +261,7 @@ pub fn advance(
                 continue;
             }
             let observation = match (cause, verdict.class) {
-                (Some(cause), _) if incident.key.cause.explains(cause) => Observation::Held,
+                (Some(_), class) if incident.key.cause.explains(class) => Observation::Held,
                 (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
                 // Says nothing about this cause.
                 (None, _) => continue,
@@ -365,6 +369,19 @@ impl Incident {
     /// show it, those of the firmwares.
     #[must_use]
     pub fn devices(&self) -> (u64, u64) {
+        (
+            self.added(|numbers| numbers.devices_hit),
+            self.added(|numbers| numbers.devices_seen),
+        )
+    }
+
+    /// Returns how many of those seen could be compared.
+    #[must_use]
+    pub fn devices_compared(&self) -> u64 {
+        self.added(|numbers| numbers.devices_eligible)
+    }
+
+    fn added(&self, count: impl Fn(&Numbers) -> u64) -> u64 {
         let chipsets = self.chipsets();
         let verdicts = || self.cohorts.iter().map(|cohort| &cohort.verdict);
         let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();
@@ -377,12 +394,7 @@ impl Incident {
             let counts = key.firmware.is_none() || !whole.contains(&*key.chipset);
             counts && chipsets.contains(&key.chipset)
         });
-        told.fold((0, 0), |(hit, seen), verdict| {
-            (
-                hit + verdict.numbers.devices_hit,
-                seen + verdict.numbers.devices_seen,
-            )
-        })
+        told.map(|verdict| count(&verdict.numbers)).sum()
     }
 
     /// Whether a notifier still has to tell people something.

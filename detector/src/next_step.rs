@@ -2,6 +2,7 @@
 
 use epwatch_proto::ReasonCode;
 
+use crate::baseline::Origin;
 use crate::cohort::CohortKey;
 use crate::signals::PlacementChange;
 use crate::verdict::{VerdictClass, backend_code};
@@ -29,9 +30,18 @@ pub(crate) fn next_step(
                 [] => "its nodes".to_owned(),
                 ops => ops.join(", "),
             };
-            let roll_back = previous_version.map_or(String::new(), |previous| {
-                format!(" Until that is fixed, keep version {previous} on {chipset}.")
-            });
+            let began_within = change.is_some_and(|change| change.origin == Origin::SameVersion);
+            let roll_back = match previous_version {
+                _ if began_within => {
+                    " It came without a new version of the model: look for updates of \
+                                      firmware, system or app on these devices."
+                        .to_owned()
+                }
+                Some(previous) => {
+                    format!(" Until that is fixed, keep version {previous} on {chipset}.")
+                }
+                None => String::new(),
+            };
             format!(
                 "Ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` \
                  gives the reason of each node.{roll_back}"

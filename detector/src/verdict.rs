@@ -2,6 +2,7 @@
 
 mod beside;
 pub(crate) mod completeness;
+mod firmware;
 mod judge;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use crate::reason::Reason;
 use crate::signals::Signal;
 
 pub use judge::judge;
-pub(crate) use judge::{backend_code, doubt};
+pub(crate) use judge::{backend_code, doubt, many_are_new};
 
 /// What is the matter with a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

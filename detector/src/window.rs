@@ -71,6 +71,8 @@ pub struct VoteLatency {
     pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
     /// Runs held against that; `None` where it is unknown. Adds up over placements.
     pub against_self: Option<AgainstSelf>,
+    /// The same of the window's own runs; `None` where all are, or that is unknown.
+    pub own_against_self: Option<Box<AgainstSelf>>,
 }
 
 /// A device's runs, counted against its own earlier latency. Fractions of runs come from buckets that
@@ -90,7 +92,7 @@ pub struct AgainstSelf {
 }
 
 impl AgainstSelf {
-    fn counted(histogram: &SparseHistogram, earlier: &SelfBaseline) -> Option<Self> {
+    pub(crate) fn counted(histogram: &SparseHistogram, earlier: &SelfBaseline) -> Option<Self> {
         let n = histogram.n() as f64;
         let beyond = |limit: f64| Some(n * histogram.share_above(limit)?);
         Some(Self {
@@ -208,6 +210,7 @@ impl VoteLatency {
                 .as_ref()
                 .ok()
                 .and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
+            own_against_self: None,
             earlier_self,
         }
     }

@@ -232,6 +232,22 @@ fn a_firing_fallback_explains_slowness_of_the_same_cohort() {
     assert_eq!(life.open.len(), 2);
 }
 
+/// On the day that a repair arrives devices are slow in some of their runs: nobody is woken again.
+#[test]
+fn firing_slowness_explains_devices_that_are_slow_in_some_runs() {
+    let mut life = Life::default();
+    let mut slow = sick(0);
+    slow.class = VerdictClass::SlowWithoutPlacement;
+    life.window(&[slow]);
+    let mut half = sick(WINDOW);
+    half.class = VerdictClass::IntermittentFallback;
+    life.window(&[half.clone()]);
+    assert_eq!(life.only().key.cause, Cause::Slow);
+    assert_eq!(life.told.len(), 1);
+    life.window(&[on("SM8750", half)]);
+    assert_eq!(life.open.len(), 2);
+}
+
 #[test]
 fn info_opens_nothing() {
     let mut life = Life::default();

@@ -95,7 +95,12 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         facts.push(("back again", when));
     }
     let (hit, seen) = incident.devices();
-    if seen > 0 {
+    let compared = incident.devices_compared();
+    if hit <= compared && compared < seen {
+        let share = percent(hit as f64 / compared.max(1) as f64);
+        let of = format!("{hit} hit of {compared} that could be compared ({share}), {seen} seen");
+        facts.push(("devices", of));
+    } else if seen > 0 {
         let share = percent(hit as f64 / seen as f64);
         facts.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
     }

@@ -17,6 +17,7 @@ impl Reason {
             devices: starts.signal.devices,
             failed: starts.failed_devices,
             codes: starts.codes.clone(),
+            is_unheard_of: starts.is_unheard_of,
             p: starts.signal.p,
         }
     }
@@ -83,6 +84,7 @@ pub(super) fn npu_start(
     f: &mut fmt::Formatter<'_>,
     (hits, devices, failed): (u64, u64, u64),
     codes: &[(String, u64)],
+    is_unheard_of: bool,
 ) -> fmt::Result {
     write!(f, "the NPU does not start on {hits} of {devices} devices")?;
     if failed >= hits {
@@ -97,6 +99,9 @@ pub(super) fn npu_start(
     let more = codes.len().saturating_sub(MAX_CODES);
     if more > 0 {
         write!(f, " and {more} more codes")?;
+    }
+    if is_unheard_of {
+        f.write_str("; nothing shows that it ever starts on this chipset, which may have none")?;
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::intermittent::{self, DeviceRuns, Intermittent};
-use super::{MIN_ELIGIBLE, MIN_HITS, Shift, shift};
+use super::shift::{self, WorstRatios};
+use super::{MIN_ELIGIBLE, MIN_HITS, Shift};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
 const PEER_SLOWED: f64 = 1.25;
@@ -74,17 +75,16 @@ impl PeerRatios {
 }
 
 /// Asks the controls about the devices that B found.
-#[must_use]
-pub fn slowed_too(
+pub(super) fn slowed_too(
     window: &CohortWindow,
-    previous: Option<&CohortWindow>,
+    previous: Option<&WorstRatios>,
     peers: &PeerRatios,
     shift: Option<&Shift>,
 ) -> Control {
     let Some(shift) = shift.filter(|shift| shift.signal.hits > 0) else {
         return Control::Absent;
     };
-    let by_previous = previous.map_or(Control::Absent, |window| previous_version(window, shift));
+    let by_previous = previous.map_or(Control::Absent, |ratios| previous_version(ratios, shift));
     if by_previous.vetoes() {
         return by_previous;
     }
@@ -95,8 +95,7 @@ pub fn slowed_too(
 }
 
 /// The previous version slowed too if at least half as large a share of it is beyond the ratio.
-fn previous_version(previous: &CohortWindow, shift: &Shift) -> Control {
-    let ratios = shift::worst_ratios(&previous.votes);
+fn previous_version(ratios: &WorstRatios, shift: &Shift) -> Control {
     let slow = ratios
         .values()
         .filter(|ratio| **ratio >= shift.signal.threshold)

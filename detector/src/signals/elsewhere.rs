@@ -26,23 +26,28 @@ const MUST_SHOW: f64 = 0.5;
 /// ten chipsets that met the same load the first to fire is the one where it hit most.
 const AS_MUCH: f64 = 0.25;
 
-/// From this share of the devices on the whole cohort moved: then medians tell more than shares beyond a
-/// ratio that all are near.
+/// From this share of the devices on the whole cohort moved: then medians tell, and shares beyond a ratio
+/// that all are near do not.
 const MOST_DEVICES: f64 = 0.8;
 
 /// Chance from which a chipset surely has fewer hits than that, or all of them surely more than usual.
 const SURELY: f64 = 0.05;
 
-/// Chipsets whose medians lie within this factor moved alike: a model that computes more weighs a little
-/// more on one than on another. What a CPU is slower by than an NPU differs more.
-const ALIKE: f64 = 1.3;
+/// Median ratio from which a chipset moved as well.
+const MOVED: f64 = 1.15;
+
+/// Chipsets that moved did so alike where one lies within this factor of the others' median: a model that
+/// computes more weighs more on one than on another, and A asks for as much of a chipset alone. What a
+/// CPU is slower by than an NPU differs more.
+const ALIKE: f64 = 1.6;
 
 /// Beyond it all chipsets together have not just got a heavier model: one version seldom computes more than
 /// twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
 const HEAVIEST: f64 = 2.5;
 
-/// The same where input shapes are not known: an image of twice the side has four times the pixels.
-const LARGEST_INPUT: f64 = 4.0;
+/// The same where input shapes are not known: an image of two and a half times the side has six times the
+/// pixels.
+const LARGEST_INPUT: f64 = 6.25;
 
 /// What the other chipsets show.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -115,12 +120,14 @@ pub(super) fn in_all_runs(
     };
     let tallies: Vec<Tally> = others.iter().map(tally).collect();
     let (share, same_share) = same_share(found.signal.value, usual, &tallies)?;
-    let whole = found.signal.value >= MOST_DEVICES;
     let ratios: Vec<f64> = others.iter().filter_map(|ratios| median(ratios)).collect();
+    let stayed = ratios.iter().filter(|ratio| **ratio < MOVED).count();
+    let alike = found.cohort_ratio >= MOVED
+        && found.cohort_ratio < ALIKE * median(&ratios)?
+        && may_differ(stayed, ratios.len());
+    let whole = alike || found.signal.value >= MOST_DEVICES;
     let (factor, alike) = if whole {
-        let wanted = found.cohort_ratio / ALIKE;
-        let differ = ratios.iter().filter(|ratio| **ratio < wanted).count();
-        (found.cohort_ratio, may_differ(differ, ratios.len()))
+        (found.cohort_ratio, alike)
     } else {
         (hit_ratio(window, found)?, same_share)
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::baseline::{Baseline, Tally};
 use crate::hash::{HashMap, HashSet};
-use crate::window::{AgainstSelf, CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
+use crate::window::{AgainstSelf, DeviceVote, Installation, MIN_RUNS_HIGH};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
 
@@ -28,6 +28,10 @@ const FAR_OUT: f64 = 0.5;
 
 /// Share of a device's runs that must still be as fast as ever: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
+
+/// The share of slow runs in the window is at least so much of that with earlier runs added, where the
+/// slow-down goes on: half of it where it began long ago, more where it began now, nearly none after.
+const GOES_ON: f64 = 0.25;
 
 /// What C or M found.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +67,8 @@ impl Intermittent {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeviceRuns {
     pub(crate) against: AgainstSelf,
+    /// The window's own runs: all, or without those that were added to have enough.
+    own: AgainstSelf,
     shape_is_known: bool,
 }
 
@@ -92,32 +98,37 @@ pub(crate) fn runs_of_devices<'a>(
     votes: impl IntoIterator<Item = &'a DeviceVote>,
 ) -> HashMap<Installation, DeviceRuns> {
     let votes = votes.into_iter();
-    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), AgainstSelf> = HashMap::default();
+    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), [AgainstSelf; 2]> =
+        HashMap::default();
     parts.reserve(votes.size_hint().0);
     for vote in votes {
-        let Some(against) = vote
-            .latency
-            .as_ref()
-            .and_then(|latency| latency.against_self)
-        else {
+        let Some(latency) = &vote.latency else {
             continue;
         };
+        let Some(against) = latency.against_self else {
+            continue;
+        };
+        let own = latency.own_against_self.as_deref().copied();
         let key = (
             vote.installation,
             vote.firmware.clone(),
             vote.shape_key.clone(),
         );
         let slot = parts.entry(key).or_default();
-        *slot = slot.added(against);
+        *slot = [
+            slot[0].added(against),
+            slot[1].added(own.unwrap_or(against)),
+        ];
     }
     let mut devices: HashMap<Installation, DeviceRuns> = HashMap::default();
     devices.reserve(parts.len());
-    for ((device, _, shape), against) in parts {
+    for ((device, _, shape), [against, own]) in parts {
         if against.n < MIN_RUNS_HIGH as f64 {
             continue;
         }
         let runs = DeviceRuns {
             against,
+            own,
             shape_is_known: is_known(&shape),
         };
         let rank = |runs: &DeviceRuns| (runs.has_moved(), runs.tail(), runs.against.n);
@@ -130,16 +141,18 @@ pub(crate) fn runs_of_devices<'a>(
 }
 
 /// C: devices with a tail; `None` where no device knows its earlier self.
-#[must_use]
-pub fn tails(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Option<Intermittent> {
-    let devices = runs_of_devices(&window.votes);
+pub(super) fn tails(
+    devices: &HashMap<Installation, DeviceRuns>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Intermittent> {
     let counted: Vec<(u16, f64, Tally)> = TAIL_PERCENTS
         .iter()
         .map(|(percent, rate)| {
             (
                 *percent,
                 *rate,
-                tally(&devices, |runs| has_tail(runs, *percent)),
+                tally(devices, |runs| has_tail(runs, *percent)),
             )
         })
         .collect();
@@ -169,7 +182,7 @@ pub fn tails(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Opt
         SignalId::Tail,
         (tally, p, threshold),
         limits,
-        &devices,
+        devices,
         |runs| has_tail(runs, percent),
         tallies,
     )
@@ -177,24 +190,38 @@ pub fn tails(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Opt
 
 /// M: devices whose median moved while their fast runs stayed; `None` where no device knows its
 /// earlier self.
-#[must_use]
-pub fn moved_medians(
-    window: &CohortWindow,
+pub(super) fn moved_medians(
+    devices: &HashMap<Installation, DeviceRuns>,
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Intermittent> {
-    let devices = runs_of_devices(&window.votes);
-    let tally = tally(&devices, DeviceRuns::has_moved);
+    let tally = tally(devices, DeviceRuns::has_moved);
     let rate = baseline.rates.of(SignalId::Moved, MOVED_RATE);
     let p = surprise(tally, rate, baseline.history.of(SignalId::Moved));
     found(
         SignalId::Moved,
         (tally, p, 1.6),
         limits,
-        &devices,
+        devices,
         DeviceRuns::has_moved,
         Vec::new(),
     )
+}
+
+/// Whether the devices hit are slow in the window's own runs too. Where a window has few runs of a device,
+/// earlier ones are added; after a repair those alone would go on being slow.
+fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool {
+    let (mut all, mut own) = (AgainstSelf::default(), AgainstSelf::default());
+    for runs in hit {
+        all = all.added(runs.against);
+        own = own.added(runs.own);
+    }
+    let slow = |runs: AgainstSelf| match id {
+        SignalId::Moved => runs.beyond_median / runs.n,
+        _ => runs.beyond_2x / runs.n,
+    };
+    // Nothing hit, nothing to ask.
+    all.n <= 0.0 || slow(own) >= GOES_ON * slow(all)
 }
 
 /// Whether a shape key tells runs of one input shape from others.
@@ -267,6 +294,7 @@ fn found(
         .map(|(_, runs)| runs.against.beyond_2x / runs.against.n)
         .collect();
     let known = hit.iter().filter(|(_, runs)| runs.shape_is_known).count();
+    let still = goes_on(id, hit.iter().map(|(_, runs)| *runs));
     Some(Intermittent {
         signal: Signal {
             id,
@@ -275,11 +303,51 @@ fn found(
             hits: tally.hits,
             devices: tally.devices,
             threshold,
-            fires: enough && p <= limits.p_latency,
+            fires: enough && p <= limits.p_latency && still,
         },
         shape_is_known: 2 * known >= hit.len(),
         hit_devices: hit.into_iter().map(|(device, _)| *device).collect(),
         tallies,
         slow_share: epwatch_stats::order_stat::median(&shares),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::noisy;
+    use crate::window::CohortWindow;
+
+    /// The day after a repair: too few runs of the day alone, and those before it were slow.
+    #[test]
+    fn runs_that_were_added_are_not_slow_by_themselves() {
+        let limits = Limits::for_windows_a_day(1_000.0);
+        let fires = |window: &CohortWindow| {
+            let found = tails(
+                &runs_of_devices(&window.votes),
+                &Baseline::default(),
+                &limits,
+            )
+            .unwrap();
+            found.signal.fires
+        };
+        let mut window = noisy(0.5);
+        assert!(fires(&window));
+        let mut own_runs = |slow: f64| {
+            for vote in &mut window.votes {
+                let latency = vote.latency.as_mut().unwrap();
+                latency.own_against_self = latency.against_self.map(|all| {
+                    let own = AgainstSelf {
+                        n: all.n / 5.0,
+                        beyond_2x: all.beyond_2x / 5.0 * slow,
+                        ..all
+                    };
+                    Box::new(own)
+                });
+            }
+            fires(&window)
+        };
+        assert!(own_runs(0.5), "it has just begun");
+        assert!(!own_runs(0.05));
+    }
 }

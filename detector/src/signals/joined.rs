@@ -4,6 +4,9 @@
 //! 1.25 x or p90 at least 1.5 x the devices with the old placement in the same window and input
 //! shape. Where fewer than 5 of those are left, the reference is each device's own earlier self, then
 //! the previous version before the window.
+//!
+//! Both channels must surprise: so many worse placements in a healthy cohort (EP), and so many slower
+//! ones among those of them with enough runs to tell, were they like the devices that kept theirs.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::{Baseline, BaselineLatency, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
+use crate::rates::Rate;
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency};
 
-use super::placement::FLEET_RATE;
 use super::{Limits, MIN_HITS, PlacementChange, Signal, SignalId, surprise};
 
 /// p10 over the reference's that makes a device slower.
@@ -26,13 +29,27 @@ pub const SLOWER_P90: f64 = 1.5;
 /// Share of the devices with a worse placement that must be slower.
 pub const MIN_SLOWER_SHARE: f64 = 0.6;
 
+/// Share of devices that are that much slower without a worse placement, where those that kept theirs
+/// do not tell. A guess, with the weight of a small cohort: the devices of the window outweigh it soon.
+const SLOWER_RATE: Rate = Rate {
+    rate: 0.05,
+    strength: 40.0,
+};
+
+/// The same for the share of worse placements among devices that are not slower.
+const WORSE_RATE: Rate = Rate {
+    rate: super::placement::FLEET_RATE,
+    strength: 5.0,
+};
+
 /// Devices with the old placement that make a reference.
 const MIN_REFERENCE_DEVICES: usize = 5;
 
 /// What EJ found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
-    /// Value: share of the devices with a worse placement that are slower, in [0, 1].
+    /// Value: share of the devices with a worse placement that are slower, in [0, 1], of those that
+    /// could be compared: its devices.
     pub signal: Signal,
     /// What most of them were compared with.
     pub reference: SpeedReference,
@@ -101,14 +118,7 @@ pub fn slower(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
-    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::default();
-    let hit = window.votes.iter().filter(|vote| {
-        change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
-    });
-    for vote in hit {
-        let Some(latency) = &vote.latency else {
-            continue;
-        };
+    let compared = |vote: &DeviceVote| {
         let groups = [
             (
                 SpeedReference::SameVersion,
@@ -120,48 +130,82 @@ pub fn slower(
             ),
         ];
         let before = baseline.latency.get(&vote.shape_key);
-        if let Some(comparison) = compare(latency, groups, before) {
-            by_device
-                .entry(vote.installation)
-                .or_default()
-                .push(comparison);
-        }
-    }
-
-    let is_slower = |votes: &&Vec<Comparison>| votes.iter().any(|vote| vote.slower);
-    let n_slower = by_device.values().filter(is_slower).count() as u64;
-    let n_compared = by_device.len() as u64;
-    let all: Vec<&Comparison> = by_device.values().flatten().collect();
+        compare(vote.latency.as_ref()?, groups, before)
+    };
+    let worse = window.votes.iter().filter(|vote| {
+        change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
+    });
+    let worse = by_device(worse, compared);
+    let found = tally(&worse);
+    let p_slower = {
+        let kept = tally(&by_device(window.votes.iter().filter(kept), compared));
+        surprise(found, SLOWER_RATE, kept)
+    };
+    let all: Vec<&Comparison> = worse.values().flatten().collect();
     let ratios: Vec<f64> = all.iter().map(|c| c.p50_us / c.reference_p50_us).collect();
     let p50s: Vec<f64> = all.iter().map(|c| c.p50_us).collect();
     let references: Vec<f64> = all.iter().map(|c| c.reference_p50_us).collect();
 
-    let tally = Tally {
-        hits: n_slower,
-        devices: change.signal.devices,
-    };
-    let p = surprise(
-        tally,
-        baseline.rates.of(SignalId::Placement, FLEET_RATE),
-        baseline.history.of(SignalId::Placement),
-    );
-    let share = n_slower as f64 / n_compared as f64;
-    let enough = n_slower >= MIN_HITS && share >= MIN_SLOWER_SHARE;
+    let share = found.hits as f64 / found.devices as f64;
+    let enough = found.hits >= MIN_HITS && share >= MIN_SLOWER_SHARE;
     Some(Joined {
         signal: Signal {
             id: SignalId::Joined,
             value: share,
-            p,
-            hits: n_slower,
-            devices: change.signal.devices,
+            p: change.signal.p.max(p_slower),
+            hits: found.hits,
+            devices: found.devices,
             threshold: MIN_SLOWER_SHARE,
-            fires: change.signal.fires && enough && p <= limits.p_placement,
+            fires: change.signal.fires && enough && p_slower <= limits.p_placement,
         },
         reference: commonest(&all)?,
         p50_ratio: median(&ratios)?,
         hit_p50_us: median(&p50s)?,
         reference_p50_us: median(&references)?,
     })
+}
+
+/// Asks whether the devices that got slower are those whose placement got worse: then it is why,
+/// however many had such a placement all along.
+#[must_use]
+pub fn explains(change: &PlacementChange, slow: &HashSet<Installation>, limits: &Limits) -> bool {
+    let worse_and_slow = change.hit_devices.intersection(slow).count() as u64;
+    let kept_and_slow = change.kept_devices.intersection(slow).count() as u64;
+    let found = Tally {
+        hits: worse_and_slow,
+        devices: worse_and_slow + kept_and_slow,
+    };
+    let others = Tally {
+        hits: change.hit_devices.len() as u64 - worse_and_slow,
+        devices: change.signal.devices.saturating_sub(found.devices),
+    };
+    found.hits >= MIN_HITS
+        && found.hits as f64 >= MIN_SLOWER_SHARE * found.devices as f64
+        && surprise(found, WORSE_RATE, others) <= limits.p_placement
+}
+
+fn by_device<'a>(
+    votes: impl Iterator<Item = &'a DeviceVote>,
+    compared: impl Fn(&DeviceVote) -> Option<Comparison>,
+) -> HashMap<Installation, Vec<Comparison>> {
+    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::default();
+    for vote in votes {
+        let Some(comparison) = compared(vote) else {
+            continue;
+        };
+        let slot = by_device.entry(vote.installation).or_default();
+        slot.push(comparison);
+    }
+    by_device
+}
+
+/// Devices that are slower, of those compared.
+fn tally(by_device: &HashMap<Installation, Vec<Comparison>>) -> Tally {
+    let is_slower = |votes: &&Vec<Comparison>| votes.iter().any(|vote| vote.slower);
+    Tally {
+        hits: by_device.values().filter(is_slower).count() as u64,
+        devices: by_device.len() as u64,
+    }
 }
 
 fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {

@@ -6,9 +6,8 @@
 
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
-use crate::window::CohortWindow;
-
-use super::{MIN_ELIGIBLE, Signal, SignalId, shift};
+use super::shift::WorstRatios;
+use super::{MIN_ELIGIBLE, Signal, SignalId};
 
 /// The bound that is slower beyond doubt and worth a page.
 pub const SLOWER: f64 = 1.6;
@@ -35,9 +34,8 @@ pub struct Median {
 }
 
 /// Bounds the median ratio; `None` with fewer than 10 devices that know their earlier selves.
-#[must_use]
-pub fn moved(window: &CohortWindow, previous: Option<&CohortWindow>) -> Option<Median> {
-    let ratios: Vec<f64> = shift::worst_ratios(&window.votes).into_values().collect();
+pub(super) fn moved(ratios: &WorstRatios, previous: Option<&WorstRatios>) -> Option<Median> {
+    let ratios: Vec<f64> = ratios.values().copied().collect();
     let bound = median_lower_bound(&ratios, Z)?;
     let slower = ratios.iter().filter(|ratio| **ratio >= SLOWER).count();
     Some(Median {
@@ -56,8 +54,8 @@ pub fn moved(window: &CohortWindow, previous: Option<&CohortWindow>) -> Option<M
     })
 }
 
-fn moved_too(previous: &CohortWindow) -> Option<f64> {
-    let ratios: Vec<f64> = shift::worst_ratios(&previous.votes).into_values().collect();
+fn moved_too(previous: &WorstRatios) -> Option<f64> {
+    let ratios: Vec<f64> = previous.values().copied().collect();
     let enough = ratios.len() as u64 >= MIN_ELIGIBLE;
     median(&ratios).filter(|ratio| enough && *ratio >= HEAVIER)
 }

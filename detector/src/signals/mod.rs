@@ -212,6 +212,8 @@ pub struct Evidence {
     pub joined: Option<Joined>,
     /// B; `None` where no device knows its earlier self.
     pub shift: Option<Shift>,
+    /// Whether those that B found are those whose placement got worse.
+    pub placement_explains_shift: bool,
     /// A; `None` with fewer than 10 devices that know their earlier selves.
     pub median: Option<Median>,
     /// C; `None` where no device knows its earlier self.
@@ -252,11 +254,19 @@ impl Evidence {
         let joined = placement
             .as_ref()
             .and_then(|change| joined::slower(window, previous, change, baseline, limits));
-        let shift = shift::beyond(window, baseline, limits);
-        let median = median::moved(window, previous);
-        let control = control::slowed_too(window, previous, peers, shift.as_ref());
-        let tail = intermittent::tails(window, baseline, limits);
-        let moved = intermittent::moved_medians(window, baseline, limits);
+        let ratios = shift::worst_ratios(&window.votes);
+        let before = previous.map(|previous| shift::worst_ratios(&previous.votes));
+        let shift = shift::beyond(window, &ratios, baseline, limits);
+        let slower = shift.as_ref().filter(|shift| shift.signal.fires);
+        let placement_explains_shift = placement
+            .as_ref()
+            .zip(slower)
+            .is_some_and(|(change, shift)| joined::explains(change, &shift.hit_devices, limits));
+        let median = median::moved(&ratios, before.as_ref());
+        let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref());
+        let runs = intermittent::runs_of_devices(&window.votes);
+        let tail = intermittent::tails(&runs, baseline, limits);
+        let moved = intermittent::moved_medians(&runs, baseline, limits);
         let fires = |found: &&Intermittent| found.signal.fires;
         let found = tail.as_ref().filter(fires).or(moved.as_ref().filter(fires));
         let intermittent_control = found.map_or(Control::Absent, |found| {
@@ -276,6 +286,7 @@ impl Evidence {
             placement,
             joined,
             shift,
+            placement_explains_shift,
             median,
             tail,
             moved,

@@ -144,7 +144,8 @@ pub fn changed(
     let sample = of(&sample)?;
     let tally = Tally {
         hits: hit_devices.len() as u64,
-        devices: compared_devices.len() as u64,
+        // Who was taken off the NPU had its work there: those left alone are the ones that never did.
+        devices: compared_devices.len() as u64 + window.voteless.directed,
     };
     let p = surprise(
         tally,

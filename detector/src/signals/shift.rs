@@ -79,9 +79,12 @@ impl Shift {
 }
 
 /// Counts devices beyond each ratio; `None` where no device knows its earlier self.
-#[must_use]
-pub fn beyond(window: &CohortWindow, baseline: &Baseline, limits: &Limits) -> Option<Shift> {
-    let ratios = worst_ratios(&window.votes);
+pub(super) fn beyond(
+    window: &CohortWindow,
+    ratios: &WorstRatios,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<Shift> {
     let all: Vec<f64> = ratios.values().copied().collect();
     let cohort_ratio = median(&all)?;
     let devices = ratios.len() as u64;
@@ -166,12 +169,12 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
     borrowed > own
 }
 
-/// Returns each device's worst ratio of p10 to its earlier self.
-pub(crate) fn worst_ratios<'a>(
-    votes: impl IntoIterator<Item = &'a DeviceVote>,
-) -> HashMap<Installation, f64> {
+/// Each device's worst ratio of p10 to its earlier self.
+pub(super) type WorstRatios = HashMap<Installation, f64>;
+
+pub(super) fn worst_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) -> WorstRatios {
     let votes = votes.into_iter();
-    let mut worst: HashMap<Installation, f64> = HashMap::default();
+    let mut worst = WorstRatios::default();
     worst.reserve(votes.size_hint().0);
     for vote in votes {
         let Some(ratio) = vote

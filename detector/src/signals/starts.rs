@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::ReasonCode;
 
-use crate::baseline::{Baseline, Tally};
+use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
@@ -35,8 +35,11 @@ const ABSENT_CODES: [ReasonCode; 4] = [
 pub struct Starts {
     /// Value: share of the devices hit. Fires where that is more than the cohort's past explains.
     pub signal: Signal,
-    /// Whether it is surprising enough to wake someone.
+    /// Whether it is surprising enough to wake someone, and the NPU is known to start elsewhere.
     pub is_page: bool,
+    /// Whether nothing shows that the NPU ever starts on this chipset: emulators and other makers'
+    /// chips have none, and an app that asks for it everywhere learns that there.
+    pub is_unheard_of: bool,
     /// Devices hit.
     pub hit_devices: HashSet<Installation>,
     /// Of these, devices where a session could not be made at all.
@@ -54,7 +57,9 @@ pub fn failed(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Starts> {
-    let (hit, tally) = counted(window);
+    let (hit, mut tally) = counted(window);
+    // Who was taken off the NPU had started on it: those left alone are the ones that never did.
+    tally.devices += window.voteless.directed;
     if tally.devices == 0 {
         return None;
     }
@@ -63,6 +68,7 @@ pub fn failed(
         past.hits += before.hits;
         past.devices += before.devices;
     }
+    let is_unheard_of = !starts_somewhere(window, previous, baseline, past);
     let rate = baseline.rates.of(SignalId::Start, FLEET_RATE);
     let p = surprise(tally, rate, past);
     let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS;
@@ -91,11 +97,33 @@ pub fn failed(
             threshold: 0.0,
             fires: enough && p <= limits.p_placement,
         },
-        is_page: enough && p <= limits.p_latency,
+        is_page: enough && p <= limits.p_latency && !is_unheard_of,
+        is_unheard_of,
         hit_devices: hit.into_keys().collect(),
         failed_devices: failed.len() as u64,
         codes,
     })
+}
+
+/// Whether anything shows that the NPU can start on this chipset: a few devices with work on it in
+/// the window, a placement to compare with, or a past in which most devices had no trouble.
+fn starts_somewhere(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    past: Tally,
+) -> bool {
+    let votes = window.votes.iter();
+    let votes = votes.chain(previous.iter().flat_map(|window| &window.votes));
+    let on_npu = votes.filter(|vote| vote.placement.npu_nodes > 0);
+    let devices: HashSet<Installation> = on_npu.map(|vote| vote.installation).collect();
+    let is_proof = |reference: &PlacementReference| {
+        matches!(reference, PlacementReference::Placement { origin, placement }
+            if *origin != Origin::OtherChipsets && placement.npu_nodes > 0)
+    };
+    devices.len() as u64 >= MIN_HITS
+        || baseline.placements.iter().any(is_proof)
+        || 2 * past.hits < past.devices
 }
 
 /// Devices hit with their codes, and how many there are in all.
@@ -137,7 +165,7 @@ mod tests {
     use super::*;
     use crate::placement::tests::placed;
     use crate::reported::FailedStart;
-    use crate::testing::{Fleet, device};
+    use crate::testing::{Fleet, device, reference};
 
     fn limits() -> Limits {
         Limits::for_windows_a_day(1_000.0)
@@ -166,10 +194,31 @@ mod tests {
         let mut window = Fleet::default().window();
         window.votes.clear();
         window.reported.failed_starts = failing(0..12);
-        let starts = found(&window, None);
+        let starts = failed(&window, None, &reference(), &limits()).unwrap();
         assert_eq!((starts.signal.hits, starts.signal.devices), (12, 12));
         assert!(starts.is_page);
         assert_eq!(starts.codes, [("backend_setup_failed".to_owned(), 12)]);
+    }
+
+    /// What shows that the NPU can start here: devices where it does, the version before, the past.
+    #[test]
+    fn a_page_needs_to_know_that_the_npu_starts_on_the_chipset() {
+        let mut window = Fleet::default().window();
+        let sound = window.clone();
+        window.votes.clear();
+        window.reported.failed_starts = failing(0..12);
+        let nothing_known = found(&window, None);
+        assert!(nothing_known.signal.fires && !nothing_known.is_page);
+        assert!(nothing_known.is_unheard_of);
+        assert!(found(&window, Some(&sound)).is_page);
+        let past = |hits| {
+            let mut baseline = Baseline::default();
+            let tally = Tally { hits, devices: 50 };
+            baseline.history.0.insert(SignalId::Start, tally);
+            failed(&window, None, &baseline, &limits()).unwrap()
+        };
+        assert!(past(1).is_page);
+        assert!(past(48).is_unheard_of);
     }
 
     /// A retry that worked leaves a device with a failure and a session: it is one device.

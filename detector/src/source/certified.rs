@@ -6,7 +6,7 @@ use clickhouse::{Client, Row};
 use serde::Deserialize;
 
 use crate::cohort::ModelKey;
-use crate::placement::{Placement, PlacementMethod};
+use crate::placement::Placement;
 
 use super::rows::{PlacementNumbers, placement_of};
 use super::{SourceError, failed};
@@ -58,15 +58,12 @@ pub(super) async fn read(client: &Client) -> Result<Certified, SourceError> {
     let rows = rows.map_err(failed("certified placements"))?;
     let mut certified = Certified::default();
     for row in rows {
-        let placement = Placement {
-            method: PlacementMethod {
-                graph_kind: row.graph_kind,
-                source: row.placement_source,
-                fingerprint_algorithm: row.fingerprint_algorithm,
-            },
-            fingerprint: row.fingerprint_normalised,
-            ..placement_of(&row.numbers)
-        };
+        let method = (
+            row.graph_kind,
+            row.placement_source,
+            row.fingerprint_algorithm,
+        );
+        let placement = placement_of(method, row.fingerprint_normalised, &row.numbers);
         let model = ModelKey {
             app_id: row.app_id,
             environment: row.environment,

@@ -115,7 +115,9 @@ impl PastWindows {
         judged.retain(|one| one.end_s >= span.earliest_s());
         let mut devices: BTreeMap<(&ModelKey, &str, i64), u64> = BTreeMap::new();
         let mut cvs: BTreeMap<(&ModelKey, &str, &str), (UsualCv, f64)> = BTreeMap::new();
-        for one in judged.iter().filter(|one| one.end_s < span.end_s()) {
+        let speaks =
+            |one: &&Judged| one.end_s < span.end_s() && span.speaks_for_the_past(one.end_s);
+        for one in judged.iter().filter(speaks) {
             *devices
                 .entry((&one.model, &one.chipset, one.end_s))
                 .or_default() += one.devices;
@@ -132,15 +134,10 @@ impl PastWindows {
             windows.entry((model, chipset)).or_default().push(n);
         }
         let mut usual = Usual::default();
-        for ((model, chipset), mut counts) in windows {
-            counts.sort_unstable();
-            let found = UsualDevices {
-                // As the store's exact quantile has it.
-                devices: counts[counts.len() / 2],
-                windows: counts.len() as u64,
-            };
+        for ((model, chipset), counts) in windows {
             let of_model = usual.0.entry(model.clone()).or_default();
-            of_model.devices.insert(chipset.to_owned(), found);
+            let found = UsualDevices::of(counts).map(|found| (chipset.to_owned(), found));
+            of_model.devices.extend(found);
         }
         for ((model, version, chipset), (sum, n)) in cvs {
             let cohort = (version.to_owned(), chipset.to_owned());
@@ -165,7 +162,7 @@ impl PastWindows {
         for ((version, chipset, signal), counts) in &of_model.counts {
             let recent: Vec<&Count> = counts
                 .iter()
-                .filter(|count| (span.earliest_s()..=span.end_s()).contains(&count.end_s))
+                .filter(|count| (span.earliest_s()..=span.settled_until_s()).contains(&count.end_s))
                 .filter(|count| span.speaks_for_the_past(count.end_s))
                 .collect();
             let Some(most) = recent.iter().map(|count| count.devices).max() else {
@@ -197,20 +194,30 @@ impl PastWindows {
     /// same version, before it was confirmed.
     pub(super) fn rates(&self, span: &Span) -> Option<Rates> {
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
-        self.learnt(span.end_s(), span.end_s().saturating_sub_unsigned(age_s))
+        let since_s = span.end_s().saturating_sub_unsigned(age_s);
+        self.learnt(span.end_s(), since_s, span.settled_until_s())
     }
 
     /// Learns from all windows so far, of young cohorts too: for a period that is known to be without
     /// faults. `None` with fewer than seven windows.
     #[must_use]
     pub fn all_rates(&self) -> Option<Rates> {
-        self.learnt(i64::MAX, i64::MAX)
+        self.learnt(i64::MAX, i64::MAX, i64::MAX)
     }
 
     /// Learns from windows that ended before `end_s`, of cohorts whose first one ended at `since_s` or
-    /// before.
-    fn learnt(&self, end_s: i64, since_s: i64) -> Option<Rates> {
+    /// before: from those until `settled_s`, and the first seven in any case.
+    fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<Rates> {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = models
+            .values()
+            .flat_map(|model| model.counts.values())
+            .flatten();
+        let ends: BTreeSet<i64> = ends.map(|count| count.end_s).collect();
+        let first_ones = ends
+            .iter()
+            .nth(usize::try_from(MIN_WINDOWS).unwrap_or(usize::MAX) - 1);
+        let until_s = first_ones.map_or(end_s, |seventh| settled_s.max(*seventh));
         let mut windows: BTreeSet<i64> = BTreeSet::new();
         let mut cohorts: BTreeMap<SignalId, Vec<Tally>> = BTreeMap::new();
         for of_model in models.values() {
@@ -223,7 +230,8 @@ impl PastWindows {
                 if !old.contains(&(&**version, &**chipset)) {
                     continue;
                 }
-                let recent = counts.iter().filter(|count| count.end_s < end_s);
+                let recent = counts.iter();
+                let recent = recent.filter(|count| count.end_s < end_s && count.end_s <= until_s);
                 let (mut hits, mut devices, mut most, mut n) = (0, 0, 0, 0.0);
                 for count in recent {
                     windows.insert(count.end_s);
@@ -336,6 +344,24 @@ mod tests {
         }
         assert_eq!(past.rates(&span(2)), None);
         assert!(past.all_rates().is_some());
+    }
+
+    #[test]
+    fn a_fault_that_grows_is_not_its_own_past() {
+        let past = PastWindows::default();
+        for window in 1..=10 {
+            add(&past, ("1.0.0", "SM8635"), window, 0.0);
+        }
+        for window in 11..=13 {
+            add(&past, ("1.0.0", "SM8635"), window, 0.05);
+        }
+        let hits = |window| {
+            let histories = past.histories(&crate::testing::model(), &span(window));
+            let found = histories.iter().find(|history| history.signal == BEYOND);
+            found.unwrap().tally.hits
+        };
+        assert_eq!(hits(14), 0);
+        assert_eq!(hits(17), 1);
     }
 
     /// Nobody is paged for ever by a fleet whose devices differ more than the built-in rates expect.

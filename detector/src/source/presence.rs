@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use crate::baseline::PlacementCount;
 use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
-use crate::placement::{Placement, PlacementMethod};
 use crate::window::Installation;
 
 use super::Span;
@@ -271,18 +270,12 @@ impl Presence {
         }
         for (cohort, counted) in app.counted(span) {
             let of_model = models.entry(key_of(&cohort.model_id)).or_default();
+            let (kind, source) = (cohort.graph_kind.clone(), cohort.source.clone());
+            let method = (kind, source, cohort.algorithm);
             of_model.census.push(PlacementCount {
                 model_version: cohort.model_version.clone(),
                 chipset: cohort.chipset.clone(),
-                placement: Placement {
-                    method: PlacementMethod {
-                        graph_kind: cohort.graph_kind.clone(),
-                        source: cohort.source.clone(),
-                        fingerprint_algorithm: cohort.algorithm,
-                    },
-                    fingerprint: cohort.fingerprint,
-                    ..placement_of(counted.speaks)
-                },
+                placement: placement_of(method, cohort.fingerprint, counted.speaks),
                 devices: counted.devices,
                 devices_before: counted.devices_before,
             });

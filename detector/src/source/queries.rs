@@ -16,39 +16,6 @@ macro_rules! sessions {
     };
 }
 
-/// The clean series of the window that vote, one row each: adding them up here costs the store twice
-/// what reading them does. Only the arrays that are asked for are joined; a join of all of them, as
-/// in `device_series_v1`, reads all of them. Receive times say which partitions; buckets decide.
-/// Binds: scheme, apps, window, start of the window, slices, slice.
-pub(super) const VOTES: &str = "
-    SELECT app_id, environment, session_model_id[s] AS model_id,
-        session_model_version[s] AS model_version, chipset, firmware, device_model, installation,
-        session_graph_kind[s] AS graph_kind, session_placement_source[s] AS placement_source,
-        session_fingerprint_algorithm[s] AS fingerprint_algorithm,
-        session_fingerprint_normalised[s] AS fingerprint_normalised,
-        shape_key, hist_bucket, hist_count, n, sum_us, m2_us2,
-        (previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us,
-            previous_cv) AS previous,
-        (earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us,
-            earlier_p95_us, earlier_cv) AS earlier,
-        absence, (toUnixTimestamp64Milli(received_at), stream_id, session_uid[s]) AS at
-    FROM counted_reports_v1
-    ARRAY JOIN series_session AS s, series_is_clean AS is_clean, series_shape_key AS shape_key,
-        series_hist_scheme AS hist_scheme, series_hist_bucket AS hist_bucket,
-        series_hist_count AS hist_count, series_n AS n, series_sum_us AS sum_us,
-        series_m2_us2 AS m2_us2, series_previous_version AS previous_version,
-        series_previous_n AS previous_n, series_previous_p10_us AS previous_p10_us,
-        series_previous_p50_us AS previous_p50_us, series_previous_p95_us AS previous_p95_us,
-        series_previous_cv AS previous_cv, series_earlier_firmware AS earlier_firmware,
-        series_earlier_runtime AS earlier_runtime, series_earlier_n AS earlier_n,
-        series_earlier_p10_us AS earlier_p10_us, series_earlier_p50_us AS earlier_p50_us,
-        series_earlier_p95_us AS earlier_p95_us, series_earlier_cv AS earlier_cv,
-        series_baseline_absence AS absence
-    WHERE is_clean AND session_requests_npu[s] AND session_directive_id[s] = ''
-        AND NOT (is_late OR is_unproven) AND hist_scheme = ? AND (app_id, environment) IN ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-        AND sipHash64(installation) % ? = ?";
-
 /// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole
 /// windows: how often a device reports within one must change nothing. Binds: start of the window, its
 /// length, scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
@@ -89,35 +56,6 @@ pub(super) const EARLIER: &str = "
     ORDER BY windows_back
     LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
-
-/// One row for each device, placement and runtime of the window; sessions that say the same are
-/// repeats. Those that differ only in what the normalised fingerprint leaves out are put together
-/// when they are read: that costs the store three times as much. Binds: apps, window, start of the
-/// window, slices, slice.
-pub(super) const PLACEMENTS: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
-        NOT (is_late OR is_unproven) AS votes, directive_id != '' AS directed, fingerprint_exact,
-        (concat(ort_version, '/', ep_version), n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes,
-            npu_macs_share, macs_attributed) AS numbers,
-        reasons
-    FROM counted_reports_v1
-    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
-        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
-        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
-        session_fingerprint_algorithm AS fingerprint_algorithm,
-        session_fingerprint_exact AS fingerprint_exact,
-        session_fingerprint_normalised AS fingerprint_normalised,
-        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
-        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
-        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed,
-        session_reasons AS reasons
-    WHERE (requests_npu OR directive_id != '') AND (app_id, environment) IN ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-        AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?
-    LIMIT 1 BY app_id, environment, model_id, model_version, chipset, firmware, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, votes,
-        directed, fingerprint_exact, ort_version, ep_version, reasons";
 
 /// How many devices had which placement, in the window and before it, and when it was first
 /// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
@@ -171,7 +109,7 @@ pub(super) const MODELS: &str = "
 /// overlap, those near a whole number of lengths before this one speak. Read from the detector's own
 /// table, where a window that was judged again has one row: what is asked first is the same in all
 /// rows of a window. Signals are added up where they stand, since most windows have the same ones.
-/// Binds: apps, look-back, window length, end, length, phase.
+/// Binds: apps, look-back, end of the latest that speaks, window length, end, length, phase.
 pub(super) const HISTORY: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, signal,
         sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,

@@ -37,13 +37,7 @@ macro_rules! of_model {
     )*};
 }
 
-of_model!(
-    VoteRow<'_>,
-    EarlierRow<'_>,
-    PlacementRow<'_>,
-    CensusRow,
-    HistoryRow
-);
+of_model!(EarlierRow<'_>, CensusRow, HistoryRow);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -75,11 +69,9 @@ pub(super) type PreviousTuple<'a> = (&'a str, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
 pub(super) type EarlierTuple<'a> = (&'a str, &'a str, u64, f64, f64, f64, f64);
 
-#[derive(Debug, Row, Deserialize)]
+/// The clean runs of a series.
+#[derive(Debug)]
 pub(super) struct VoteRow<'a> {
-    pub(super) app_id: &'a str,
-    pub(super) environment: &'a str,
-    pub(super) model_id: &'a str,
     pub(super) model_version: &'a str,
     pub(super) chipset: &'a str,
     pub(super) firmware: &'a str,
@@ -95,9 +87,7 @@ pub(super) struct VoteRow<'a> {
     pub(super) n: u64,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
-    #[serde(borrow)]
     pub(super) previous: PreviousTuple<'a>,
-    #[serde(borrow)]
     pub(super) earlier: EarlierTuple<'a>,
     pub(super) absence: &'a str,
     /// The latest says what the device was used to.
@@ -125,11 +115,9 @@ pub(super) struct EarlierRow<'a> {
     pub(super) m2_us2: f64,
 }
 
-#[derive(Debug, Row, Deserialize)]
+/// Where a session ran.
+#[derive(Debug)]
 pub(super) struct PlacementRow<'a> {
-    pub(super) app_id: &'a str,
-    pub(super) environment: &'a str,
-    pub(super) model_id: &'a str,
     pub(super) model_version: &'a str,
     pub(super) chipset: &'a str,
     pub(super) firmware: &'a str,
@@ -141,9 +129,7 @@ pub(super) struct PlacementRow<'a> {
     pub(super) votes: bool,
     pub(super) directed: bool,
     pub(super) fingerprint_exact: u64,
-    #[serde(borrow)]
     pub(super) numbers: PlacementNumbers<&'a str>,
-    #[serde(borrow)]
     pub(super) reasons: Vec<&'a str>,
 }
 
@@ -152,15 +138,11 @@ impl PlacementRow<'_> {
         let mut reasons: Vec<String> = self.reasons.iter().copied().map(str::to_owned).collect();
         reasons.sort_unstable();
         reasons.dedup();
+        let (kind, source) = (self.graph_kind.to_owned(), self.placement_source.to_owned());
+        let method = (kind, source, self.fingerprint_algorithm);
         Placement {
-            method: PlacementMethod {
-                graph_kind: self.graph_kind.to_owned(),
-                source: self.placement_source.to_owned(),
-                fingerprint_algorithm: self.fingerprint_algorithm,
-            },
-            fingerprint: self.fingerprint_normalised,
             reasons,
-            ..placement_of(&self.numbers)
+            ..placement_of(method, self.fingerprint_normalised, &self.numbers)
         }
     }
 }
@@ -227,18 +209,15 @@ pub(super) struct SessionlessRow<'a> {
 
 impl From<CensusRow> for PlacementCount {
     fn from(row: CensusRow) -> Self {
+        let method = (
+            row.graph_kind,
+            row.placement_source,
+            row.fingerprint_algorithm,
+        );
         PlacementCount {
             model_version: row.model_version,
             chipset: row.chipset,
-            placement: Placement {
-                method: PlacementMethod {
-                    graph_kind: row.graph_kind,
-                    source: row.placement_source,
-                    fingerprint_algorithm: row.fingerprint_algorithm,
-                },
-                fingerprint: row.fingerprint_normalised,
-                ..placement_of(&row.numbers)
-            },
+            placement: placement_of(method, row.fingerprint_normalised, &row.numbers),
             devices: row.devices,
             devices_before: row.devices_before,
         }
@@ -248,16 +227,20 @@ impl From<CensusRow> for PlacementCount {
 /// Runtime, nodes, those on the NPU, on the CPU, benign ones of these; MACs on the NPU, attributed.
 pub(super) type PlacementNumbers<S = String> = (S, u32, u32, u32, u32, Option<f32>, Option<f32>);
 
-/// The numbers of a placement, without what it is known by.
-pub(super) fn placement_of<S: AsRef<str>>(numbers: &PlacementNumbers<S>) -> Placement {
+/// A placement without reasons. Its method: graph kind, source, algorithm.
+pub(super) fn placement_of<S: AsRef<str>>(
+    (graph_kind, source, fingerprint_algorithm): (String, String, u32),
+    fingerprint: u64,
+    numbers: &PlacementNumbers<S>,
+) -> Placement {
     let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
     Placement {
         method: PlacementMethod {
-            graph_kind: String::new(),
-            source: String::new(),
-            fingerprint_algorithm: 0,
+            graph_kind,
+            source,
+            fingerprint_algorithm,
         },
-        fingerprint: 0,
+        fingerprint,
         runtime: runtime.as_ref().to_owned(),
         n_nodes: *n_nodes,
         npu_nodes: *npu_nodes,

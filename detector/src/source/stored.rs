@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use clickhouse::RowRead;
 use clickhouse::query::Query;
 
 use crate::baseline::{PlacementCount, VersionSeen};
@@ -12,11 +11,12 @@ use crate::hash::HashMap;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
-use super::queries::{CENSUS, EARLIER, HISTORY, PLACEMENTS, SELVES_BEFORE, VOTES};
-use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, PlacementRow, SelfRow, VoteRow};
+use super::builders::Builders;
+use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE};
+use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, SelfRow};
 use super::{
     Arrivals, Counted, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed,
-    hist_scheme,
+    hist_scheme, reports,
 };
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
@@ -105,7 +105,7 @@ impl Reader<'_> {
         // A large app is read in slices of its devices, so that the store adds up a part at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
         for slice in 0..slices {
-            self.add_votes(&apps, (slices, slice), &mut builders)
+            self.add_reports(&apps, (slices, slice), &mut builders)
                 .await?;
         }
         let mut fetched = Fetched::default();
@@ -117,7 +117,7 @@ impl Reader<'_> {
         Ok(fetched)
     }
 
-    async fn add_votes(
+    async fn add_reports(
         &self,
         apps: &[(&str, &str)],
         slice: (u64, u64),
@@ -125,10 +125,13 @@ impl Reader<'_> {
     ) -> Result<(), SourceError> {
         let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
-        let query = of_apps(self.store.plain_query(VOTES).bind(hist_scheme()), apps);
+        let what = "reports";
+        let query = of_apps(self.store.query(&reports::query()), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
-        let add = WindowBuilder::add_vote;
-        builders.add::<VoteRow<'_>>("votes", query, add).await?;
+        let mut blocks = query.fetch_native().map_err(failed(what))?;
+        while let Some(block) = blocks.next().await.map_err(failed(what))? {
+            reports::read(&block, builders).map_err(failed(what))?;
+        }
         builders.end_votes();
         if builders.need_earlier_runs() {
             let query = self.store.query(EARLIER).bind(from).bind(to - from);
@@ -136,18 +139,14 @@ impl Reader<'_> {
             let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
             let query = of_apps(query.bind(hist_scheme()), apps);
             let query = of_slice(query.bind(from).bind(to), slice);
-            let add = WindowBuilder::add_earlier;
-            builders
-                .add::<EarlierRow<'_>>("earlier runs", query, add)
-                .await?;
+            let what = "earlier runs";
+            let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
+            while let Some(row) = rows.next().await.map_err(failed(what))? {
+                let model = (row.app_id, row.environment, row.model_id);
+                builders.add(model, |builder| builder.add_earlier(row));
+            }
         }
-        // After the votes, so that every vote finds its placement.
-        let query = of_apps(self.store.plain_query(PLACEMENTS), apps);
-        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
-        let add = WindowBuilder::add_placement;
-        builders
-            .add::<PlacementRow<'_>>("placements", query, add)
-            .await
+        Ok(())
     }
 
     async fn add_census(
@@ -193,13 +192,9 @@ impl Reader<'_> {
             .collect();
         let apps: Vec<(&str, &str)> = apps.iter().map(|(a, e)| (&**a, &**e)).collect();
         let span = self.span;
-        let query = of_apps(self.store.query(HISTORY), &apps)
-            .bind(span.earliest_s())
-            .bind(span.end_s())
-            .bind(span.window.as_secs_f64())
-            .bind(span.end_s())
-            .bind(span.window.as_secs().max(1))
-            .bind(span.history_phase_s());
+        let query = of_apps(self.store.query(HISTORY), &apps);
+        let query = query.bind(span.earliest_s()).bind(span.settled_until_s());
+        let query = span.bind_past(query);
         let rows = query.fetch_all::<HistoryRow>().await;
         for row in rows.map_err(failed("earlier verdicts"))? {
             if let Some(model) = fetched.models.get_mut(&row.model_key()) {
@@ -263,82 +258,6 @@ impl Reader<'_> {
             }
         }
         Ok(selves.into_iter().collect())
-    }
-}
-
-/// Windows that are being put together; one that failed does not hide the others. By app,
-/// environment and model, so that a row finds its own without a copy of their names.
-#[derive(Default)]
-struct Builders(HashMap<String, HashMap<String, OfEnvironment>>);
-
-/// By model.
-type OfEnvironment = HashMap<String, Result<WindowBuilder, SourceError>>;
-
-impl Builders {
-    fn insert(&mut self, model: &ModelKey, builder: WindowBuilder) {
-        let of_app = self.0.entry(model.app_id.clone()).or_default();
-        let of_environment = of_app.entry(model.environment.clone()).or_default();
-        of_environment.insert(model.model_id.clone(), Ok(builder));
-    }
-
-    async fn add<R: RowRead>(
-        &mut self,
-        what: &'static str,
-        query: Query,
-        add: impl for<'a> Fn(&mut WindowBuilder, R::Value<'a>) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError>
-    where
-        for<'a> R::Value<'a>: OfModel,
-    {
-        let mut rows = query.fetch::<R>().map_err(failed(what))?;
-        while let Some(row) = rows.next().await.map_err(failed(what))? {
-            // What arrived since the models were listed belongs to a later evaluation.
-            let (app, environment, model) = row.model();
-            let of_app = self.0.get_mut(app);
-            let of_environment = of_app.and_then(|found| found.get_mut(environment));
-            let Some(slot) = of_environment.and_then(|found| found.get_mut(model)) else {
-                continue;
-            };
-            if let Ok(builder) = slot
-                && let Err(error) = add(builder, row)
-            {
-                *slot = Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn end_votes(&mut self) {
-        let of_apps = self.0.values_mut().flat_map(HashMap::values_mut);
-        for slot in of_apps.flat_map(HashMap::values_mut) {
-            if let Ok(builder) = slot
-                && let Err(error) = builder.end_votes()
-            {
-                *slot = Err(error);
-            }
-        }
-    }
-
-    fn need_earlier_runs(&self) -> bool {
-        let of_apps = self.0.values().flat_map(HashMap::values);
-        let mut builders = of_apps.flat_map(HashMap::values).flatten();
-        builders.any(WindowBuilder::needs_earlier_runs)
-    }
-
-    fn into_all(self) -> impl Iterator<Item = (ModelKey, Result<WindowBuilder, SourceError>)> {
-        self.0.into_iter().flat_map(|(app_id, of_app)| {
-            of_app.into_iter().flat_map(move |(environment, models)| {
-                let app_id = app_id.clone();
-                models.into_iter().map(move |(model_id, builder)| {
-                    let model = ModelKey {
-                        app_id: app_id.clone(),
-                        environment: environment.clone(),
-                        model_id,
-                    };
-                    (model, builder)
-                })
-            })
-        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! What earlier windows of the same length had: devices by chipset, and CV by version and chipset.
+//! What earlier windows of the same length had: devices by chipset, and CV by version and chipset. Of
+//! windows that overlap, those speak that speak for the past of signals too.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use super::{SourceError, Span, failed};
 /// What each cohort had in earlier windows: its devices window by window, and the mean of its CVs. From
 /// the detector's own table, where a window that was judged again has one row; what is asked first is
 /// the same in all rows of a window. Counts of several versions are added when they are read: the store
-/// would have to look at each window of each by its names. Binds: look-back, window length.
+/// would have to look at each window of each by its names. Binds: look-back, window length, end, length,
+/// phase.
 const COHORTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset,
         groupArray(toUnixTimestamp64Milli(window_end)) AS ends_ms, groupArray(c.devices) AS devices,
@@ -24,7 +26,7 @@ const COHORTS: &str = "
         countIf(isNotNull(cv_within) AND isNotNull(cv_between)) AS cv_windows
     FROM cohort_windows AS c FINAL
     PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
-        AND window_seconds = ?
+        AND window_seconds = ? AND (? - toUnixTimestamp(window_end)) % ? <= ?
     GROUP BY app_id, environment, model_id, model_version, chipset";
 
 #[derive(Debug, Row, Deserialize)]
@@ -86,7 +88,7 @@ pub(super) async fn read(client: &Client, span: &Span) -> Result<Usual, SourceEr
     // Most of the answer are numbers, and checking each costs as much as reading it.
     let client = client.clone().with_validation(false);
     let query = client.query(COHORTS).bind(span.earliest_s());
-    let query = query.bind(span.end_s()).bind(span.window.as_secs_f64());
+    let query = span.bind_past(query.bind(span.end_s()));
     let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
     let mut usual = Usual::default();
     let mut windows: BTreeMap<(ModelKey, String), HashMap<i64, u64>> = BTreeMap::new();
@@ -123,7 +125,7 @@ pub(super) async fn read(client: &Client, span: &Span) -> Result<Usual, SourceEr
 
 impl UsualDevices {
     /// Takes the counts of each window; `None` without any.
-    fn of(mut counts: Vec<u64>) -> Option<Self> {
+    pub(super) fn of(mut counts: Vec<u64>) -> Option<Self> {
         counts.sort_unstable();
         Some(Self {
             devices: *counts.get(counts.len() / 2)?,

@@ -138,12 +138,24 @@ mod tests {
         let mut window = failing(20);
         window.votes.clear();
         window.histograms.clear();
-        let verdict = judged(&window, None, &Baseline::default());
+        let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
         let numbers = &verdict.numbers;
         assert_eq!((numbers.devices_hit, numbers.devices_seen), (20, 20));
         let why = verdict.reasons[0].to_string();
         assert!(why.contains("backend_setup_failed on 20"), "{why}");
+    }
+
+    /// Emulators, and other makers' chips: an app that asks for the NPU everywhere fails there for ever.
+    #[test]
+    fn a_chipset_that_never_started_is_a_ticket() {
+        let mut window = failing(20);
+        window.votes.clear();
+        window.histograms.clear();
+        let verdict = judged(&window, None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Ticket);
+        let why = verdict.reasons[0].to_string();
+        assert!(why.contains("nothing shows that it ever starts"), "{why}");
     }
 
     #[test]
@@ -234,7 +246,7 @@ mod tests {
         assert_eq!(with_control.class, VerdictClass::ThermalOrLoad);
     }
 
-    /// Nothing on the NPU and nothing to compare it with, but a code that says why.
+    /// Nothing on the NPU and nothing to compare it with, but a code that says why: worth a ticket.
     #[test]
     fn a_back_end_code_needs_no_reference() {
         let mut dead = placed(5, 0, 25, None);
@@ -245,7 +257,7 @@ mod tests {
             ..Fleet::default()
         };
         let verdict = judged(&fleet.window(), None, &Baseline::default());
-        check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
+        check(&verdict, VerdictClass::NpuStartFailure, Severity::Ticket);
         assert!(verdict.next_step.contains("soc_model"));
     }
 }

@@ -19,11 +19,21 @@ use crate::signals::starts::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
 use crate::window::{CohortWindow, DeviceVote};
 
-use super::beside;
 use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
+use super::{beside, firmware};
+
+/// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
+pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
+    10 * proven < 9 * devices
+}
 
 /// Share of the eligible devices below which a fallback is one of some devices.
 const MOST_DEVICES: f64 = 0.8;
+
+/// Heat and load slow a device by less than this: its clock swings latency by 2 at most, where the CPU takes
+/// 3 to 80 times as long as the NPU (both measured). Where everything on a device is slower by more, its
+/// NPU is gone for all of it.
+const FASTER_THAN_CPU: f64 = 3.0;
 
 /// Devices that show a slow-down by 2 of all of them in one window of 50 runs each, with and without
 /// placements (the project's detection measurements).
@@ -57,6 +67,10 @@ pub fn judge(
     found.name_directed(window.voteless.directed);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
+    if found.severity >= Severity::Ticket {
+        let by_firmware = firmware::of_those_hit(window, evidence, by_placement);
+        found.reasons.extend(by_firmware);
+    }
     let everywhere = found.reasons.iter().any(Reason::is_everywhere);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
     CohortVerdict {
@@ -99,13 +113,19 @@ pub fn judge(
     }
 }
 
-/// Turns a page that does not hold on the installations known before into data quality.
-pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64) {
+/// Takes the page from what does not hold on the installations known before: data quality where many
+/// are new, or more than usual (`flood`); else a few devices less were too few to be sure.
+pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
     let devices = verdict.numbers.devices_seen;
+    let reason = Reason::NewcomersOnly { proven, devices };
+    if !flood && !many_are_new(proven, devices) {
+        verdict.severity = Severity::Ticket;
+        verdict.reasons.push(reason);
+        return;
+    }
     verdict.class = VerdictClass::DataQuality;
     verdict.severity = Severity::Info;
     verdict.p = 1.0;
-    let reason = Reason::NewcomersOnly { proven, devices };
     verdict.reasons.insert(0, reason);
     verdict.next_step =
         "Look at where the new installations come from; nothing is known to be wrong \
@@ -119,7 +139,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     if let Some(wrong) = beside::wrong_outputs(evidence).filter(is_page) {
         return wrong;
     }
-    let starts = beside::start_failure(evidence).filter(is_page);
+    let any_starts = beside::start_failure(evidence);
+    let starts = any_starts.clone().filter(is_page);
     let fallen = fallback(evidence).map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
         // A placement that is worth a ticket takes no page from what it explains.
@@ -131,6 +152,10 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
+        // Devices without a session have no vote; enough of them have failed to be counted.
+        if let Some(starts) = any_starts {
+            return starts;
+        }
         let readable = |vote: &DeviceVote| vote.placement.npu_share().is_some();
         let reason = Reason::TooFewDevices {
             devices,
@@ -142,10 +167,21 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }
-    slower(evidence)
-        .or_else(|| intermittent(evidence))
-        .or_else(|| placement_alone(evidence))
-        .or_else(|| beside::start_failure(evidence))
+    // Heat moves no work to the CPU: what it explains may still be worth a ticket.
+    let placed = || {
+        let alone = placement_alone(evidence)?;
+        Some(alone.started_by(any_starts.as_ref()))
+    };
+    let is_worth_it = |found: &Finding| found.severity >= Severity::Ticket;
+    let slow = slower(evidence);
+    if slow.as_ref().is_some_and(|found| !is_worth_it(found))
+        && let Some(placed) = placed().filter(is_worth_it)
+    {
+        return placed;
+    }
+    slow.or_else(|| intermittent(evidence))
+        .or_else(placed)
+        .or_else(|| any_starts.clone())
         .or_else(|| beside::wrong_outputs(evidence))
         .or_else(|| heavier(evidence))
         .or_else(|| beside::cv_spike(evidence))
@@ -161,7 +197,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         .as_ref()
         .filter(|joined| joined.signal.fires)?;
     let concurrent = joined.reference.is_concurrent();
-    if !concurrent && evidence.control.vetoes() {
+    if !concurrent && evidence.control.vetoes() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
     // Chipsets place differently by right: without a look at devices beside them, not a page.
@@ -181,7 +217,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A or B without EJ.
+/// A or B without EJ. Where those that B found are those whose placement got worse, that is why.
 fn slower(evidence: &Evidence) -> Option<Finding> {
     let shift = evidence.shift.as_ref().filter(|shift| shift.signal.fires);
     let median = evidence
@@ -201,7 +237,9 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         devices: median.signal.devices,
     }));
     let by_control = Reason::control(evidence.control);
-    let (class, severity) = if evidence.control.vetoes() {
+    let ratio = shift.and_then(|shift| shift.p50_ratio);
+    let ratio = ratio.or(median.map(|median| median.ratio)).unwrap_or(1.0);
+    let (class, severity) = if evidence.control.vetoes() && ratio < FASTER_THAN_CPU {
         reasons.splice(0..0, by_control);
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
@@ -212,7 +250,18 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
             Some(_) => Severity::Ticket,
             None => Severity::Page,
         };
-        (VerdictClass::SlowWithoutPlacement, severity)
+        let change = evidence.placement.as_ref();
+        let change = change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
+        if let Some(change) = change {
+            let joined = evidence.joined.as_ref();
+            let why = [
+                Some(Reason::placement(change)),
+                joined.map(|joined| Reason::slower(change, joined)),
+            ];
+            reasons.splice(0..0, why.into_iter().flatten());
+        }
+        let class = change.map_or(VerdictClass::SlowWithoutPlacement, class_of);
+        (class, severity)
     };
     Some(Finding {
         class,
@@ -278,7 +327,7 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
         .filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(|joined| Reason::NotSlower {
         slower: joined.signal.hits,
-        hits: change.signal.hits,
+        compared: joined.signal.devices,
     }));
     reasons.extend(Reason::backend(change));
     let recounted =

@@ -1,8 +1,9 @@
 use super::*;
 use crate::baseline::PlacementReference;
-use crate::baseline::{Baseline, Origin};
+use crate::baseline::{Baseline, Origin, Tally};
 use crate::placement::Unit;
 use crate::placement::tests::placed;
+use crate::signals::shift::BEYOND_TENTHS;
 use crate::signals::{Beside, PeerRatios, SignalId};
 use crate::testing::{Fleet, judged, judged_beside, judged_with_peers, noisy, reference};
 use crate::window::CohortWindow;
@@ -87,6 +88,94 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
     assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
 }
 
+/// In a window of few runs most devices have too few to tell how fast they are: they are no evidence
+/// that latency did not follow.
+#[test]
+fn devices_with_too_few_runs_to_compare_do_not_hide_those_that_are_slower() {
+    for hit_share in [1.0, 0.4] {
+        let mut window = Fleet {
+            slow_factor: 30.0,
+            ..Fleet::with_fallback(hit_share)
+        }
+        .window();
+        for (at, vote) in window.votes.iter_mut().enumerate() {
+            if at % 6 != 0 {
+                vote.latency = None;
+            }
+        }
+        let verdict = judged(&window, None, &reference());
+        let class = if hit_share < 0.8 {
+            VerdictClass::SomeDevicesFallback
+        } else {
+            VerdictClass::PartialFallback
+        };
+        check(&verdict, class, Severity::Page);
+        let slower = verdict.reasons[1].to_string();
+        let compared = if hit_share < 0.8 { 4 } else { 10 };
+        let expected =
+            format!("{compared} of those {compared} that ran often enough to compare are slower");
+        assert!(slower.starts_with(&expected), "{slower}");
+    }
+}
+
+/// The reference, and what windows before it had: a sixth of the devices always ran on the CPU.
+fn with_a_past() -> Baseline {
+    let mut baseline = reference();
+    let tally = |hits| Tally { hits, devices: 600 };
+    let slower = BEYOND_TENTHS.map(|tenths| (SignalId::ShiftBeyond(tenths), tally(2)));
+    baseline.history.0.extend(slower);
+    let placement = (SignalId::Placement, tally(100));
+    baseline.history.0.extend([placement]);
+    baseline
+}
+
+/// A few more devices on the CPU than always surprise nobody, but these are slower than they were, and
+/// that is why.
+#[test]
+fn slower_devices_are_explained_by_placements_that_others_always_had() {
+    let fleet = Fleet {
+        devices: 100,
+        ..Fleet::with_fallback(0.2)
+    };
+    let always = Fleet {
+        base_us: fleet.base_us * fleet.slow_factor,
+        devices: 100,
+        ..Fleet::default()
+    };
+    let mut window = fleet.window();
+    let slow_all_along = always.window().votes.into_iter();
+    for (vote, slow) in window.votes.iter_mut().zip(slow_all_along).take(10) {
+        vote.latency = slow.latency;
+    }
+    let verdict = judged(&window, None, &with_a_past());
+    let placement = verdict.signals.iter();
+    let placement = placement.filter(|signal| signal.id == SignalId::Placement);
+    assert!(
+        placement
+            .clone()
+            .all(|signal| !signal.fires && signal.hits == 20)
+    );
+    check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
+    assert_eq!(verdict.numbers.devices_hit, 10);
+    assert_eq!(verdict.cpu_ops, ["Gemm", "LayerNormalization"]);
+}
+
+#[test]
+fn a_placement_that_most_devices_have_explains_no_slower_ones() {
+    let mut window = Fleet::with_fallback(1.0 / 6.0).window();
+    let worse = window.votes[0].placement.clone();
+    let kept = window.votes[59].placement.clone();
+    for vote in &mut window.votes[7..10] {
+        vote.placement = kept.clone();
+    }
+    for vote in &mut window.votes[10..45] {
+        vote.placement = worse.clone();
+    }
+    let verdict = judged(&window, None, &with_a_past());
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    assert_eq!(verdict.numbers.devices_hit, 10);
+}
+
 #[test]
 fn a_back_end_that_could_not_be_set_up_is_named() {
     let mut placement = placed(21, 0, 25, Some(0.0));
@@ -169,6 +258,68 @@ fn heat_that_slows_another_model_on_the_same_devices_is_the_devices_matter() {
     check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
 }
 
+/// A firmware that takes the NPU away slows every model on the device, by more than any heat.
+#[test]
+fn a_device_whose_models_all_lost_the_npu_is_not_hot() {
+    let fallen = Fleet {
+        slow_factor: 20.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let mut unread = fallen.clone();
+    unread.hit_placement = unread.placement.clone();
+    for (fleet, class) in [
+        (fallen, VerdictClass::PartialFallback),
+        (unread, VerdictClass::SlowWithoutPlacement),
+    ] {
+        let window = fleet.window();
+        let mut other = crate::testing::model();
+        other.model_id = "other".into();
+        let mut peers = PeerRatios::default();
+        peers.add(&other, &window.votes);
+        let verdict = judged_with_peers(&window, None, &peers, &reference());
+        check(&verdict, class, Severity::Page);
+    }
+}
+
+/// Work that moved to the CPU on devices that are hot as well: the ticket says so.
+#[test]
+fn heat_does_not_hide_a_worse_placement() {
+    let warm = Fleet {
+        slow_factor: 2.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let warm = warm.window();
+    let mut other = crate::testing::model();
+    other.model_id = "other".into();
+    let mut peers = PeerRatios::default();
+    peers.add(&other, &warm.votes);
+    let verdict = judged_with_peers(&warm, None, &peers, &reference());
+    check(&verdict, VerdictClass::PartialFallback, Severity::Ticket);
+}
+
+/// Taken off the NPU by a directive, most devices have no vote; those that never used it are left.
+#[test]
+fn those_left_by_a_directive_are_not_the_whole_fleet() {
+    let mut dead = placed(5, 0, 25, Some(0.0));
+    dead.reasons = vec!["backend_setup_failed".into()];
+    let left = Fleet {
+        devices: 6,
+        hit_share: 1.0,
+        hit_placement: dead,
+        ..Fleet::default()
+    };
+    let mut window = left.window();
+    window.voteless.directed = 144;
+    let verdict = judged(&window, None, &reference());
+    assert!(
+        verdict.severity < Severity::Ticket,
+        "{:#?}",
+        verdict.reasons
+    );
+    window.voteless.directed = 0;
+    assert_eq!(judged(&window, None, &reference()).severity, Severity::Page);
+}
+
 #[test]
 fn a_heavier_model_is_a_ticket() {
     for weight in [1.25, 1.4] {
@@ -206,6 +357,10 @@ fn weighing(seed: u64, weight: f64) -> CohortWindow {
 
 #[test]
 fn a_model_twice_as_heavy_on_all_chipsets_is_a_ticket() {
+    let (least, most) = (weighing(2, 1.3), weighing(3, 2.3));
+    let uneven = judged_among(&weighing(1, 1.9), &[&least, &most]);
+    assert_eq!(uneven.severity, Severity::Ticket);
+
     let own = weighing(1, 2.0);
     let (other, third) = (weighing(2, 2.2), weighing(3, 1.8));
     let verdict = judged_among(&own, &[&other, &third]);

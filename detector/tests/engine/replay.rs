@@ -41,7 +41,8 @@ fn record(intake: &mut Intake, reports: &Reports, received: Timestamp) {
         ..epwatch_proto::SendClock::default()
     };
     for report in reports.reports(received) {
-        intake.add_report(received_ms, ("camera", "production"), &report, &sent);
+        let app = ("camera", "production");
+        intake.add_report(received_ms, app, &report, &sent, reports.is_unproven);
     }
 }
 
@@ -89,7 +90,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((70, sparse.clone()));
     told.push((130, sparse));
     told.push((190, sound));
-    told.push((195, fallen));
+    told.push((195, fallen.clone()));
     told.push((250, forgetful));
     // Beside latency: outputs that are off, and a version that starts nowhere.
     let wrong = Reports {
@@ -105,6 +106,14 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     };
     told.push((260, wrong));
     told.push((270, dead));
+    // New beyond their quota: what they claim has no vote.
+    let doubtful = Reports {
+        devices: 40..80,
+        chipset: "SM8550",
+        is_unproven: true,
+        ..fallen.clone()
+    };
+    told.push((195, doubtful));
     for (at, reports) in told {
         reports.store(&store, after(at)).await;
         record(&mut intake, &reports, after(at));

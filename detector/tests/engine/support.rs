@@ -138,6 +138,8 @@ pub(crate) struct Reports {
     pub(crate) directive: &'static str,
     pub(crate) requests_npu: bool,
     pub(crate) is_late: bool,
+    /// Whether the installation was new beyond its quota.
+    pub(crate) is_unproven: bool,
     /// Length of a bucket, in seconds.
     pub(crate) bucket_s: i64,
     /// What a golden input gave: the first byte of the output's hash, and the largest difference from
@@ -163,6 +165,7 @@ impl Default for Reports {
             directive: "",
             requests_npu: true,
             is_late: false,
+            is_unproven: false,
             bucket_s: 1,
             golden: None,
             failed_starts: 0,
@@ -193,6 +196,7 @@ struct ReportRow {
     sequence: u64,
     occurred_at: i64,
     is_late: bool,
+    is_unproven: bool,
     app_id: &'static str,
     environment: &'static str,
     chipset: &'static str,
@@ -396,6 +400,7 @@ impl Reports {
             sequence: u64::try_from(at.as_second()).unwrap(),
             occurred_at: at.as_millisecond(),
             is_late: self.is_late,
+            is_unproven: self.is_unproven,
             app_id: "camera",
             environment: "production",
             chipset: self.chipset,

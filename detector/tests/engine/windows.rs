@@ -331,23 +331,30 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     let again = evaluate(&store, after(base, 65)).await;
     written.add_windows(&again, after(base, 66)).await.unwrap();
 
-    Reports {
+    let source = Source::new(store.client(), 10_000);
+    let next = Reports {
         version: "2.0.0",
         place: V2,
         ..Reports::default()
-    }
-    .store(&store, after(base, 70))
-    .await;
-    let span = epwatch_detector::source::Span {
-        end: after(base, 120),
+    };
+    let span_to = |second| epwatch_detector::source::Span {
+        end: after(base, second),
         window: config().window.0,
         lookback: config().lookback.0,
     };
-    let source = Source::new(store.client(), 10_000);
+    let mut beyond_2x = Vec::new();
+    for windows in [2, 4] {
+        let span = span_to(60 * windows);
+        next.store(&store, after(base, 60 * windows - 50)).await;
+        let read = read_model(&source, &span).await;
+        let history = read.history("2.0.0", "SM8635", &span);
+        let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+        beyond_2x.push((tally.hits, tally.devices));
+    }
+    // The window just before does not speak yet: a fault that grows would be its own past.
+    assert_eq!(beyond_2x, [(0, 0), (2, 32)]);
+    let span = span_to(240);
     let read = read_model(&source, &span).await;
-    let history = read.history("2.0.0", "SM8635", &span);
-    let beyond_2x = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
-    assert_eq!((beyond_2x.hits, beyond_2x.devices), (2, 32));
     // A version's own past says nothing of it while it is young.
     assert_eq!(read.history("1.0.0", "SM8635", &span).0.len(), 0);
     let later = epwatch_detector::source::Span {

@@ -99,7 +99,7 @@ impl Fleet {
             family.each_report(window, |report| {
                 naive.add(&report);
                 let key = (app.as_str(), "production");
-                intake.add_report(report.received_ms, key, &report.report, &report.sent);
+                intake.add_report(report.received_ms, key, &report.report, &report.sent, false);
             });
             let end = START_MS + i64::from(window + 1) * DAY_MS;
             let fired = naive.end_window(end >= family.story_from_ms());

@@ -33,6 +33,8 @@ pub struct IntakeSummary {
     pub duplicates: u64,
     /// Reports over 48 h old at their receipt, or of unknown age: they do not vote.
     pub late: u64,
+    /// Reports of installations that were new beyond their quota at their receipt: they do not vote.
+    pub unproven: u64,
 }
 
 /// Takes recorded reports, in any order.
@@ -129,19 +131,24 @@ impl Intake {
     pub fn add(&mut self, record: &RecordedReport) -> Result<(), ParseError> {
         let report = record.parse_report()?;
         let app = (record.app_id.as_str(), record.environment.as_str());
-        self.add_report(record.received_at_unix_ms, app, &report, &record.sent);
+        let is_unproven = record.is_unproven;
+        let received_ms = record.received_at_unix_ms;
+        self.add_report(received_ms, app, &report, &record.sent, is_unproven);
         Ok(())
     }
 
-    /// Takes one that was parsed already; `app` is the app and environment that the key proved.
+    /// Takes one that was parsed already; `app` is the app and environment that the key proved. An
+    /// unproven installation's does not vote.
     pub fn add_report(
         &mut self,
         received_ms: i64,
         app: (&str, &str),
         report: &Report,
         sent: &SendClock,
+        is_unproven: bool,
     ) {
         self.summary.records += 1;
+        self.summary.unproven += u64::from(is_unproven);
         let end = EndClock {
             wall_unix_ms: report.interval_end_unix_ms,
             uptime_ms: report.uptime_at_end_ms,
@@ -156,7 +163,7 @@ impl Intake {
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
             device,
-            votes: !is_late,
+            votes: !is_late && !is_unproven,
             stream: report.key.stream.0,
             sequence: report.key.sequence.get(),
             chipset: Arc::from(""),

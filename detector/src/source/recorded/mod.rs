@@ -230,9 +230,6 @@ impl Recording {
         let (previous, earlier, absence) = sum.baselines();
         let moments = sum.moments();
         VoteRow {
-            app_id: "",
-            environment: "",
-            model_id: "",
             model_version: &kind.model_version,
             chipset: &kind.chipset,
             firmware: &kind.firmware,
@@ -277,9 +274,6 @@ impl Recording {
             let (device, kind, votes, directed) = key;
             let kind = record.kind(kind);
             PlacementRow {
-                app_id: "",
-                environment: "",
-                model_id: "",
                 model_version: &kind.model_version,
                 chipset: &kind.chipset,
                 firmware: &kind.firmware,

@@ -73,9 +73,9 @@ impl Series {
 impl<'a> From<VoteRow<'a>> for EarlierRow<'a> {
     fn from(row: VoteRow<'a>) -> Self {
         EarlierRow {
-            app_id: row.app_id,
-            environment: row.environment,
-            model_id: row.model_id,
+            app_id: "",
+            environment: "",
+            model_id: "",
             model_version: row.model_version,
             chipset: row.chipset,
             firmware: row.firmware,

@@ -99,6 +99,7 @@ fn recorded(reports: &[FamilyReport]) -> Source {
             ("camera", "production"),
             &report.report,
             &report.sent,
+            false,
         );
     }
     let (recording, _) = intake.finish();

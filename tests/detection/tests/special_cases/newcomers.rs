@@ -128,7 +128,7 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     let mut intake = Intake::new(HOUR);
     let add = |intake: &mut Intake, report: &FamilyReport| {
         let app = ("camera", "production");
-        intake.add_report(report.received_ms, app, &report.report, &report.sent);
+        intake.add_report(report.received_ms, app, &report.report, &report.sent, false);
     };
     let honest = reports(FamilySpec {
         story: PLAIN,

@@ -1,0 +1,303 @@
+//! Reasons as sentences.
+
+use std::fmt;
+
+use crate::baseline::Origin;
+use crate::placement::Unit;
+use crate::signals::SpeedReference;
+use crate::verdict::many_are_new;
+
+use super::{Reason, beside, counted, latency, percent};
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Macs => "MACs",
+            Unit::Nodes => "nodes",
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::PreviousVersion => "the previous version on this chipset",
+            Origin::Certified => "the certified placement",
+            Origin::OtherChipsets => "the median of other chipsets",
+            Origin::SameVersion => "this version before on this chipset",
+        })
+    }
+}
+
+impl fmt::Display for SpeedReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SpeedReference::SameVersion => "devices of the same version that kept their placement",
+            SpeedReference::PreviousVersion => "devices still on the previous version",
+            SpeedReference::OwnPast => "the same devices on the previous version",
+            SpeedReference::BaselineWindow => "the previous version before this window",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Placement {
+                hits,
+                devices,
+                npu_share,
+                reference_npu_share,
+                unit,
+                origin,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{hits} of {devices} devices run more on the CPU than {origin}"
+                )?;
+                if let (Some(now), Some(before)) = (npu_share, reference_npu_share) {
+                    let (now, before) = (percent(*now), percent(*before));
+                    write!(f, ": {now} of the {unit} on the NPU instead of {before}")?;
+                }
+                Ok(())
+            }
+            Reason::Slower {
+                slower,
+                hits,
+                compared,
+                p50_us,
+                reference_p50_us,
+                reference,
+            } => {
+                write!(f, "{slower} of those {compared}")?;
+                if compared < hits {
+                    f.write_str(" that ran often enough to compare")?;
+                }
+                write!(
+                    f,
+                    " are slower: median latency {} against {} of {reference}",
+                    latency(*p50_us),
+                    latency(*reference_p50_us),
+                )
+            }
+            Reason::NotSlower { slower, compared } => {
+                if 2 * slower <= *compared {
+                    f.write_str("latency did not follow: ")?;
+                }
+                write!(
+                    f,
+                    "of those devices that ran often enough to compare, {slower} of {compared} are slower"
+                )?;
+                if 2 * slower > *compared {
+                    f.write_str(", too few to be sure of it yet")?;
+                }
+                Ok(())
+            }
+            Reason::Shift {
+                hits,
+                devices,
+                beyond,
+                ..
+            } => write!(
+                f,
+                "{hits} of {devices} devices take at least {beyond} times as long as they did \
+                 themselves before"
+            ),
+            Reason::MedianSlower {
+                ratio,
+                at_least,
+                devices,
+            } => write!(
+                f,
+                "the median of {devices} devices takes {ratio:.2} times as long as before, surely \
+                 {at_least:.2}"
+            ),
+            Reason::Intermittent {
+                hits,
+                devices,
+                slow_share,
+                shape_is_known,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{hits} of {devices} devices are slow in some of their runs and as fast as before \
+                     in the others"
+                )?;
+                if let Some(share) = slow_share {
+                    let share = percent(*share);
+                    write!(f, ": {share} of the runs take over twice their earlier p95")?;
+                }
+                if !shape_is_known {
+                    f.write_str("; input shapes are not known, so larger inputs may be why")?;
+                }
+                Ok(())
+            }
+            Reason::CohortMoved { ratio, devices } => write!(
+                f,
+                "all {devices} devices together moved to {ratio:.2} times their earlier latency: a \
+                 heavier model, or a mild fallback"
+            ),
+            Reason::PreviousVersionControl { share, slowed } => write!(
+                f,
+                "the previous version in the same window slowed down {} {} of its devices",
+                if *slowed { "as well, on" } else { "on only" },
+                percent(*share)
+            ),
+            Reason::PeerControl { share, slowed } => write!(
+                f,
+                "other models slowed down {} {} of the devices hit",
+                if *slowed { "as well, on" } else { "on only" },
+                percent(*share)
+            ),
+            Reason::Everywhere {
+                chipsets,
+                share,
+                ratio,
+            } => beside::everywhere(f, *chipsets, *share, *ratio),
+            Reason::Firmware {
+                firmware,
+                hits,
+                devices,
+                other_hits,
+                other_devices,
+            } => write!(
+                f,
+                "it comes with a firmware: {hits} of {devices} devices on {firmware} are hit, and \
+                 {other_hits} of {other_devices} on others of this chipset"
+            ),
+            Reason::PreviousMoved { ratio } => write!(
+                f,
+                "the previous version moved as well in the same window, to {ratio:.2} times its \
+                 earlier latency"
+            ),
+            Reason::NewRuntime { runtimes } => write!(
+                f,
+                "the devices hit have another runtime than the reference ({}), which may only \
+                 count nodes differently",
+                runtimes.join(", ")
+            ),
+            Reason::Backend { code, devices } => {
+                write!(
+                    f,
+                    "the NPU's back end gave {code} on {devices} of the devices hit"
+                )
+            }
+            Reason::NpuStart {
+                hits,
+                devices,
+                failed,
+                codes,
+                is_unheard_of,
+                ..
+            } => beside::npu_start(f, (*hits, *devices, *failed), codes, *is_unheard_of),
+            Reason::WrongOutputs {
+                hits,
+                devices,
+                max_abs,
+                tolerance,
+                cosine,
+                top1_share,
+                ..
+            } => beside::wrong_outputs(
+                f,
+                (*hits, *devices),
+                (*max_abs, *tolerance),
+                *cosine,
+                *top1_share,
+            ),
+            Reason::DifferentOutputs {
+                hits,
+                devices,
+                outputs,
+                firmware,
+                ..
+            } => beside::different_outputs(f, (*hits, *devices, *outputs), firmware.as_deref()),
+            Reason::Varies {
+                hits,
+                devices,
+                cv,
+                earlier_cv,
+                ..
+            } => beside::varies(f, (*hits, *devices), cv.zip(*earlier_cv)),
+            Reason::PreviousVaries { share } => write!(
+                f,
+                "the previous version varies more as well in the same window, on {} of its devices",
+                percent(*share)
+            ),
+            Reason::PlainRule {
+                name,
+                cv,
+                limit,
+                baseline,
+            } => beside::plain_rule(f, name, *cv, *limit, *baseline),
+            Reason::FewReporting {
+                devices,
+                usual,
+                windows,
+            } => write!(
+                f,
+                "only {} reported on this chipset; the median of {windows} earlier windows is {usual}",
+                counted(*devices, "device")
+            ),
+            Reason::Crowd {
+                devices,
+                usual,
+                windows,
+            } => write!(
+                f,
+                "{devices} devices reported on this chipset, where the median of {windows} earlier \
+                 windows is {usual}; no more are hit than came to those, so they may be made up"
+            ),
+            Reason::Directed { devices } => write!(
+                f,
+                "{devices} devices do not vote: a directive took them off the NPU"
+            ),
+            Reason::Flood { devices } => write!(
+                f,
+                "{devices} installations are new, far more than this app usually has, and do not vote: \
+                 reports may be forged"
+            ),
+            Reason::NewcomersOnly { proven, devices } => {
+                let so = if many_are_new(*proven, *devices) {
+                    "so it may be forged"
+                } else {
+                    "so it is not sure enough to wake anyone"
+                };
+                write!(
+                    f,
+                    "it does not hold on the {proven} of {devices} installations that were known \
+                     before this window, {so}"
+                )
+            }
+            Reason::FewHit { share } => write!(
+                f,
+                "{} of the devices are hit, too few to wake anyone",
+                percent(*share)
+            ),
+            Reason::TooFewDevices { devices, needed } => write!(
+                f,
+                "{} in the window: needs about {} to see a 2x change",
+                counted(*devices, "device"),
+                counted(needed.saturating_sub(*devices), "more device")
+            ),
+            Reason::NoReference {
+                previous_version,
+                comparable_placements,
+                comparable_pasts,
+                needed,
+            } => {
+                match previous_version {
+                    Some(version) => write!(f, "version {version} gives nothing to compare with")?,
+                    None => f.write_str("no earlier version to compare with")?,
+                }
+                write!(
+                    f,
+                    ": {comparable_placements} devices have a placement with a reference and \
+                     {comparable_pasts} know their own past, {needed} of either are needed"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+use crate::testing::{at, model};
+use crate::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
+
+const NONE: (u64, f64, f64, f64, f64) = (0, 0.0, 0.0, 0.0, 0.0);
+const SOME: (u64, f64, f64, f64, f64) = (50, 9.0, 10.0, 12.0, 0.1);
+
+fn row(
+    previous: (&'static str, (u64, f64, f64, f64, f64)),
+    earlier: (u64, f64, f64, f64, f64),
+) -> VoteRow<'static> {
+    let (version, (n, p10, p50, p95, cv)) = previous;
+    let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
+    VoteRow {
+        model_version: "2",
+        chipset: "SM8635",
+        firmware: "f",
+        device_model: "phone",
+        installation: [1; 16],
+        graph_kind: "jit",
+        placement_source: "assignment_api",
+        fingerprint_algorithm: 1,
+        fingerprint_normalised: 7,
+        shape_key: "static",
+        hist_bucket: vec![500],
+        hist_count: vec![30],
+        n: 30,
+        sum_us: 30_000.0,
+        m2_us2: 0.0,
+        previous: (version, n, p10, p50, p95, cv),
+        earlier: (
+            "f0",
+            "1.30/2.6",
+            earlier_n,
+            earlier_p10,
+            earlier_p50,
+            earlier_p95,
+            earlier_cv,
+        ),
+        absence: "too_few_runs",
+        at: (0, 0, 0),
+    }
+}
+
+fn built(rows: Vec<VoteRow<'_>>) -> Vec<CohortWindow> {
+    let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
+    for row in rows {
+        builder.add_vote(row).unwrap();
+    }
+    builder.end_votes().unwrap();
+    builder.finish().unwrap()
+}
+
+#[track_caller]
+fn check(row: VoteRow<'_>, expected: Result<SelfBaselineKind, BaselineAbsence>) {
+    let windows = built(vec![row]);
+    let latency = windows[0].votes[0].latency.clone().unwrap();
+    assert_eq!(latency.earlier_self.map(|earlier| earlier.kind), expected);
+}
+
+#[test]
+fn the_version_before_is_the_earlier_self_and_else_the_runtime_before() {
+    let version = SelfBaselineKind::PreviousVersion("1".into());
+    check(row(("1", SOME), SOME), Ok(version));
+    check(row(("2", SOME), SOME), Ok(SelfBaselineKind::EarlierRuntime));
+    check(row(("", NONE), SOME), Ok(SelfBaselineKind::EarlierRuntime));
+    let told = BaselineAbsence::Told("too_few_runs".into());
+    check(row(("", NONE), NONE), Err(told));
+    check(
+        row(("1", (3, 9.0, 10.0, 12.0, 0.1)), NONE),
+        Err(BaselineAbsence::TooFewRuns),
+    );
+}
+
+#[test]
+fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
+    let mut other = row(("1", SOME), NONE);
+    other.shape_key = "x:1x3x448x448";
+    let windows = built(vec![row(("1", SOME), NONE), other]);
+    assert_eq!((windows.len(), windows[0].votes.len()), (1, 2));
+    assert_eq!((windows[0].n_devices(), windows[0].n_runs()), (1, 60));
+    assert_eq!(windows[0].main_shape().unwrap().unwrap().histogram.n(), 30);
+}
+
+fn placed(runtime: &'static str, exact: u64, reason: &'static str) -> PlacementRow<'static> {
+    PlacementRow {
+        model_version: "2",
+        chipset: "SM8635",
+        firmware: "f",
+        installation: [1; 16],
+        graph_kind: "jit",
+        placement_source: "assignment_api",
+        fingerprint_algorithm: 1,
+        fingerprint_normalised: 7,
+        votes: true,
+        directed: false,
+        fingerprint_exact: exact,
+        numbers: (runtime, 43, 42, 1, 0, None, None),
+        reasons: vec![reason],
+    }
+}
+
+/// A runtime that renames nodes leaves the normalised fingerprint as it is.
+#[test]
+fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
+    let rows = [
+        placed("1.31/2.8", 3, "a"),
+        placed("1.31/2.7", 5, "c"),
+        placed("1.31/2.7", 4, "b"),
+    ];
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
+        let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
+        for one in order {
+            let mut row = placed("", 0, rows[one].reasons[0]);
+            row.fingerprint_exact = rows[one].fingerprint_exact;
+            row.numbers = rows[one].numbers;
+            // The nodes tell which one spoke.
+            row.numbers.1 = u32::try_from(row.fingerprint_exact).unwrap();
+            builder.add_placement(row).unwrap();
+        }
+        let windows = builder.finish().unwrap();
+        assert_eq!(windows[0].votes.len(), 1);
+        let placement = &windows[0].votes[0].placement;
+        assert_eq!((&*placement.runtime, placement.n_nodes), ("1.31/2.7", 4));
+        assert_eq!(placement.reasons, ["a", "b", "c"]);
+    }
+}
+
+/// Latency that came between the queries has no placement to blame.
+#[test]
+fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
+    let windows = built(vec![row(("1", SOME), NONE)]);
+    assert_eq!(windows[0].votes[0].placement.npu_share(), None);
+}

@@ -1,0 +1,115 @@
+//! A vote while its rows are coming: what makes it one, and what its device says of its past.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use epwatch_proto::{ParseError, SparseHistogram as Counted};
+use epwatch_stats::{Moments, SparseHistogram};
+
+use crate::hash::HashSet;
+use crate::placement::PlacementMethod;
+use crate::source::rows::{At, VoteRow};
+use crate::window::{AgainstSelf, BaselineAbsence, Installation, SelfBaseline, SelfBaselineKind};
+
+/// What makes a vote one. Texts are shared: there are few of them and many votes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct VoteKey {
+    pub(super) version: Arc<str>,
+    pub(super) chipset: Arc<str>,
+    pub(super) installation: Installation,
+    pub(super) firmware: Arc<str>,
+    pub(super) shape_key: Arc<str>,
+    pub(super) method: Arc<PlacementMethod>,
+    pub(super) fingerprint: u64,
+}
+
+/// A vote with too few runs, until earlier windows are added.
+pub(super) struct Unfinished {
+    pub(super) histogram: SparseHistogram,
+    pub(super) moments: Moments,
+    pub(super) earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    /// The window's own runs held against that.
+    pub(super) own_against_self: Option<Box<AgainstSelf>>,
+}
+
+/// A vote whose rows are still coming.
+pub(super) struct Adding {
+    pub(super) histogram: Counted,
+    pub(super) moments: Moments,
+    pub(super) told: Told,
+}
+
+/// What the latest series of a vote says of its device.
+pub(super) struct Told {
+    pub(super) at: At,
+    pub(super) device_model: Arc<str>,
+    pub(super) earlier_self: Result<SelfBaseline, BaselineAbsence>,
+}
+
+impl Told {
+    pub(super) fn of(row: &VoteRow<'_>, texts: &mut Texts) -> Told {
+        Told {
+            at: row.at,
+            device_model: texts.shared(row.device_model),
+            earlier_self: earlier_self(row, texts),
+        }
+    }
+}
+
+/// Every text once.
+#[derive(Default)]
+pub(super) struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    pub(super) fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(text.clone());
+        text
+    }
+}
+
+/// Buckets as a row holds them; in any order, since only the collector's rows are known to be sorted.
+pub(super) fn added_up(buckets: Vec<u16>, counts: Vec<u64>) -> Result<Counted, ParseError> {
+    if buckets.is_sorted_by(|a, b| a < b) && !counts.contains(&0) {
+        return Counted::from_parts(buckets, counts);
+    }
+    let mut sums: BTreeMap<u16, u64> = BTreeMap::new();
+    for (bucket, count) in buckets.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
+        let slot = sums.entry(bucket).or_default();
+        *slot = slot.saturating_add(count);
+    }
+    let (buckets, counts) = sums.into_iter().unzip();
+    Counted::from_parts(buckets, counts)
+}
+
+/// The baseline that says what a change of version did; within a version, of runtime.
+fn earlier_self(row: &VoteRow<'_>, texts: &mut Texts) -> Result<SelfBaseline, BaselineAbsence> {
+    let (previous_version, n, p10_us, p50_us, p95_us, cv) = &row.previous;
+    let of_version = *n > 0 && *previous_version != row.model_version;
+    let (kind, n, p10_us, p50_us, p95_us, cv) = if of_version {
+        let kind = SelfBaselineKind::PreviousVersion(texts.shared(previous_version));
+        (kind, n, p10_us, p50_us, p95_us, cv)
+    } else {
+        let (_, _, n, p10_us, p50_us, p95_us, cv) = &row.earlier;
+        let kind = SelfBaselineKind::EarlierRuntime;
+        (kind, n, p10_us, p50_us, p95_us, cv)
+    };
+    if *n == 0 {
+        return Err(match row.absence {
+            "" | "unspecified" => BaselineAbsence::Unknown,
+            told => BaselineAbsence::Told(texts.shared(told)),
+        });
+    }
+    SelfBaseline {
+        kind,
+        n: *n,
+        p10_us: *p10_us,
+        p50_us: *p50_us,
+        p95_us: *p95_us,
+        cv: *cv,
+    }
+    .checked()
+}

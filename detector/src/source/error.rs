@@ -1,0 +1,73 @@
+//! Why a window could not be read, and who must hear of it.
+
+/// Why a window could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The store did not answer, or not as expected.
+    #[error("failed to read {what}")]
+    Store {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: clickhouse::error::Error,
+    },
+    /// More devices than the configured bound.
+    #[error(
+        "failed to read a window of model {model}: more than {limit} votes; raise \
+         detector.max_votes or shorten the window"
+    )]
+    TooManyVotes {
+        /// Which model.
+        model: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// A histogram that cannot be.
+    #[error("failed to read a histogram of model {model}")]
+    Histogram {
+        /// Which model.
+        model: String,
+        /// Why.
+        #[source]
+        source: epwatch_stats::HistogramError,
+    },
+}
+
+impl SourceError {
+    /// One for each model that cannot be judged for it: the first is itself, the others say the same.
+    pub(crate) fn for_each_model(self) -> impl Iterator<Item = SourceError> {
+        let (what, text) = match &self {
+            SourceError::Store { what, source } => (*what, source.to_string()),
+            other => ("models of the same app", other.to_string()),
+        };
+        let same = move || SourceError::Store {
+            what,
+            source: clickhouse::error::Error::Custom(text.clone()),
+        };
+        std::iter::once(self).chain(std::iter::repeat_with(same))
+    }
+
+    /// Whether the store is the cause, and not what it holds: that is told in words of our own.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        matches!(self, SourceError::Store { source, .. }
+            if !matches!(source, clickhouse::error::Error::Custom(_)))
+    }
+
+    /// Whether the same question may be answered later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            SourceError::Store { source, .. } => matches!(
+                source,
+                clickhouse::error::Error::Network(_) | clickhouse::error::Error::TimedOut
+            ),
+            SourceError::TooManyVotes { .. } | SourceError::Histogram { .. } => false,
+        }
+    }
+}
+
+pub(super) fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> SourceError {
+    move |source| SourceError::Store { what, source }
+}

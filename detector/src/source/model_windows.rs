@@ -1,0 +1,94 @@
+//! What was read about one model, and what its past says of healthy devices.
+
+use std::collections::BTreeMap;
+
+use crate::baseline::{History, PlacementCount, Tally, VersionSeen};
+use crate::cohort::ModelKey;
+use crate::rates::MIN_WINDOWS;
+use crate::signals::SignalId;
+use crate::window::CohortWindow;
+
+use super::{CertifiedPlacement, Span, UsualOfModel};
+
+/// A model that anything arrived for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundModel {
+    /// The model.
+    pub model: ModelKey,
+    /// Versions times chipsets seen.
+    pub cohorts: u64,
+    /// Sessions in reports of the window: how much there is to read.
+    pub sessions: u64,
+}
+
+/// Everything read about one model for one window.
+#[derive(Debug)]
+pub struct ModelWindows {
+    /// The model.
+    pub model: ModelKey,
+    /// One window for each version and chipset.
+    pub cohorts: Vec<CohortWindow>,
+    /// Placements of the look-back, window included.
+    pub census: Vec<PlacementCount>,
+    /// Versions with the time they were first seen.
+    pub versions: Vec<VersionSeen>,
+    /// Counts of earlier healthy windows, by (version, chipset).
+    pub histories: Vec<VersionHistory>,
+    /// What labs certified, the latest first.
+    pub certified: Vec<CertifiedPlacement>,
+    /// What earlier windows had.
+    pub usual: UsualOfModel,
+}
+
+/// One version's counts on one chipset over its earlier healthy windows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionHistory {
+    /// Model version.
+    pub model_version: String,
+    /// Chipset.
+    pub chipset: String,
+    /// Signal.
+    pub signal: SignalId,
+    /// A device once, however many windows it is in.
+    pub tally: Tally,
+    /// End of the first of those windows, in seconds since 1970.
+    pub since_s: i64,
+}
+
+impl ModelWindows {
+    /// Returns what devices did on a chipset while they were healthy: those of other versions, and as far
+    /// as B is asked those of this version, once it is [`MIN_WINDOWS`] windows old.
+    ///
+    /// B compares a device's p10, which moves little from window to window, so what a version showed for
+    /// a week is what it shows: against that a fault that comes without a version stands out. Before that
+    /// its fault would be its own normal. Runs that are slow at times come and go with what else the
+    /// devices do, so for the other signals earlier versions speak alone.
+    #[must_use]
+    pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> History {
+        let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();
+        let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
+        let old_since_s = span.end_s().saturating_sub_unsigned(age_s);
+        let speaks = |row: &&VersionHistory| {
+            let is_settled =
+                matches!(row.signal, SignalId::ShiftBeyond(_)) && row.since_s <= old_since_s;
+            row.chipset == chipset && (row.model_version != model_version || is_settled)
+        };
+        for row in self.histories.iter().filter(speaks) {
+            let is_own = row.model_version == model_version;
+            let times = if is_own { own_weight(row.tally) } else { 1 };
+            let slot = history.entry(row.signal).or_default();
+            slot.hits += row.tally.hits * times;
+            slot.devices += row.tally.devices * times;
+        }
+        History(history)
+    }
+}
+
+/// Weight of a cohort's own past in devices: no number of calm windows makes the next one surer than that.
+const MOST_OWN_DEVICES: u64 = 1_000;
+
+/// How often a cohort's own devices count. The other version's devices are as good as new ones, and count
+/// once. One's own are the same that are asked now, and at least [`MIN_WINDOWS`] windows agree on them.
+fn own_weight(tally: Tally) -> u64 {
+    (MOST_OWN_DEVICES / tally.devices.max(1)).clamp(1, MIN_WINDOWS)
+}

@@ -1,0 +1,210 @@
+//! The reports of a window: each once, with its sessions, which say where a device ran, and its series,
+//! which say how fast. Which of them count is decided here: to join and to filter arrays costs the store
+//! more than to send them.
+
+use clickhouse::error::Error;
+use clickhouse::native::{Block, ColumnIter};
+
+use super::blocks::{List, Millis, One, Sender, column, columns, next_of};
+use super::builders::Builders;
+use super::hist_scheme;
+use super::rows::{PlacementRow, VoteRow};
+
+columns!(Heads of Head in One "" {
+    app_id: &'a str,
+    environment: &'a str,
+    chipset: &'a str,
+    firmware: &'a str,
+    device_model: &'a str,
+    installation: Sender,
+    ort_version: &'a str,
+    ep_version: &'a str,
+    is_late: bool,
+    is_unproven: bool,
+    received_at: Millis,
+    stream_id: u64,
+});
+
+columns!(Sessions of Session in List "session_" {
+    uid: u64,
+    model_id: &'a str,
+    model_version: &'a str,
+    directive_id: &'a str,
+    requests_npu: bool,
+    graph_kind: &'a str,
+    placement_source: &'a str,
+    fingerprint_algorithm: u32,
+    fingerprint_exact: u64,
+    fingerprint_normalised: u64,
+    n_nodes: u32,
+    npu_nodes: u32,
+    cpu_nodes: u32,
+    cpu_benign_nodes: u32,
+    npu_macs_share: Option<f32>,
+    macs_attributed: Option<f32>,
+    reasons: List<'a, &'a str>,
+});
+
+columns!(ManySeries of Series in List "series_" {
+    session: u16,
+    is_clean: bool,
+    shape_key: &'a str,
+    hist_scheme: &'a str,
+    hist_bucket: List<'a, u16>,
+    hist_count: List<'a, u64>,
+    n: u64,
+    sum_us: f64,
+    m2_us2: f64,
+    previous_version: &'a str,
+    previous_n: u64,
+    previous_p10_us: f64,
+    previous_p50_us: f64,
+    previous_p95_us: f64,
+    previous_cv: f64,
+    earlier_firmware: &'a str,
+    earlier_runtime: &'a str,
+    earlier_n: u64,
+    earlier_p10_us: f64,
+    earlier_p50_us: f64,
+    earlier_p95_us: f64,
+    earlier_cv: f64,
+    baseline_absence: &'a str,
+});
+
+/// The question. Receive times say which partitions; buckets decide. Binds: apps, window, start of the
+/// window, slices, slice.
+pub(super) fn query() -> String {
+    let names = [Heads::NAMES, Sessions::NAMES, ManySeries::NAMES].concat();
+    format!(
+        "SELECT {} FROM counted_reports_v1 WHERE (app_id, environment) IN ? \
+         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?) \
+         AND sipHash64(installation) % ? = ?",
+        names.join(", ")
+    )
+}
+
+/// Gives what a block's reports say to the windows of their models.
+pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> {
+    let mut heads = Heads::of(block)?;
+    let mut sessions = Sessions::of(block)?;
+    let mut series = ManySeries::of(block)?;
+    let (mut head, mut of_report, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+    let mut runtime = String::new();
+    for _ in 0..block.num_rows() {
+        heads.next(&mut head)?;
+        sessions.next(&mut of_report)?;
+        series.next(&mut measured)?;
+        let head: &Head<'_> = head.first().ok_or(Error::NotEnoughData)?;
+        runtime.clear();
+        runtime.extend([head.ort_version, "/", head.ep_version]);
+        for session in of_report.iter_mut().filter(|session| session.takes_part()) {
+            let row = session.placement(head, &runtime)?;
+            let model = (head.app_id, head.environment, session.model_id);
+            builders.add(model, |builder| builder.add_placement(row));
+        }
+        if head.is_late || head.is_unproven {
+            continue;
+        }
+        for one in &mut measured {
+            let at = usize::from(one.session).checked_sub(1);
+            let Some(session) = at.and_then(|at| of_report.get(at)) else {
+                continue;
+            };
+            if !(one.counts() && session.votes()) {
+                continue;
+            }
+            let row = one.vote(head, session)?;
+            let model = (head.app_id, head.environment, session.model_id);
+            builders.add(model, |builder| builder.add_vote(row));
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Session<'a> {
+    fn takes_part(&self) -> bool {
+        self.requests_npu || !self.directive_id.is_empty()
+    }
+
+    fn votes(&self) -> bool {
+        self.requests_npu && self.directive_id.is_empty()
+    }
+
+    fn placement<'b>(
+        &mut self,
+        head: &Head<'a>,
+        runtime: &'b str,
+    ) -> Result<PlacementRow<'b>, Error>
+    where
+        'a: 'b,
+    {
+        Ok(PlacementRow {
+            model_version: self.model_version,
+            chipset: head.chipset,
+            firmware: head.firmware,
+            installation: head.installation.0,
+            graph_kind: self.graph_kind,
+            placement_source: self.placement_source,
+            fingerprint_algorithm: self.fingerprint_algorithm,
+            fingerprint_normalised: self.fingerprint_normalised,
+            votes: !(head.is_late || head.is_unproven),
+            directed: !self.directive_id.is_empty(),
+            fingerprint_exact: self.fingerprint_exact,
+            numbers: (
+                runtime,
+                self.n_nodes,
+                self.npu_nodes,
+                self.cpu_nodes,
+                self.cpu_benign_nodes,
+                self.npu_macs_share,
+                self.macs_attributed,
+            ),
+            reasons: std::mem::take(&mut self.reasons).collected()?,
+        })
+    }
+}
+
+impl<'a> Series<'a> {
+    fn counts(&self) -> bool {
+        self.is_clean && self.hist_scheme == hist_scheme()
+    }
+
+    fn vote(&mut self, head: &Head<'a>, session: &Session<'a>) -> Result<VoteRow<'a>, Error> {
+        Ok(VoteRow {
+            model_version: session.model_version,
+            chipset: head.chipset,
+            firmware: head.firmware,
+            device_model: head.device_model,
+            installation: head.installation.0,
+            graph_kind: session.graph_kind,
+            placement_source: session.placement_source,
+            fingerprint_algorithm: session.fingerprint_algorithm,
+            fingerprint_normalised: session.fingerprint_normalised,
+            shape_key: self.shape_key,
+            hist_bucket: std::mem::take(&mut self.hist_bucket).collected()?,
+            hist_count: std::mem::take(&mut self.hist_count).collected()?,
+            n: self.n,
+            sum_us: self.sum_us,
+            m2_us2: self.m2_us2,
+            previous: (
+                self.previous_version,
+                self.previous_n,
+                self.previous_p10_us,
+                self.previous_p50_us,
+                self.previous_p95_us,
+                self.previous_cv,
+            ),
+            earlier: (
+                self.earlier_firmware,
+                self.earlier_runtime,
+                self.earlier_n,
+                self.earlier_p10_us,
+                self.earlier_p50_us,
+                self.earlier_p95_us,
+                self.earlier_cv,
+            ),
+            absence: self.baseline_absence,
+            at: (head.received_at.0, head.stream_id, session.uid),
+        })
+    }
+}
