@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::baseline::{Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::incident::{Cause, Incident};
+use crate::verdict::VerdictClass;
 
 /// What cohorts with an open incident about placement were compared with when it was seen first.
 #[derive(Debug, Clone, Default)]
@@ -19,15 +20,13 @@ impl Frozen {
     pub fn of<'a>(incidents: impl IntoIterator<Item = &'a Incident>) -> Self {
         let mut frozen = HashMap::new();
         let open = incidents.into_iter().filter(|incident| {
-            let moved = matches!(
-                incident.key.cause,
-                Cause::CpuFallback | Cause::NpuStartFailure
-            );
-            moved && incident.state.is_open()
+            let may_move = matches!(incident.key.cause, Cause::Slower | Cause::NpuStartFailure);
+            may_move && incident.state.is_open()
         });
         for cohort in open.flat_map(|incident| &incident.cohorts) {
             let verdict = &cohort.verdict;
-            if !verdict.references.is_empty() {
+            let moved = verdict.class != VerdictClass::SlowWithoutPlacement;
+            if moved && !verdict.references.is_empty() {
                 // Firmwares of a chipset share their references.
                 let key = CohortKey {
                     firmware: None,

@@ -27,14 +27,14 @@ pub use watched::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WIND
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Work moved to the CPU.
-    CpuFallback,
+    /// Slower, or work moved to the CPU: a fallback may show in latency first, and on some devices in
+    /// some of their runs, before anybody sees where it runs.
+    #[serde(alias = "cpu_fallback", alias = "slow")]
+    Slower,
     /// The NPU does not start.
     NpuStartFailure,
     /// The NPU computes something else.
     WrongOutputs,
-    /// Slower without evidence of placement.
-    Slow,
     /// Latency varies more.
     CvSpike,
 }
@@ -47,10 +47,10 @@ impl Cause {
             VerdictClass::TotalFallback
             | VerdictClass::PartialFallback
             | VerdictClass::SomeDevicesFallback
-            | VerdictClass::IntermittentFallback => Some(Cause::CpuFallback),
+            | VerdictClass::IntermittentFallback
+            | VerdictClass::SlowWithoutPlacement => Some(Cause::Slower),
             VerdictClass::NpuStartFailure => Some(Cause::NpuStartFailure),
             VerdictClass::WrongOutputs => Some(Cause::WrongOutputs),
-            VerdictClass::SlowWithoutPlacement => Some(Cause::Slow),
             VerdictClass::CvSpike => Some(Cause::CvSpike),
             VerdictClass::ThermalOrLoad
             | VerdictClass::DataQuality
@@ -63,22 +63,21 @@ impl Cause {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Cause::CpuFallback => "cpu_fallback",
+            Cause::Slower => "slower",
             Cause::NpuStartFailure => "npu_start_failure",
             Cause::WrongOutputs => "wrong_outputs",
-            Cause::Slow => "slow",
             Cause::CvSpike => "cv_spike",
         }
     }
 
-    /// Whether an incident of this cause already tells people about a verdict on the same cohort. Devices
-    /// that get slow or well again within a window are slow in some of its runs.
+    /// Whether an incident of this cause already tells people about a verdict on the same chipset.
     #[must_use]
     pub fn explains(self, other: VerdictClass) -> bool {
-        let follows = matches!(Cause::of(other), Some(Cause::Slow | Cause::CvSpike));
         match self {
-            Cause::CpuFallback | Cause::NpuStartFailure => follows,
-            Cause::Slow => other == VerdictClass::IntermittentFallback,
+            Cause::NpuStartFailure => {
+                matches!(Cause::of(other), Some(Cause::Slower | Cause::CvSpike))
+            }
+            Cause::Slower => other == VerdictClass::CvSpike,
             Cause::WrongOutputs | Cause::CvSpike => false,
         }
     }
@@ -214,7 +213,7 @@ pub struct Headline {
 /// What a window says about a cohort of an incident.
 enum Observation<'a> {
     Seen(&'a CohortVerdict),
-    /// Seen under a cause that this incident explains.
+    /// Seen, and told already: under a cause that this incident explains, or by what says less.
     Held,
     Clean,
 }
@@ -244,7 +243,11 @@ pub fn advance(
             if !incident.state.is_open() {
                 *incident = Incident::begin(key.clone(), verdict.window_end, now);
             }
-            if incident.observe(verdict, &Observation::Seen(verdict)) {
+            let observation = match incident.says_more_than(verdict) {
+                true => Observation::Held,
+                false => Observation::Seen(verdict),
+            };
+            if incident.observe(verdict, &observation) {
                 touched.insert(key);
             }
         }
@@ -290,6 +293,27 @@ pub fn advance(
     changed
 }
 
+/// How much a verdict of being slower says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Evidence {
+    /// Some runs are slower.
+    Runs,
+    /// Devices are slower.
+    Devices,
+    /// What runs on the CPU, and is slower for it.
+    Placement,
+}
+
+fn evidence(class: VerdictClass) -> Evidence {
+    match class {
+        VerdictClass::TotalFallback
+        | VerdictClass::PartialFallback
+        | VerdictClass::SomeDevicesFallback => Evidence::Placement,
+        VerdictClass::SlowWithoutPlacement => Evidence::Devices,
+        _ => Evidence::Runs,
+    }
+}
+
 fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
     IncidentKey {
         model: cohort.model.clone(),
@@ -317,13 +341,14 @@ impl Incident {
         }
     }
 
-    /// Returns the cohort that speaks for the incident: confirmed, worst, most devices hit.
+    /// Returns the cohort that speaks for the incident: confirmed, says most, most devices hit.
     #[must_use]
     pub fn lead(&self) -> Option<&CohortVerdict> {
         let worst = self.cohorts.iter().max_by_key(|cohort| {
             let whole_chipset = cohort.verdict.key.firmware.is_none();
             (
                 cohort.confirmed,
+                evidence(cohort.verdict.class),
                 whole_chipset,
                 cohort.verdict.numbers.devices_hit,
             )
@@ -403,11 +428,32 @@ impl Incident {
         self.delivered.get(notifier).copied().unwrap_or(0) < self.news
     }
 
+    /// Whether people know that this verdict's chipset, or the same firmware of it, is as bad as this.
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
-        self.state.is_told()
-            && self
-                .watched(&verdict.key)
-                .is_some_and(|cohort| cohort.confirmed > Severity::None)
+        let (model, cohort) = (&self.key.model, &verdict.key);
+        let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
+        let tells = |watched: &Watched| {
+            let told = &watched.verdict.key;
+            let same_firmware = told.firmware.is_none()
+                || cohort.firmware.is_none()
+                || told.firmware == cohort.firmware;
+            told.chipset == cohort.chipset
+                && same_firmware
+                && watched.confirmed >= verdict.severity
+                && watched.confirmed > Severity::None
+        };
+        same_version && self.state.is_told() && self.cohorts.iter().any(tells)
+    }
+
+    /// Whether what is confirmed of a cohort tells people more than this verdict: what a repair leaves,
+    /// or the devices whose placement did not come, hide no ops.
+    fn says_more_than(&self, verdict: &CohortVerdict) -> bool {
+        let cohort = self.watched(&verdict.key);
+        cohort.is_some_and(|cohort| {
+            cohort.confirmed > Severity::None
+                && cohort.confirmed >= verdict.severity
+                && evidence(cohort.verdict.class) > evidence(verdict.class)
+        })
     }
 
     fn watched(&self, key: &CohortKey) -> Option<&Watched> {
@@ -481,9 +527,11 @@ impl Incident {
         let more = match &self.headline {
             None => true,
             Some(told) => {
+                let more_chipsets = !headline.chipsets.is_subset(&told.chipsets);
+                let placed = evidence(headline.class) == Evidence::Placement
+                    && evidence(told.class) < Evidence::Placement;
                 headline.severity > told.severity
-                    || (headline.severity == told.severity
-                        && !headline.chipsets.is_subset(&told.chipsets))
+                    || (headline.severity == told.severity && (more_chipsets || placed))
             }
         };
         if more {

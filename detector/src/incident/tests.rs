@@ -79,7 +79,7 @@ fn overwhelming_evidence_fires_at_once_and_is_told_once() {
     assert_eq!(incident.severity(), Severity::Page);
     assert_eq!(incident.chipsets(), ["SM8635"]);
     assert_eq!(incident.devices(), (60, 60));
-    assert_eq!(incident.key.cause, Cause::CpuFallback);
+    assert_eq!(incident.key.cause, Cause::Slower);
 }
 
 /// A page about nobody would be read as a mistake.
@@ -218,33 +218,74 @@ fn a_page_names_the_chipsets_that_page() {
     assert_eq!(life.told.len(), 1);
 }
 
-/// The same devices are slow for the reason already told.
+fn of_class(class: VerdictClass, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.class = class;
+    verdict
+}
+
+/// One fault may show in latency first, in some runs first, or in a firmware first: one page.
 #[test]
-fn a_firing_fallback_explains_slowness_of_the_same_cohort() {
+fn a_fault_that_shows_in_several_ways_is_one_incident() {
+    let mut of_firmware = of_class(VerdictClass::IntermittentFallback, sick(0));
+    of_firmware.key.firmware = Some("f1".into());
+    let slow = |second| of_class(VerdictClass::SlowWithoutPlacement, sick(second));
     let mut life = Life::default();
-    life.window(&[sick(0)]);
-    let mut slow = sick(600);
-    slow.class = VerdictClass::SlowWithoutPlacement;
-    life.window(&[slow.clone()]);
-    assert_eq!(life.only().key.cause, Cause::CpuFallback);
+    life.window(&[of_firmware]);
+    life.window(&[slow(WINDOW)]);
     assert_eq!(life.told.len(), 1);
-    life.window(&[on("SM8750", slow)]);
+    // Now people can be told what runs on the CPU.
+    life.window(&[sick(2 * WINDOW)]);
+    let told: Vec<(u64, VerdictClass)> = life
+        .told
+        .iter()
+        .map(|incident| (incident.news, incident.headline.as_ref().unwrap().class))
+        .collect();
+    let grown = [(1, VerdictClass::IntermittentFallback), (2, sick(0).class)];
+    assert_eq!(told, grown);
+    // Devices whose placement does not come, and what a repair leaves, say less.
+    life.window(&[slow(3 * WINDOW)]);
+    life.window(&[of_class(
+        VerdictClass::IntermittentFallback,
+        sick(4 * WINDOW),
+    )]);
+    assert_eq!(life.told.len(), 2);
+    assert_eq!(life.only().lead().unwrap().class, sick(0).class);
+    assert_eq!(life.only().key.cause, Cause::Slower);
+    life.window(&[on("SM8750", slow(5 * WINDOW))]);
+    assert_eq!(life.only().chipsets(), ["SM8635", "SM8750"]);
+}
+
+/// A ticket about a placement that harms nobody does not keep a page from people.
+#[test]
+fn a_ticket_hides_no_page() {
+    let harmless = Fleet {
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let mut life = Life::default();
+    life.window(&[verdict(&harmless, 0)]);
+    assert_eq!(life.only().severity(), Severity::Ticket);
+    life.window(&[of_class(VerdictClass::SlowWithoutPlacement, sick(WINDOW))]);
+    assert_eq!(life.only().severity(), Severity::Page);
+
+    let mut life = Life::default();
+    let mut ticket = of_class(VerdictClass::NpuStartFailure, sick(0));
+    ticket.severity = Severity::Ticket;
+    life.window(&[ticket]);
+    life.window(&[sick(WINDOW)]);
     assert_eq!(life.open.len(), 2);
 }
 
-/// On the day that a repair arrives devices are slow in some of their runs: nobody is woken again.
+/// The NPU that does not start is why they are slow, on the chipset and on a firmware of it.
 #[test]
-fn firing_slowness_explains_devices_that_are_slow_in_some_runs() {
+fn failed_starts_explain_slowness_of_the_same_chipset() {
     let mut life = Life::default();
-    let mut slow = sick(0);
-    slow.class = VerdictClass::SlowWithoutPlacement;
-    life.window(&[slow]);
-    let mut half = sick(WINDOW);
-    half.class = VerdictClass::IntermittentFallback;
-    life.window(&[half.clone()]);
-    assert_eq!(life.only().key.cause, Cause::Slow);
-    assert_eq!(life.told.len(), 1);
-    life.window(&[on("SM8750", half)]);
+    life.window(&[of_class(VerdictClass::NpuStartFailure, sick(0))]);
+    let mut of_firmware = sick(WINDOW);
+    of_firmware.key.firmware = Some("f1".into());
+    life.window(&[sick(WINDOW), of_firmware]);
+    assert_eq!(life.only().key.cause, Cause::NpuStartFailure);
+    life.window(&[on("SM8750", sick(2 * WINDOW))]);
     assert_eq!(life.open.len(), 2);
 }
 
@@ -289,7 +330,7 @@ fn fingerprints_depend_on_every_part_and_on_nothing_else() {
             model_id: model.into(),
         },
         model_version: "1".into(),
-        cause: Cause::CpuFallback,
+        cause: Cause::Slower,
     };
     assert_eq!(key("ab", "c").fingerprint(), key("ab", "c").fingerprint());
     assert_ne!(key("ab", "c").fingerprint(), key("a", "bc").fingerprint());

@@ -11,7 +11,6 @@ use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::incident::Incident;
 use crate::period::Period;
 use crate::verdict::Severity;
 
@@ -105,7 +104,7 @@ impl PagerDuty {
             "timestamp": incident.fired_at.unwrap_or(incident.started_at),
             "component": format!("{} {}", incident.key.model.model_id, incident.key.model_version),
             "group": incident.key.model.app_id,
-            "class": class(incident),
+            "class": incident.headline.as_ref().map(|told| told.class.to_string()),
             "custom_details": Document::of(incident, link),
         });
         event
@@ -144,10 +143,6 @@ fn severity(severity: Severity) -> &'static str {
         Severity::Ticket => "warning",
         Severity::Info | Severity::None => "info",
     }
-}
-
-fn class(incident: &Incident) -> &'static str {
-    incident.key.cause.as_str()
 }
 
 fn clipped(text: &str, max_chars: usize) -> String {

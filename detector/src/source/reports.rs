@@ -3,14 +3,13 @@
 //! more than to send them.
 
 use clickhouse::error::Error;
-use clickhouse::native::{Block, ColumnIter};
 
-use super::blocks::{List, Millis, One, Sender, column, columns, next_of};
+use super::blocks::{Block, Columns, List, Millis, Sender, Value, columns, range_of};
 use super::builders::Builders;
 use super::hist_scheme;
 use super::rows::{PlacementRow, VoteRow};
 
-columns!(Heads of Head in One "" {
+columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,
     environment: &'a str,
     chipset: &'a str,
@@ -25,7 +24,7 @@ columns!(Heads of Head in One "" {
     stream_id: u64,
 });
 
-columns!(Sessions of Session in List "session_" {
+columns!(Sessions of Session, is_array: true, "session_" {
     uid: u64,
     model_id: &'a str,
     model_version: &'a str,
@@ -45,7 +44,7 @@ columns!(Sessions of Session in List "session_" {
     reasons: List<'a, &'a str>,
 });
 
-columns!(ManySeries of Series in List "series_" {
+columns!(ManySeries of Series, is_array: true, "series_" {
     session: u16,
     is_clean: bool,
     shape_key: &'a str,
@@ -85,27 +84,29 @@ pub(super) fn query() -> String {
 
 /// Gives what a block's reports say to the windows of their models.
 pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> {
-    let mut heads = Heads::of(block)?;
-    let mut sessions = Sessions::of(block)?;
-    let mut series = ManySeries::of(block)?;
-    let (mut head, mut of_report, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+    let heads = Heads::of(block)?;
+    let sessions = Sessions::of(block)?;
+    let series = ManySeries::of(block)?;
+    let mut of_report = Vec::new();
     let mut runtime = String::new();
-    for _ in 0..block.num_rows() {
-        heads.next(&mut head)?;
-        sessions.next(&mut of_report)?;
-        series.next(&mut measured)?;
-        let head: &Head<'_> = head.first().ok_or(Error::NotEnoughData)?;
+    for report in 0..block.n_rows() {
+        let head = heads.row(report).ok_or(Error::NotEnoughData)?;
+        of_report.clear();
+        for session in sessions.rows(report) {
+            of_report.push(session?);
+        }
         runtime.clear();
         runtime.extend([head.ort_version, "/", head.ep_version]);
-        for session in of_report.iter_mut().filter(|session| session.takes_part()) {
-            let row = session.placement(head, &runtime)?;
+        for session in of_report.iter().filter(|session| session.takes_part()) {
+            let row = session.placement(&head, &runtime);
             let model = (head.app_id, head.environment, session.model_id);
             builders.add(model, |builder| builder.add_placement(row));
         }
         if head.is_late || head.is_unproven {
             continue;
         }
-        for one in &mut measured {
+        for one in series.rows(report) {
+            let one = one?;
             let at = usize::from(one.session).checked_sub(1);
             let Some(session) = at.and_then(|at| of_report.get(at)) else {
                 continue;
@@ -113,7 +114,7 @@ pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> 
             if !(one.counts() && session.votes()) {
                 continue;
             }
-            let row = one.vote(head, session)?;
+            let row = one.vote(&head, session);
             let model = (head.app_id, head.environment, session.model_id);
             builders.add(model, |builder| builder.add_vote(row));
         }
@@ -130,15 +131,11 @@ impl<'a> Session<'a> {
         self.requests_npu && self.directive_id.is_empty()
     }
 
-    fn placement<'b>(
-        &mut self,
-        head: &Head<'a>,
-        runtime: &'b str,
-    ) -> Result<PlacementRow<'b>, Error>
+    fn placement<'b>(&self, head: &Head<'a>, runtime: &'b str) -> PlacementRow<'b>
     where
         'a: 'b,
     {
-        Ok(PlacementRow {
+        PlacementRow {
             model_version: self.model_version,
             chipset: head.chipset,
             firmware: head.firmware,
@@ -159,8 +156,8 @@ impl<'a> Session<'a> {
                 self.npu_macs_share,
                 self.macs_attributed,
             ),
-            reasons: std::mem::take(&mut self.reasons).collected()?,
-        })
+            reasons: self.reasons.collected(),
+        }
     }
 }
 
@@ -169,8 +166,8 @@ impl<'a> Series<'a> {
         self.is_clean && self.hist_scheme == hist_scheme()
     }
 
-    fn vote(&mut self, head: &Head<'a>, session: &Session<'a>) -> Result<VoteRow<'a>, Error> {
-        Ok(VoteRow {
+    fn vote(&self, head: &Head<'a>, session: &Session<'a>) -> VoteRow<'a> {
+        VoteRow {
             model_version: session.model_version,
             chipset: head.chipset,
             firmware: head.firmware,
@@ -181,8 +178,8 @@ impl<'a> Series<'a> {
             fingerprint_algorithm: session.fingerprint_algorithm,
             fingerprint_normalised: session.fingerprint_normalised,
             shape_key: self.shape_key,
-            hist_bucket: std::mem::take(&mut self.hist_bucket).collected()?,
-            hist_count: std::mem::take(&mut self.hist_count).collected()?,
+            hist_bucket: self.hist_bucket.collected(),
+            hist_count: self.hist_count.collected(),
             n: self.n,
             sum_us: self.sum_us,
             m2_us2: self.m2_us2,
@@ -205,6 +202,6 @@ impl<'a> Series<'a> {
             ),
             absence: self.baseline_absence,
             at: (head.received_at.0, head.stream_id, session.uid),
-        })
+        }
     }
 }

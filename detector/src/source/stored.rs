@@ -11,6 +11,7 @@ use crate::hash::HashMap;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
+use super::blocks::Blocks;
 use super::builders::Builders;
 use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE};
 use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, SelfRow};
@@ -128,7 +129,7 @@ impl Reader<'_> {
         let what = "reports";
         let query = of_apps(self.store.query(&reports::query()), apps);
         let query = of_slice(query.bind(from).bind(to).bind(from), slice);
-        let mut blocks = query.fetch_native().map_err(failed(what))?;
+        let mut blocks = Blocks::of(query).map_err(failed(what))?;
         while let Some(block) = blocks.next().await.map_err(failed(what))? {
             reports::read(&block, builders).map_err(failed(what))?;
         }
