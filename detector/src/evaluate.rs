@@ -240,7 +240,7 @@ impl Evaluator {
             let usual = read.usual.devices.get(&window.key.chipset);
             let seen = read.cohorts.iter();
             let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
-            let there = on_chipset.map(|other| other.n_devices() + other.voteless.directed);
+            let there = on_chipset.map(|other| other.n_devices() + other.n_only_directed());
             let now: u64 = there.sum();
             completeness::doubt(&mut whole, now, usual.copied());
             completeness::doubt_crowd(&mut whole, now, usual.copied());

@@ -288,7 +288,7 @@ impl Reason {
     pub(crate) fn placement(change: &PlacementChange) -> Self {
         Reason::Placement {
             hits: change.signal.hits,
-            devices: change.signal.devices,
+            devices: change.n_compared(),
             npu_share: change.hit_npu_share,
             reference_npu_share: change.reference_npu_share,
             unit: change.unit,

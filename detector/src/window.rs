@@ -271,12 +271,14 @@ pub struct CohortWindow {
 }
 
 /// Devices without a vote, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Voteless {
     /// What they sent was too old, or they are too new to be believed.
     pub late_or_unproven: u64,
-    /// A directive changed what they asked for.
+    /// A directive changed what they asked for, in some session of the window at least.
     pub directed: u64,
+    /// Those of them that have no vote by another session either, by firmware.
+    pub only_directed: BTreeMap<Arc<str>, u64>,
     /// First received in this window, and more than the app usually has.
     pub flood: u64,
 }
@@ -286,6 +288,12 @@ impl CohortWindow {
     #[must_use]
     pub fn n_devices(&self) -> u64 {
         count_devices(self.votes.iter())
+    }
+
+    /// Returns how many devices have no vote because of a directive.
+    #[must_use]
+    pub fn n_only_directed(&self) -> u64 {
+        self.voteless.only_directed.values().sum()
     }
 
     /// Returns the part of the window that installations known before it contributed.
@@ -348,8 +356,17 @@ impl CohortWindow {
                 .filter(|((of, _), _)| &**of == firmware)
                 .map(|(key, histogram)| (key.clone(), histogram.clone()))
                 .collect(),
-            // Known for the chipset only.
-            voteless: Voteless::default(),
+            // The others are known for the chipset only.
+            voteless: Voteless {
+                only_directed: self
+                    .voteless
+                    .only_directed
+                    .iter()
+                    .filter(|(of, _)| &***of == firmware)
+                    .map(|(of, devices)| (of.clone(), *devices))
+                    .collect(),
+                ..Voteless::default()
+            },
             reported: self.reported.of_firmware(firmware),
         }
     }

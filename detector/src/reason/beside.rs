@@ -14,7 +14,7 @@ impl Reason {
     pub(crate) fn starts(starts: &Starts) -> Self {
         Reason::NpuStart {
             hits: starts.signal.hits,
-            devices: starts.signal.devices,
+            devices: starts.asked,
             failed: starts.failed_devices,
             codes: starts.codes.clone(),
             is_unheard_of: starts.is_unheard_of,

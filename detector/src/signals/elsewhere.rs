@@ -122,14 +122,17 @@ pub(super) fn in_all_runs(
     let (share, same_share) = same_share(found.signal.value, usual, &tallies)?;
     let ratios: Vec<f64> = others.iter().filter_map(|ratios| median(ratios)).collect();
     let stayed = ratios.iter().filter(|ratio| **ratio < MOVED).count();
-    let alike = found.cohort_ratio >= MOVED
-        && found.cohort_ratio < ALIKE * median(&ratios)?
-        && may_differ(stayed, ratios.len());
-    let whole = alike || found.signal.value >= MOST_DEVICES;
+    let usual_ratio = median(&ratios)?;
+    let moved_alike = |ratio: f64| {
+        (MOVED..ALIKE * usual_ratio).contains(&ratio) && may_differ(stayed, ratios.len())
+    };
+    let whole = found.signal.value >= MOST_DEVICES;
     let (factor, alike) = if whole {
-        (found.cohort_ratio, alike)
+        (found.cohort_ratio, moved_alike(found.cohort_ratio))
     } else {
-        (hit_ratio(window, found)?, same_share)
+        // Some devices that are far slower than a model that all have hide behind no median.
+        let ratio = hit_ratio(window, found)?;
+        (ratio, same_share || moved_alike(ratio))
     };
     let most = if shape_is_known(window, found) {
         HEAVIEST
@@ -139,7 +142,7 @@ pub(super) fn in_all_runs(
     Some(Elsewhere {
         chipsets: others.len() as u64,
         share,
-        ratio: median(&ratios).filter(|_| whole),
+        ratio: Some(usual_ratio).filter(|_| whole || !same_share),
         explains: alike && factor < most,
     })
 }

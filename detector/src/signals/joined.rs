@@ -177,7 +177,7 @@ pub fn explains(change: &PlacementChange, slow: &HashSet<Installation>, limits: 
     };
     let others = Tally {
         hits: change.hit_devices.len() as u64 - worse_and_slow,
-        devices: change.signal.devices.saturating_sub(found.devices),
+        devices: change.n_compared().saturating_sub(found.devices),
     };
     found.hits >= MIN_HITS
         && found.hits as f64 >= MIN_SLOWER_SHARE * found.devices as f64

@@ -58,10 +58,17 @@ pub struct HitPlacement {
 }
 
 impl PlacementChange {
-    /// Returns the share of comparable devices that were hit, in [0, 1].
+    /// Returns how many devices were compared: those of the signal without those that a directive took
+    /// off the NPU.
+    #[must_use]
+    pub fn n_compared(&self) -> u64 {
+        (self.hit_devices.len() + self.kept_devices.len()) as u64
+    }
+
+    /// Returns the share of the devices compared that were hit, in [0, 1].
     #[must_use]
     pub fn share_hit(&self) -> f64 {
-        self.signal.hits as f64 / self.signal.devices as f64
+        self.signal.hits as f64 / self.n_compared() as f64
     }
 }
 
@@ -145,7 +152,7 @@ pub fn changed(
     let tally = Tally {
         hits: hit_devices.len() as u64,
         // Who was taken off the NPU had its work there: those left alone are the ones that never did.
-        devices: compared_devices.len() as u64 + window.voteless.directed,
+        devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
     let p = surprise(
         tally,

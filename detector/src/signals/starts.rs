@@ -42,7 +42,9 @@ pub struct Starts {
     pub is_unheard_of: bool,
     /// Devices hit.
     pub hit_devices: HashSet<Installation>,
-    /// Of these, devices where a session could not be made at all.
+    /// Devices asked: those of the signal without those that a directive took off the NPU.
+    pub asked: u64,
+    /// Of those hit, devices where a session could not be made at all.
     pub failed_devices: u64,
     /// Reason codes and on how many devices each was given, commonest first.
     pub codes: Vec<(String, u64)>,
@@ -58,8 +60,9 @@ pub fn failed(
     limits: &Limits,
 ) -> Option<Starts> {
     let (hit, mut tally) = counted(window);
+    let asked = tally.devices;
     // Who was taken off the NPU had started on it: those left alone are the ones that never did.
-    tally.devices += window.voteless.directed;
+    tally.devices += window.n_only_directed();
     if tally.devices == 0 {
         return None;
     }
@@ -100,6 +103,7 @@ pub fn failed(
         is_page: enough && p <= limits.p_latency && !is_unheard_of,
         is_unheard_of,
         hit_devices: hit.into_keys().collect(),
+        asked,
         failed_devices: failed.len() as u64,
         codes,
     })

@@ -23,6 +23,7 @@ use crate::window::{AgainstSelf, Installation, MIN_RUNS_HIGH, VoteLatency, histo
 use super::SourceError;
 use super::arrivals::AppArrivals;
 use super::rows::{At, EarlierRow, PlacementRow, VoteRow};
+use finish::WithoutVote;
 use placed::Placed;
 use vote::{Adding, Texts, Told, Unfinished, VoteKey, added_up};
 
@@ -49,7 +50,7 @@ pub(super) struct WindowBuilder {
     placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
     /// Placements of devices, under keys without a shape.
     placed: HashMap<VoteKey, Placed>,
-    voteless: HashMap<Pair, [HashSet<Installation>; 3]>,
+    voteless: HashMap<Pair, WithoutVote>,
     arrivals: Arc<AppArrivals>,
 }
 
@@ -220,13 +221,18 @@ impl WindowBuilder {
         let cohort = (self.text(row.model_version), self.text(row.chipset));
         let is_flood = self.arrivals.unproven.contains(&row.installation);
         if row.directed || !row.votes || is_flood {
-            let why = if is_flood {
-                2
+            let firmware = self.text(row.firmware);
+            let without = self.voteless.entry(cohort).or_default();
+            if is_flood {
+                without.flood.insert(row.installation);
+            } else if row.directed {
+                // The later name of two, whichever came first.
+                let known = without.directed.entry(row.installation);
+                let known = known.or_insert_with(|| firmware.clone());
+                *known = firmware.max(known.clone());
             } else {
-                usize::from(row.directed)
-            };
-            let slot = &mut self.voteless.entry(cohort).or_default()[why];
-            slot.insert(row.installation);
+                without.late_or_unproven.insert(row.installation);
+            }
             return Ok(());
         }
         let (version, chipset) = cohort;

@@ -349,19 +349,19 @@ mod tests {
     #[test]
     fn a_fault_that_grows_is_not_its_own_past() {
         let past = PastWindows::default();
-        for window in 1..=10 {
+        for window in 1..=3 {
             add(&past, ("1.0.0", "SM8635"), window, 0.0);
         }
-        for window in 11..=13 {
-            add(&past, ("1.0.0", "SM8635"), window, 0.05);
+        for window in 4..=6 {
+            add(&past, ("1.0.0", "SM8635"), window, 0.09);
         }
         let hits = |window| {
             let histories = past.histories(&crate::testing::model(), &span(window));
             let found = histories.iter().find(|history| history.signal == BEYOND);
             found.unwrap().tally.hits
         };
-        assert_eq!(hits(14), 0);
-        assert_eq!(hits(17), 1);
+        // About 5 of 60 devices in none of three windows, in one of four, in two of five.
+        assert_eq!([hits(6), hits(7), hits(8)], [0, 1, 2]);
     }
 
     /// Nobody is paged for ever by a fleet whose devices differ more than the built-in rates expect.

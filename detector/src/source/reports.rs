@@ -90,7 +90,7 @@ pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> 
     let mut of_report = Vec::new();
     let mut runtime = String::new();
     for report in 0..block.n_rows() {
-        let head = heads.row(report).ok_or(Error::NotEnoughData)?;
+        let head = heads.rows(report).next().ok_or(Error::NotEnoughData)??;
         of_report.clear();
         for session in sessions.rows(report) {
             of_report.push(session?);

@@ -16,8 +16,8 @@ pub struct Span {
     pub lookback: Duration,
 }
 
-/// Windows before the one that is judged whose counts do not speak for the past yet. A fault that grows a
-/// little from window to window would be its own past.
+/// Latest windows, the judged one among them, whose counts do not speak for the past yet. A fault that
+/// grows a little from window to window would be its own past.
 const SETTLING_WINDOWS: u64 = 3;
 
 impl Span {

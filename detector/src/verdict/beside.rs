@@ -25,7 +25,7 @@ pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
         severity: severity(starts.is_page, signal.value),
         reasons: vec![Reason::starts(starts)],
         hits: signal.hits,
-        eligible: signal.devices,
+        eligible: starts.asked,
         p: signal.p,
     })
 }

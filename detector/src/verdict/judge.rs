@@ -62,7 +62,7 @@ pub fn judge(
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
     beside::mention(&mut found, evidence);
-    found.spare_people();
+    found.spare_people(window.n_only_directed());
     found.name_flood(window.voteless.flood);
     found.name_directed(window.voteless.directed);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
@@ -167,26 +167,28 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
     }
-    // Heat moves no work to the CPU: what it explains may still be worth a ticket.
-    let placed = || {
-        let alone = placement_alone(evidence)?;
-        Some(alone.started_by(any_starts.as_ref()))
+    let slow = slower(evidence).or_else(|| intermittent(evidence));
+    let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
+    // What explains slower devices explains a heavier model and runs that vary more, too. Heat moves no
+    // work to the CPU, keeps no NPU from starting and changes no outputs.
+    let vary = match slow {
+        Some(_) => [None, None],
+        None => [heavier(evidence), beside::cv_spike(evidence)],
     };
-    let is_worth_it = |found: &Finding| found.severity >= Severity::Ticket;
-    let slow = slower(evidence);
-    if slow.as_ref().is_some_and(|found| !is_worth_it(found))
-        && let Some(placed) = placed().filter(is_worth_it)
-    {
-        return placed;
+    let [heavier, cv_spike] = vary;
+    let wrong = beside::wrong_outputs(evidence);
+    let different = beside::different_outputs(evidence);
+    let found = [
+        slow, placed, any_starts, wrong, heavier, cv_spike, different,
+    ];
+    let mut found: Vec<Finding> = found.into_iter().flatten().collect();
+    let worth_it = found
+        .iter()
+        .position(|one| one.severity >= Severity::Ticket);
+    if found.is_empty() {
+        return nothing_found(baseline, evidence);
     }
-    slow.or_else(|| intermittent(evidence))
-        .or_else(placed)
-        .or_else(|| any_starts.clone())
-        .or_else(|| beside::wrong_outputs(evidence))
-        .or_else(|| heavier(evidence))
-        .or_else(|| beside::cv_spike(evidence))
-        .or_else(|| beside::different_outputs(evidence))
-        .unwrap_or_else(|| nothing_found(baseline, evidence))
+    found.swap_remove(worth_it.unwrap_or(0))
 }
 
 /// EJ: worse placement and slower for it.
@@ -212,7 +214,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         severity,
         reasons,
         hits: change.signal.hits,
-        eligible: change.signal.devices,
+        eligible: change.n_compared(),
         p: joined.signal.p,
     })
 }
@@ -253,12 +255,7 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         let change = evidence.placement.as_ref();
         let change = change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
         if let Some(change) = change {
-            let joined = evidence.joined.as_ref();
-            let why = [
-                Some(Reason::placement(change)),
-                joined.map(|joined| Reason::slower(change, joined)),
-            ];
-            reasons.splice(0..0, why.into_iter().flatten());
+            reasons.insert(0, Reason::placement(change));
         }
         let class = change.map_or(VerdictClass::SlowWithoutPlacement, class_of);
         (class, severity)
@@ -330,8 +327,10 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
         compared: joined.signal.devices,
     }));
     reasons.extend(Reason::backend(change));
-    let recounted =
-        change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && not_slower.is_some();
+    // Where most of those compared are slower, it is more than another way to count.
+    let is_not_slower =
+        not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
+    let recounted = change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && is_not_slower;
     let class = class_of(change);
     let certified_total =
         change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
@@ -353,7 +352,7 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
         severity,
         reasons,
         hits: change.signal.hits,
-        eligible: change.signal.devices,
+        eligible: change.n_compared(),
         p: change.signal.p,
     })
 }
@@ -397,7 +396,7 @@ fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
         .placement
         .as_ref()
         .filter(|change| change.origin != Origin::SameVersion)
-        .map_or(0, |change| change.signal.devices);
+        .map_or(0, PlacementChange::n_compared);
     let by_past = evidence
         .shift
         .as_ref()
@@ -436,9 +435,10 @@ impl Finding {
         self
     }
 
-    /// Makes a ticket of what hits too few devices for a page.
-    fn spare_people(&mut self) {
-        let share = self.hits as f64 / self.eligible.max(1) as f64;
+    /// Makes a ticket of what hits too few devices for a page, those that a directive took off the NPU
+    /// among them.
+    fn spare_people(&mut self, directed: u64) {
+        let share = self.hits as f64 / (self.eligible + directed).max(1) as f64;
         if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
             self.severity = Severity::Ticket;
             self.reasons.push(Reason::FewHit { share });
@@ -530,11 +530,15 @@ fn numbers(
         ..Numbers::default()
     };
     let shift = evidence.shift.as_ref();
-    if let (Some(joined), Some(_)) = (&evidence.joined, change) {
+    let joined = evidence.joined.as_ref();
+    let shift = shift.filter(|shift| shift.signal.fires);
+    let joined =
+        joined.filter(|joined| change.is_some() && (joined.signal.fires || shift.is_none()));
+    if let Some(joined) = joined {
         numbers.latency_ratio = Some(joined.p50_ratio);
         numbers.hit_p50_us = Some(joined.hit_p50_us);
         numbers.reference_p50_us = Some(joined.reference_p50_us);
-    } else if let Some(shift) = shift.filter(|shift| shift.signal.fires) {
+    } else if let Some(shift) = shift {
         numbers.latency_ratio = shift.p50_ratio;
         numbers.hit_p50_us = shift.p50_us.map(|(now, _)| now);
         numbers.reference_p50_us = shift.p50_us.map(|(_, before)| before);

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::baseline::PlacementReference;
 use crate::baseline::{Baseline, Origin, Tally};
@@ -6,7 +8,7 @@ use crate::placement::tests::placed;
 use crate::signals::shift::BEYOND_TENTHS;
 use crate::signals::{Beside, PeerRatios, SignalId};
 use crate::testing::{Fleet, judged, judged_beside, judged_with_peers, noisy, reference};
-use crate::window::CohortWindow;
+use crate::window::{BaselineAbsence, CohortWindow, Voteless};
 
 #[track_caller]
 fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
@@ -309,15 +311,55 @@ fn those_left_by_a_directive_are_not_the_whole_fleet() {
         ..Fleet::default()
     };
     let mut window = left.window();
-    window.voteless.directed = 144;
-    let verdict = judged(&window, None, &reference());
-    assert!(
-        verdict.severity < Severity::Ticket,
-        "{:#?}",
-        verdict.reasons
-    );
-    window.voteless.directed = 0;
+    window.voteless = under_directive(144);
+    for window in [&window, &window.of_firmware("f1")] {
+        let verdict = judged(window, None, &reference());
+        assert!(
+            verdict.severity < Severity::Ticket,
+            "{:#?}",
+            verdict.reasons
+        );
+    }
+    window.voteless = under_directive(0);
     assert_eq!(judged(&window, None, &reference()).severity, Severity::Page);
+}
+
+fn under_directive(devices: u64) -> Voteless {
+    Voteless {
+        directed: devices,
+        only_directed: BTreeMap::from([("f1".into(), devices)]),
+        ..Voteless::default()
+    }
+}
+
+/// On the day that a directive comes, those it takes off the NPU fell back as all did: they are no part
+/// of what could be compared.
+#[test]
+fn a_directive_makes_no_fallback_one_of_some_devices() {
+    let mut window = Fleet::with_fallback(1.0).window();
+    window.voteless = under_directive(60);
+    let verdict = judged(&window, None, &reference());
+    check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+    let numbers = &verdict.numbers;
+    assert_eq!((numbers.devices_hit, numbers.devices_seen), (60, 60));
+    // One device that can be compared says nothing of the others.
+    let few = Fleet {
+        devices: 6,
+        ..Fleet::default()
+    };
+    let mut window = few.window();
+    let mut unknown = placed(7, 0, 0, None);
+    unknown.n_nodes = 0;
+    let unknown = std::sync::Arc::new(unknown);
+    for vote in &mut window.votes[1..] {
+        vote.placement = unknown.clone();
+        if let Some(latency) = &mut vote.latency {
+            latency.earlier_self = Err(BaselineAbsence::Unknown);
+        }
+    }
+    window.voteless = under_directive(50);
+    let verdict = judged(&window, None, &reference());
+    assert_eq!(verdict.class, VerdictClass::NotEnoughData);
 }
 
 #[test]
@@ -385,6 +427,20 @@ fn a_chipset_that_slows_down_more_than_the_others_pages() {
         let verdict = judged_among(&weighing(1, own), &[&others[0], &others[1]]);
         check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
     }
+}
+
+/// A model that is heavier everywhere hides no devices that are far slower still.
+#[test]
+fn some_devices_slower_than_the_heavier_model_makes_all_page() {
+    let some = Fleet {
+        weight: 1.2,
+        hit_share: 0.3,
+        slow_factor: 5.0,
+        ..Fleet::default()
+    };
+    let others = [weighing(2, 1.2), weighing(3, 1.2)];
+    let verdict = judged_among(&some.window(), &[&others[0], &others[1]]);
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
 }
 
 /// No model gets so heavy by a new version.

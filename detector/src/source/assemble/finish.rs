@@ -6,14 +6,43 @@ use std::sync::Arc;
 use epwatch_stats::SparseHistogram;
 
 use crate::cohort::CohortKey;
+use crate::hash::{HashMap, HashSet};
 use crate::placement::Placement;
 use crate::reported::Reported;
 use crate::source::SourceError;
-use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
+use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
 
 use super::placed::unknown_placement;
 use super::vote::VoteKey;
 use super::{Pair, WindowBuilder};
+
+/// Who took part without a vote.
+#[derive(Default)]
+pub(super) struct WithoutVote {
+    pub(super) late_or_unproven: HashSet<Installation>,
+    /// With their firmware.
+    pub(super) directed: HashMap<Installation, Arc<str>>,
+    pub(super) flood: HashSet<Installation>,
+}
+
+impl WithoutVote {
+    fn counted(self, votes: &[DeviceVote]) -> Voteless {
+        let voting: HashSet<Installation> = votes.iter().map(|vote| vote.installation).collect();
+        let directed = self.directed.len() as u64;
+        let mut only_directed: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        for (installation, firmware) in self.directed {
+            if !voting.contains(&installation) {
+                *only_directed.entry(firmware).or_default() += 1;
+            }
+        }
+        Voteless {
+            late_or_unproven: self.late_or_unproven.len() as u64,
+            directed,
+            only_directed,
+            flood: self.flood.len() as u64,
+        }
+    }
+}
 
 impl WindowBuilder {
     pub(in crate::source) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
@@ -50,8 +79,8 @@ impl WindowBuilder {
         }
 
         // Where a directive holds every device nobody votes, and the incident must hear of it.
-        for (cohort, [_, directed, _]) in &self.voteless {
-            if !directed.is_empty() {
+        for (cohort, without) in &self.voteless {
+            if !without.directed.is_empty() {
                 votes.entry(cohort.clone()).or_default();
             }
         }
@@ -78,17 +107,14 @@ impl WindowBuilder {
                     vote.device_model = model.clone();
                 }
             }
-            let [unvoted, directed, flood] = self.voteless.remove(&cohort).unwrap_or_default();
+            let without = self.voteless.remove(&cohort).unwrap_or_default();
+            let voteless = without.counted(&votes);
             cohorts.push(CohortWindow {
                 end: self.end,
                 length: self.length,
                 votes,
                 histograms: self.histograms(&cohort)?,
-                voteless: Voteless {
-                    late_or_unproven: unvoted.len() as u64,
-                    directed: directed.len() as u64,
-                    flood: flood.len() as u64,
-                },
+                voteless,
                 reported: Reported::default(),
                 key: CohortKey {
                     model: self.model.clone(),

@@ -139,3 +139,35 @@ fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
     let windows = built(vec![row(("1", SOME), NONE)]);
     assert_eq!(windows[0].votes[0].placement.npu_share(), None);
 }
+
+/// On the day that a directive comes, most devices have a session with it and one without.
+#[test]
+fn those_that_a_directive_took_off_have_no_other_vote() {
+    let session = |device: u8, directed: bool, firmware: &'static str| PlacementRow {
+        installation: [device; 16],
+        directed,
+        firmware,
+        ..placed("1.31/2.7", 4, "a")
+    };
+    let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
+    let sessions = [
+        session(1, false, "f1"),
+        session(1, true, "f1"),
+        session(2, true, "f1"),
+        session(3, true, "f2"),
+        session(3, true, "f1"),
+    ];
+    for row in sessions {
+        builder.add_placement(row).unwrap();
+    }
+    let window = &builder.finish().unwrap()[0];
+    assert_eq!(window.voteless.directed, 3);
+    let only: Vec<(&str, u64)> = window
+        .voteless
+        .only_directed
+        .iter()
+        .map(|(firmware, devices)| (&**firmware, *devices))
+        .collect();
+    assert_eq!(only, [("f1", 1), ("f2", 1)]);
+    assert_eq!(window.of_firmware("f2").n_only_directed(), 1);
+}

@@ -31,7 +31,7 @@ impl Block {
 }
 
 /// The bytes of an answer.
-pub(super) trait Chunks {
+pub(in crate::source) trait Chunks {
     /// `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error>;
 }

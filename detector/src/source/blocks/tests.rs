@@ -44,7 +44,7 @@ fn read(answer: &[u8], piece: usize) -> Result<Vec<String>, Error> {
 fn spell(block: &Block, all: &mut Vec<String>) -> Result<(), Error> {
     let (heads, sessions) = (Heads::of(block)?, Sessions::of(block)?);
     for row in 0..block.n_rows() {
-        let head = heads.row(row).ok_or(Error::NotEnoughData)?;
+        let head = heads.rows(row).next().ok_or(Error::NotEnoughData)??;
         let (app, who, at, is_late) = (head.app, head.who.0[0], head.at.0, head.is_late);
         all.push(format!("{app} {who} {at} {is_late}"));
         for session in sessions.rows(row) {
@@ -119,6 +119,13 @@ fn rows_are_what_the_blocks_hold_however_they_come() {
         assert_eq!(rows, [expected, expected].concat(), "pieces of {piece}");
     }
     assert!(read(&[], 1).unwrap().is_empty());
+}
+
+#[test]
+fn columns_are_asked_for_by_their_whole_names() {
+    assert_eq!(Heads::NAMES, ["app", "who", "at", "is_late"]);
+    let sessions = ["session_uid", "session_share", "session_reasons"];
+    assert_eq!(Sessions::NAMES, sessions);
 }
 
 #[test]
