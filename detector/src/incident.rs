@@ -302,13 +302,14 @@ enum Evidence {
     Devices,
     /// What runs on the CPU, and is slower for it.
     Placement,
+    /// That nothing is left on the NPU.
+    Total,
 }
 
 fn evidence(class: VerdictClass) -> Evidence {
     match class {
-        VerdictClass::TotalFallback
-        | VerdictClass::PartialFallback
-        | VerdictClass::SomeDevicesFallback => Evidence::Placement,
+        VerdictClass::TotalFallback => Evidence::Total,
+        VerdictClass::PartialFallback | VerdictClass::SomeDevicesFallback => Evidence::Placement,
         VerdictClass::SlowWithoutPlacement => Evidence::Devices,
         _ => Evidence::Runs,
     }
@@ -452,7 +453,7 @@ impl Incident {
         cohort.is_some_and(|cohort| {
             cohort.confirmed > Severity::None
                 && cohort.confirmed >= verdict.severity
-                && evidence(cohort.verdict.class) > evidence(verdict.class)
+                && evidence(cohort.verdict.class).min(Evidence::Placement) > evidence(verdict.class)
         })
     }
 
@@ -528,10 +529,10 @@ impl Incident {
             None => true,
             Some(told) => {
                 let more_chipsets = !headline.chipsets.is_subset(&told.chipsets);
-                let placed = evidence(headline.class) == Evidence::Placement
-                    && evidence(told.class) < Evidence::Placement;
+                let found = evidence(headline.class);
+                let says_more = found >= Evidence::Placement && found > evidence(told.class);
                 headline.severity > told.severity
-                    || (headline.severity == told.severity && (more_chipsets || placed))
+                    || (headline.severity == told.severity && (more_chipsets || says_more))
             }
         };
         if more {

@@ -31,6 +31,8 @@ pub struct VerdictSummary {
     pub severity: Severity,
     /// Devices hit.
     pub devices_hit: u64,
+    /// Of those seen, devices that could be hit: that could be compared, or that know their past.
+    pub devices_compared: u64,
     /// Devices that vote.
     pub devices_seen: u64,
     /// Median latency over what it is compared with.
@@ -101,6 +103,8 @@ pub struct IncidentSummary {
     pub verdict: Option<VerdictClass>,
     /// Devices hit.
     pub devices_hit: u64,
+    /// Of those seen, devices that could be hit.
+    pub devices_compared: u64,
     /// Devices seen.
     pub devices_seen: u64,
     /// Median latency over what it is compared with, of its worst cohort, like all that follow.
@@ -153,6 +157,7 @@ impl From<&CohortVerdict> for VerdictSummary {
             verdict: verdict.class,
             severity: verdict.severity,
             devices_hit: numbers.devices_hit,
+            devices_compared: numbers.devices_eligible,
             devices_seen: numbers.devices_seen,
             latency_ratio: numbers.latency_ratio,
             cv_within: verdict.explanation.cv_within,
@@ -188,6 +193,7 @@ impl From<&Incident> for IncidentSummary {
             firmwares: incident.firmwares(),
             verdict: lead.map(|lead| lead.class),
             devices_hit,
+            devices_compared: incident.devices_compared(),
             devices_seen,
             latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
             cv: explanation.and_then(|told| told.cv),
@@ -223,6 +229,7 @@ mod tests {
             "verdict",
             "severity",
             "devices_hit",
+            "devices_compared",
             "devices_seen",
             "latency_ratio",
             "cv_within",
@@ -253,6 +260,7 @@ mod tests {
             "chipsets",
             "verdict",
             "devices_hit",
+            "devices_compared",
             "devices_seen",
             "latency_ratio",
             "cv",

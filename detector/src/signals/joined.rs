@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::baseline::{Baseline, BaselineLatency, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::rates::Rate;
-use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency};
+use crate::window::{CohortWindow, DeviceVote, Installation};
 
+use super::same_shape::{self, BeforeAndNow};
 use super::{Limits, MIN_HITS, PlacementChange, Signal, SignalId, surprise};
 
 /// p10 over the reference's that makes a device slower.
@@ -55,9 +56,9 @@ pub struct Joined {
     pub reference: SpeedReference,
     /// Median over the devices hit of p50 over the reference's.
     pub p50_ratio: f64,
-    /// Median p50 of the devices hit, in microseconds.
+    /// Median p50 of the devices hit, in microseconds, with the input shape that most of them have.
     pub hit_p50_us: f64,
-    /// Median p50 of what they were compared with, in microseconds.
+    /// Median p50 of what they were compared with, in microseconds, with the same shape.
     pub reference_p50_us: f64,
 }
 
@@ -94,11 +95,10 @@ struct Speed {
     p90_us: Option<f64>,
 }
 
-struct Comparison {
+struct Comparison<'a> {
     reference: SpeedReference,
     slower: bool,
-    p50_us: f64,
-    reference_p50_us: f64,
+    p50: BeforeAndNow<'a>,
 }
 
 /// Asks whether the devices with a worse placement are slower; `None` where nothing tells.
@@ -130,7 +130,7 @@ pub fn slower(
             ),
         ];
         let before = baseline.latency.get(&vote.shape_key);
-        compare(vote.latency.as_ref()?, groups, before)
+        compare(vote, groups, before)
     };
     let worse = window.votes.iter().filter(|vote| {
         change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
@@ -141,10 +141,13 @@ pub fn slower(
         let kept = tally(&by_device(window.votes.iter().filter(kept), compared));
         surprise(found, SLOWER_RATE, kept)
     };
-    let all: Vec<&Comparison> = worse.values().flatten().collect();
-    let ratios: Vec<f64> = all.iter().map(|c| c.p50_us / c.reference_p50_us).collect();
-    let p50s: Vec<f64> = all.iter().map(|c| c.p50_us).collect();
-    let references: Vec<f64> = all.iter().map(|c| c.reference_p50_us).collect();
+    let all: Vec<&Comparison<'_>> = worse.values().flatten().collect();
+    let latencies: Vec<BeforeAndNow<'_>> = all.iter().map(|c| c.p50).collect();
+    let ratios: Vec<f64> = latencies
+        .iter()
+        .map(|p50| p50.now_us / p50.before_us)
+        .collect();
+    let (hit_p50_us, reference_p50_us) = same_shape::medians(&latencies)?;
 
     let share = found.hits as f64 / found.devices as f64;
     let enough = found.hits >= MIN_HITS && share >= MIN_SLOWER_SHARE;
@@ -160,8 +163,8 @@ pub fn slower(
         },
         reference: commonest(&all)?,
         p50_ratio: median(&ratios)?,
-        hit_p50_us: median(&p50s)?,
-        reference_p50_us: median(&references)?,
+        hit_p50_us,
+        reference_p50_us,
     })
 }
 
@@ -186,9 +189,9 @@ pub fn explains(change: &PlacementChange, slow: &HashSet<Installation>, limits: 
 
 fn by_device<'a>(
     votes: impl Iterator<Item = &'a DeviceVote>,
-    compared: impl Fn(&DeviceVote) -> Option<Comparison>,
-) -> HashMap<Installation, Vec<Comparison>> {
-    let mut by_device: HashMap<Installation, Vec<Comparison>> = HashMap::default();
+    compared: impl Fn(&'a DeviceVote) -> Option<Comparison<'a>>,
+) -> HashMap<Installation, Vec<Comparison<'a>>> {
+    let mut by_device: HashMap<Installation, Vec<Comparison<'_>>> = HashMap::default();
     for vote in votes {
         let Some(comparison) = compared(vote) else {
             continue;
@@ -200,8 +203,8 @@ fn by_device<'a>(
 }
 
 /// Devices that are slower, of those compared.
-fn tally(by_device: &HashMap<Installation, Vec<Comparison>>) -> Tally {
-    let is_slower = |votes: &&Vec<Comparison>| votes.iter().any(|vote| vote.slower);
+fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
+    let is_slower = |votes: &&Vec<Comparison<'_>>| votes.iter().any(|vote| vote.slower);
     Tally {
         hits: by_device.values().filter(is_slower).count() as u64,
         devices: by_device.len() as u64,
@@ -248,17 +251,21 @@ fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, 
         .collect()
 }
 
-fn compare(
-    latency: &VoteLatency,
+fn compare<'a>(
+    vote: &'a DeviceVote,
     groups: [(SpeedReference, Option<&Speed>); 2],
     before: Option<&BaselineLatency>,
-) -> Option<Comparison> {
+) -> Option<Comparison<'a>> {
+    let latency = vote.latency.as_ref()?;
     let low = latency.low?;
-    let judged = |reference, slower, reference_p50_us| Comparison {
+    let judged = |reference, slower, before_us| Comparison {
         reference,
         slower,
-        p50_us: low.p50_us,
-        reference_p50_us,
+        p50: BeforeAndNow {
+            shape_key: &vote.shape_key,
+            now_us: low.p50_us,
+            before_us,
+        },
     };
     for (reference, group) in groups {
         let Some(group) = group else { continue };
@@ -285,7 +292,7 @@ fn compare(
     ))
 }
 
-fn commonest(comparisons: &[&Comparison]) -> Option<SpeedReference> {
+fn commonest(comparisons: &[&Comparison<'_>]) -> Option<SpeedReference> {
     let mut counts: BTreeMap<SpeedReference, usize> = BTreeMap::new();
     for comparison in comparisons {
         *counts.entry(comparison.reference).or_default() += 1;

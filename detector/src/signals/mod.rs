@@ -12,6 +12,7 @@ pub mod joined;
 pub mod median;
 pub mod outputs;
 pub mod placement;
+mod same_shape;
 pub mod shift;
 pub mod spread;
 pub mod starts;

@@ -10,6 +10,7 @@ use crate::baseline::{Baseline, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
 
+use super::same_shape::{self, BeforeAndNow};
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
 
 /// The ratios asked about, in tenths.
@@ -193,16 +194,22 @@ pub(super) fn worst_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) 
 type Medians = (Option<f64>, Option<(f64, f64)>);
 
 fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>) -> Medians {
-    let (mut ratios, mut now, mut before) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ratios, mut latencies) = (Vec::new(), Vec::new());
     let of_devices = votes
         .iter()
         .filter(|vote| devices.contains(&vote.installation));
-    for latency in of_devices.filter_map(|vote| vote.latency.as_ref()) {
+    for vote in of_devices {
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
         ratios.extend(latency.p50_ratio());
         if let (Some(low), Ok(earlier)) = (latency.low, &latency.earlier_self) {
-            now.push(low.p50_us);
-            before.push(earlier.p50_us);
+            latencies.push(BeforeAndNow {
+                shape_key: &vote.shape_key,
+                now_us: low.p50_us,
+                before_us: earlier.p50_us,
+            });
         }
     }
-    (median(&ratios), median(&now).zip(median(&before)))
+    (median(&ratios), same_shape::medians(&latencies))
 }
