@@ -23,20 +23,26 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A call's message, from the wire to the rows that it becomes.
 pub fn request(bytes: &[u8]) {
+    let mut quick = QuickCheck::default();
     let Ok(message) = v1::UploadRequest::decode(bytes) else {
         // A report by itself, so that the fuzzer gets to it by a shorter way.
-        return report(bytes, &epwatch_proto::SendClock::default());
+        return report(bytes, &epwatch_proto::SendClock::default(), &mut quick);
     };
     if let Ok(call) = UploadRequest::try_from(message) {
         for report_bytes in &call.reports {
-            report(report_bytes, &call.clock);
+            report(report_bytes, &call.clock, &mut quick);
         }
     }
 }
 
-fn report(bytes: &[u8], clock: &epwatch_proto::SendClock) {
+/// `quick` is the call's.
+fn report<'a>(bytes: &'a [u8], clock: &epwatch_proto::SendClock, quick: &mut QuickCheck<'a>) {
+    let alone = QuickCheck::default().sound(bytes);
+    // What came before changes nothing, nor that it was the same.
+    assert_eq!(quick.sound(bytes), alone);
+    assert_eq!(quick.sound(bytes), alone);
     let parsed = Report::parse(bytes);
-    let checked = parse::check(bytes, &mut QuickCheck::default());
+    let checked = parse::check(bytes, quick);
     // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
     assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
     let (Ok(facts), Ok(report)) = (checked, parsed) else {

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::front::retry;
-use crate::limits::{InstallationQuota, Limits};
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::parse::{self, Facts, Refusal};
@@ -124,80 +124,72 @@ impl Ingest {
         reports.iter().map(check).collect()
     }
 
-    /// Refuses what is sound and not for the log all the same.
+    /// Refuses what is sound and not for the log all the same; a duplicate is refused too, but that is
+    /// an ack.
     fn decide_all<'a>(
         &self,
         scope: &Scope,
-        checked: Vec<Checked<'a>>,
+        mut checked: Vec<Checked<'a>>,
         now_us: u64,
     ) -> Vec<Checked<'a>> {
-        let has_others = checked.len() > 1;
         let marks = checked.iter().flatten().map(|(mark, _)| mark);
         let mut seen = self.seen.look_up_all(marks).into_iter();
+        for checked in &mut checked {
+            let Ok((_, facts)) = checked else { continue };
+            let seen = seen.next().expect("looked up for each that is sound");
+            if let Err(refusal) = self.decide(scope, facts, seen) {
+                *checked = Err(refusal);
+            }
+        }
+        let mut taken = self.take_all(&checked, now_us).into_iter();
+        for checked in &mut checked {
+            let Ok((_, facts)) = checked else { continue };
+            let refusal = match taken.next().expect("asked for each that is left") {
+                Ok(Seen::New) => continue,
+                Ok(known) => refused_as(known, facts),
+                Err(wait) => refused_for(wait, facts),
+            };
+            *checked = Err(refusal);
+        }
+        checked
+    }
+
+    /// Takes those that are left from their installations' quotas, unless the call had them before. All calls
+    /// take from one table, which is held meanwhile: nothing else is done here.
+    fn take_all(&self, checked: &[Checked<'_>], now_us: u64) -> Vec<Result<Seen, Duration>> {
+        let has_others = checked.len() > 1;
         let mut within_call = CallMarks::default();
         if has_others {
             within_call = CallMarks::with_capacity(checked.len());
         }
         let mut quota = self.limits.of_installations();
-        let decide = |checked: Checked<'a>| {
-            let (mark, facts) = checked?;
-            let before = seen.next().expect("looked up for each that is sound");
-            let seen = match within_call.look_up(&mark) {
-                Seen::New => before,
-                known => known,
-            };
-            self.decide(scope, &facts, seen, &mut quota, now_us)?;
-            if has_others {
-                within_call.insert(mark);
+        let take = |(mark, facts): &(Mark, Facts<'_>)| {
+            let seen = within_call.look_up(mark);
+            if seen == Seen::New {
+                quota.take(facts.key.installation, now_us)?;
+                if has_others {
+                    within_call.insert(*mark);
+                }
             }
-            Ok((mark, facts))
+            Ok(seen)
         };
-        checked.into_iter().map(decide).collect()
+        checked.iter().flatten().map(take).collect()
     }
 
-    /// Refuses what is not for the log; a duplicate is refused too, but that is an ack.
-    fn decide(
-        &self,
-        scope: &Scope,
-        facts: &Facts<'_>,
-        seen: Seen,
-        quota: &mut InstallationQuota<'_>,
-        now_us: u64,
-    ) -> Result<(), Refusal> {
-        let refuse = |outcome, detail| {
-            let app = (facts.app_id.to_string(), facts.environment.to_string());
-            Err(Refusal {
-                outcome,
-                detail,
-                key: Some(facts.key),
-                app: Some(app),
-            })
-        };
+    /// Refuses what is not for the log, whatever else is in the call.
+    fn decide(&self, scope: &Scope, facts: &Facts<'_>, seen: Seen) -> Result<(), Refusal> {
         if !scope.admits(&facts.app_id, &facts.environment) {
             let proved = scope.describe();
             let detail = format!("report.app: the app key is for {proved}");
-            return refuse(Outcome::RefusedWrongApp, detail);
+            return Err(refused(Outcome::RefusedWrongApp, detail, facts));
         }
         if self.deletions.contains(&facts.key.installation) {
             let detail = "report.key: the installation was deleted".to_owned();
-            return refuse(Outcome::RefusedDeleted, detail);
+            return Err(refused(Outcome::RefusedDeleted, detail, facts));
         }
         match seen {
-            Seen::New => match quota.take(facts.key.installation, now_us) {
-                Ok(()) => Ok(()),
-                Err(wait) => {
-                    let seconds = wait.as_secs_f64();
-                    let detail = format!(
-                        "report.key: too many reports of this installation, come again in {seconds:.1} s"
-                    );
-                    refuse(Outcome::RefusedQuota, detail)
-                }
-            },
-            Seen::Duplicate => refuse(Outcome::Duplicate, String::new()),
-            Seen::Conflict => {
-                let detail = "report.key: another report is known by this key".to_owned();
-                refuse(Outcome::RefusedConflict, detail)
-            }
+            Seen::New => Ok(()),
+            known => Err(refused_as(known, facts)),
         }
     }
 
@@ -254,6 +246,32 @@ impl Ingest {
             .inc();
         Err(status)
     }
+}
+
+fn refused(outcome: Outcome, detail: String, facts: &Facts<'_>) -> Refusal {
+    let app = (facts.app_id.to_string(), facts.environment.to_string());
+    Refusal {
+        outcome,
+        detail,
+        key: Some(facts.key),
+        app: Some(app),
+    }
+}
+
+/// What is said of a report whose key is known.
+fn refused_as(known: Seen, facts: &Facts<'_>) -> Refusal {
+    if known == Seen::Duplicate {
+        return refused(Outcome::Duplicate, String::new(), facts);
+    }
+    let detail = "report.key: another report is known by this key".to_owned();
+    refused(Outcome::RefusedConflict, detail, facts)
+}
+
+fn refused_for(wait: Duration, facts: &Facts<'_>) -> Refusal {
+    let seconds = wait.as_secs_f64();
+    let detail =
+        format!("report.key: too many reports of this installation, come again in {seconds:.1} s");
+    refused(Outcome::RefusedQuota, detail, facts)
 }
 
 /// How a report ends that the log did not take.

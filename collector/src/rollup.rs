@@ -5,7 +5,7 @@
 //! surplus copies are named, the summary is written under a revision of its own, the revision is
 //! published, then the watermark moves. Readers see the latest published revision. At last the builder
 //! looks for rows that came meanwhile, and writes down that it did; where that is missing, the next
-//! builder builds those buckets again.
+//! builder builds those buckets again, one by one beside its own.
 //!
 //! A collector that comes back with a backlog writes into closed buckets; its writer has those
 //! built again before its checkpoint moves ([`RollUp::rebuild`]).
@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::{CollectorCheckpoint, Sink, SinkError};
+use crate::store::{CollectorCheckpoint, Sink, SinkError, note_failure};
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
 const MAX_BUCKETS: u64 = 48;
@@ -63,20 +63,36 @@ fn closable(
     (end > state.closed_until && end >= start).then_some(start..end)
 }
 
+/// Returns a revision beyond the latest one and beyond `last_ms`, whatever the clock says: readers take
+/// the highest, so after a clock was set back a build under its time would never be seen. Builders of two
+/// collectors differ by the id.
+fn revision_after(last_ms: u64, now_ms: u64, latest: u64, collector_id: u64) -> u64 {
+    let ms = now_ms.max((latest >> 16) + 1).max(last_ms + 1);
+    (ms << 16) | (collector_id & 0xffff)
+}
+
 /// Time of the latest revision that this process made. A writer and a closer may build the same bucket in
 /// the same millisecond, and rows of two builds under one revision would count twice.
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns a revision beyond the latest one, whatever the clock says: readers take the highest, so
-/// after a clock was set back a build under its time would never be seen. No two builds have the same.
+/// [`revision_after`] all that this process made.
 fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
-    let beyond = now_ms.max((latest >> 16) + 1);
-    let next_after = |last: u64| beyond.max(last + 1);
-    let last = LAST_MS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-        Some(next_after(last))
+    let after = |last_ms| revision_after(last_ms, now_ms, latest, collector_id);
+    let last_ms = LAST_MS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last_ms| {
+        Some(after(last_ms) >> 16)
     });
-    let ms = next_after(last.expect("there is always a next one"));
-    (ms << 16) | (collector_id & 0xffff)
+    after(last_ms.expect("there is always a next one"))
+}
+
+/// How far a look at what others closed came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// All that is closed was looked at.
+    Done,
+    /// One bucket was built again; there may be more.
+    GoesOn,
+    /// It is to be tried again.
+    Failed,
 }
 
 /// Builds summaries.
@@ -123,10 +139,17 @@ impl RollUp {
     /// Closes what can be closed. Returns whether there may be more at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
         let state = self.state().await?;
-        self.check(state.closed_until).await?;
+        let look = self
+            .check(state.closed_until)
+            .await
+            .unwrap_or_else(|error| {
+                // The next buckets need not wait for it.
+                note_failure(&self.metrics, "rollup_check", &error);
+                Look::Failed
+            });
         let now_us = self.clock.now_us();
         let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
-            return Ok(false);
+            return Ok(look == Look::GoesOn);
         };
         // From the watermark on: the buckets before the range's first report are empty.
         let within = format!(
@@ -151,30 +174,51 @@ impl RollUp {
         // buckets again itself, or its rows are seen now.
         if self.n_rows(&within).await? != rows_before {
             let buckets = self.buckets_with_reports(&within).await?;
-            self.rebuild(&buckets).await?;
+            self.build_again(&buckets, "check").await?;
         }
-        self.note_checked(range.end).await?;
+        // It would speak for the buckets before these, too.
+        if look == Look::Done {
+            self.note_checked(range.end).await?;
+        }
         let n_buckets = (range.end - range.start) / self.bucket.as_secs();
         self.metrics.buckets_closed.inc_by(n_buckets);
-        Ok(n_buckets == MAX_BUCKETS)
+        Ok(n_buckets == MAX_BUCKETS || look == Look::GoesOn)
     }
 
-    /// Builds buckets again that somebody closed who then did not look for rows that came meanwhile:
-    /// of one that ended before it could, or that is about to. At most so many as one build closes.
-    async fn check(&self, closed_until: u64) -> Result<(), SinkError> {
-        let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks";
+    /// Builds a bucket again that somebody closed who then did not look for rows that came meanwhile: of one
+    /// that ended before it could, or that is about to. One at a time, so that closing goes on.
+    async fn check(&self, closed_until: u64) -> Result<Look, SinkError> {
+        let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks \
+                   HAVING count() > 0";
         let rows = self.sink.fetch::<Seconds>("rollup_checks", sql).await?;
-        let checked = rows.first().map_or(0, |row| u64::from(row.seconds));
-        if checked >= closed_until {
-            return Ok(());
+        // A store that was closed by versions that wrote nothing down is taken as it is.
+        let checked = rows
+            .first()
+            .map_or(closed_until, |row| u64::from(row.seconds));
+        let since = checked.max(self.raw_since());
+        if let Some(bucket) = self.first_with_reports(since, closed_until).await? {
+            self.build_again(&BTreeSet::from([bucket]), "check").await?;
+            self.note_checked(u64::from(bucket) + 1).await?;
+            return Ok(Look::GoesOn);
         }
-        let since = checked.max(closed_until.saturating_sub(MAX_BUCKETS * self.bucket.as_secs()));
-        let within = format!(
-            "bucket >= toDateTime({since}, 'UTC') AND bucket < toDateTime({closed_until}, 'UTC')"
+        if rows.is_empty() || checked < closed_until {
+            self.note_checked(closed_until).await?;
+        }
+        Ok(Look::Done)
+    }
+
+    /// The first of the buckets in a range of start times that has reports.
+    async fn first_with_reports(&self, since: u64, end: u64) -> Result<Option<u32>, SinkError> {
+        if since >= end {
+            return Ok(None);
+        }
+        let sql = format!(
+            "SELECT toUInt32(min(bucket)) AS seconds FROM reports \
+             WHERE bucket >= toDateTime({since}, 'UTC') AND bucket < toDateTime({end}, 'UTC') \
+             HAVING count() > 0"
         );
-        let buckets = self.buckets_with_reports(&within).await?;
-        self.rebuild(&buckets).await?;
-        self.note_checked(closed_until).await
+        let rows = self.sink.fetch::<Seconds>("reports", &sql).await?;
+        Ok(rows.first().map(|row| row.seconds))
     }
 
     async fn note_checked(&self, until: u64) -> Result<(), SinkError> {
@@ -200,10 +244,8 @@ impl RollUp {
     }
 
     /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
-    /// (start times in seconds): those buckets, and the ones that counted a later copy until now.
-    /// Those whose reports may be gone stay as they are.
+    /// (start times in seconds). Those whose reports may be gone stay as they are, which is said.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
-        let closed_until = self.closed_until().await?;
         let raw_since = self.raw_since();
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
@@ -214,6 +256,18 @@ impl RollUp {
                 "a backlog came too late for the summaries of its buckets: some of their reports have expired"
             );
         }
+        self.build_again(buckets, "backlog").await
+    }
+
+    /// Builds those of `buckets` again that are closed, and the ones that counted a later copy of their
+    /// reports until now; none whose reports may be gone.
+    async fn build_again(
+        &self,
+        buckets: &BTreeSet<u32>,
+        reason: &'static str,
+    ) -> Result<(), SinkError> {
+        let closed_until = self.closed_until().await?;
+        let raw_since = self.raw_since();
         let closed: Vec<String> = buckets
             .iter()
             .filter(|bucket| u64::from(**bucket) < closed_until)
@@ -238,12 +292,13 @@ impl RollUp {
                 .iter()
                 .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
                 .collect();
-            self.build(&format!("bucket IN ({})", list.join(", ")), "backlog")
+            self.build(&format!("bucket IN ({})", list.join(", ")), reason)
                 .await?;
         }
         tracing::info!(
             buckets = affected.len(),
-            "built closed buckets again after a backlog"
+            reason,
+            "built closed buckets again"
         );
         Ok(())
     }
@@ -442,12 +497,19 @@ mod tests {
     }
 
     #[test]
-    fn revisions_grow_whatever_the_clock_says_and_tell_builders_apart() {
-        let first = next_revision(1_000, 0, 7);
-        let set_back = next_revision(10, first, 7);
+    fn revisions_grow_whatever_the_clock_says() {
+        let first = revision_after(0, 1_000, 0, 7);
+        let set_back = revision_after(0, 10, first, 7);
         assert!(set_back > first);
-        assert!(next_revision(2_000, set_back, 7) > set_back);
-        assert_ne!(next_revision(1_000, 0, 7), next_revision(1_000, 0, 8));
+        assert!(revision_after(0, 2_000, set_back, 7) > set_back);
+    }
+
+    /// In the same millisecond, of the same bucket.
+    #[test]
+    fn revisions_tell_builders_apart() {
+        let of = |last_ms, collector_id| revision_after(last_ms, 1_000, 0, collector_id);
+        assert_ne!(of(999, 7), of(999, 8));
+        assert_ne!(of(999, 7), of(1_000, 7));
         assert_ne!(next_revision(1_000, 0, 7), next_revision(1_000, 0, 7));
     }
 

@@ -13,6 +13,13 @@ use crate::gate::Gate;
 use crate::support::{PATIENCE, Store, config, connect, report, send, start_with};
 
 const COPIES: &str = "SELECT count() AS n FROM reports";
+const OPEN: &str = "SELECT count() AS n FROM report_copies \
+                    WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
+/// Of closed buckets; read from their summaries alone.
+const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
+const BUILT_AGAIN: &str = "SELECT count() AS n FROM bucket_revisions WHERE reason != 'closed'";
+const ALL_LOOKED_AT: &str = "SELECT toUInt64(max(checked_until) >= \
+                             (SELECT max(closed_until) FROM rollup_watermark)) AS n FROM rollup_checks";
 
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -105,15 +112,135 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
         closer
     };
 
-    let open = "SELECT count() AS n FROM report_copies \
-                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
-    store.eventually(open, 0).await;
-    // Closed buckets are read from the summary alone.
-    let closed = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
-    store.eventually(closed, 2).await;
+    store.eventually(OPEN, 0).await;
+    store.eventually(SESSIONS, 2).await;
     other.stop().await;
     closer.stop().await;
-    assert_eq!(store.number(closed).await, 2);
+    assert_eq!(store.number(SESSIONS).await, 2);
+    store.engine.stop().await;
+}
+
+/// A store with so many reports, each in a closed bucket of its own. Returns the buckets' start times.
+async fn closed_buckets(n: u64) -> (Store, Vec<u64>) {
+    let store = Store::start().await;
+    let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
+    let mut device = connect(&collector).await;
+    let mut buckets = Vec::new();
+    for sequence in 1..=n {
+        assert!(
+            send(&mut device, &[report(1, 10, sequence)])
+                .await
+                .is_empty()
+        );
+        store.eventually(COPIES, sequence).await;
+        store.eventually(OPEN, 0).await;
+        let latest = "SELECT toUInt64(toUInt32(max(bucket))) AS n FROM reports";
+        buckets.push(store.number(latest).await);
+    }
+    collector.stop().await;
+    assert_eq!(store.number(SESSIONS).await, n);
+    assert_eq!(store.number(BUILT_AGAIN).await, 0);
+    (store, buckets)
+}
+
+/// Makes it that somebody looked until then, and nobody since.
+async fn set_looked_until(store: &Store, seconds: u64) {
+    let insert =
+        format!("INSERT INTO rollup_checks SELECT toDateTime({seconds}, 'UTC'), now64(3, 'UTC')");
+    for sql in ["TRUNCATE TABLE rollup_checks", &insert] {
+        store.client.query(sql).execute().await.unwrap();
+    }
+}
+
+/// Summaries of the versions before are taken as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_knows_of_no_look_is_not_built_again() {
+    let (store, _) = closed_buckets(1).await;
+    let forget = store.client.query("TRUNCATE TABLE rollup_checks");
+    forget.execute().await.unwrap();
+    let upgraded = start_with(&store, config(&store.dir.path().join("wal"))).await;
+    store.eventually(ALL_LOOKED_AT, 1).await;
+    upgraded.stop().await;
+    assert_eq!(store.number(BUILT_AGAIN).await, 0);
+    store.engine.stop().await;
+}
+
+/// The closer had closed an idle time of any length at once, and ended: reports may be where it begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
+    let (store, buckets) = closed_buckets(2).await;
+    let [first, second] = buckets[..] else {
+        panic!("two buckets: {buckets:?}")
+    };
+    assert!(first < second, "{buckets:?}");
+    for table in ["cohort_buckets", "cohort_sessions", "bucket_revisions"] {
+        let sql = format!("TRUNCATE TABLE {table}");
+        store.client.query(&sql).execute().await.unwrap();
+    }
+    set_looked_until(&store, first).await;
+    let closed = format!(
+        "INSERT INTO rollup_watermark SELECT toDateTime({}, 'UTC'), now64(3, 'UTC')",
+        second + 1_000
+    );
+    store.client.query(&closed).execute().await.unwrap();
+    assert_eq!(store.number(SESSIONS).await, 0);
+
+    let gate = Gate::before(store.socket()).await;
+    let wal = config(&store.dir.path().join("wal"));
+    let next = Collector::start(wal, gate.client(), CancellationToken::new());
+    let is_second = format!("bucket IN (toDateTime({second}, 'UTC'))");
+    let building = gate.hold_back(move |text| text.contains(&is_second)).await;
+    gate.open();
+    let next = next.await.unwrap();
+    let held = tokio::time::timeout(PATIENCE, building)
+        .await
+        .unwrap()
+        .unwrap();
+    let looked_until = "SELECT toUInt64(toUInt32(max(checked_until))) AS n FROM rollup_checks";
+    assert_eq!(store.number(looked_until).await, first + 1);
+    assert_eq!(store.number(SESSIONS).await, 1);
+    drop(held);
+    store.eventually(ALL_LOOKED_AT, 1).await;
+    next.stop().await;
+    assert_eq!(store.number(SESSIONS).await, 2);
+    store.engine.stop().await;
+}
+
+/// Their reports may be gone, and nobody came late.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_looked_at_for_long_stays_and_is_no_backlog() {
+    let (store, _) = closed_buckets(1).await;
+    set_looked_until(&store, 0).await;
+    let mut config = config(&store.dir.path().join("wal"));
+    // A day of them may be gone at any time.
+    config.raw_retention = Period(Duration::from_secs(86_400));
+    let next = start_with(&store, config).await;
+    store.eventually(ALL_LOOKED_AT, 1).await;
+    let metrics = next.metrics().encode();
+    assert!(
+        metrics.contains("collector_buckets_left_total 0\n"),
+        "{metrics}"
+    );
+    next.stop().await;
+    assert_eq!(store.number(BUILT_AGAIN).await, 0);
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_fails_keeps_no_bucket_from_being_closed() {
+    let store = Store::start().await;
+    let broken = store.client.query("DROP TABLE rollup_checks");
+    broken.execute().await.unwrap();
+    let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
+    let sent = send(&mut connect(&collector).await, &[report(1, 10, 1)]).await;
+    assert!(sent.is_empty());
+    store.eventually(COPIES, 1).await;
+    store.eventually(OPEN, 0).await;
+    let metrics = collector.metrics().encode();
+    let is_noted = |line: &str| line.contains("what=\"rollup_check\"") && !line.ends_with(" 0");
+    assert!(metrics.lines().any(is_noted), "{metrics}");
+    collector.stop().await;
+    assert_eq!(store.number(SESSIONS).await, 1);
     store.engine.stop().await;
 }
 

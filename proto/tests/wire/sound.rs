@@ -19,6 +19,7 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
     let mut quick = QuickCheck::default();
     prop_assert!(quick.sound(&before).is_some());
     prop_assert_eq!(quick.sound(bytes), alone(bytes));
+    prop_assert_eq!(quick.sound(bytes), alone(bytes));
     let Some(quick) = alone(bytes) else {
         return Ok(());
     };
@@ -138,6 +139,22 @@ fn reports_of_common_size_are_sound_and_large_ones_are_parsed() {
     assert_eq!(Report::parse(&huge.to_bytes()), Ok(huge));
 }
 
+/// More sessions than one check remembers, each of another model.
+fn many_sessions() -> Vec<u8> {
+    let mut report = large(6, 2);
+    for (session, version) in report.sessions.iter_mut().zip(1..) {
+        session.model.version = format!("{version}");
+    }
+    report.to_bytes()
+}
+
+fn flip(bytes: &mut [u8], flips: &[(Index, u8)]) {
+    for (at, mask) in flips {
+        let at = at.index(bytes.len());
+        bytes[at] ^= mask;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
@@ -153,6 +170,29 @@ proptest! {
         agrees(&bytes)?;
         if let Ok(report) = Report::parse(&bytes) {
             prop_assert!(alone(&report.to_bytes()).is_some());
+        }
+    }
+
+    /// What came before changes nothing: sound or broken anywhere, with the same broken parts or others.
+    #[test]
+    fn each_report_of_a_call_is_judged_as_if_alone(
+        has_many in any::<bool>(),
+        flips in prop::collection::vec((any::<Index>(), 1..=255_u8), 0..3),
+        more in prop::collection::vec(prop::collection::vec((any::<Index>(), 1..=255_u8), 0..3), 1..6),
+    ) {
+        let many = many_sessions();
+        prop_assert!(alone(&many).is_some());
+        let mut first = if has_many { many.clone() } else { samples::full_report().to_bytes() };
+        flip(&mut first, &flips);
+        let mut reports = vec![many, first.clone()];
+        for flips in more {
+            let mut report = first.clone();
+            flip(&mut report, &flips);
+            reports.extend([report.clone(), report, first.clone()]);
+        }
+        let mut quick = QuickCheck::default();
+        for report in &reports {
+            prop_assert_eq!(quick.sound(report), alone(report));
         }
     }
 

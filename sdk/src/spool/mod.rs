@@ -131,7 +131,9 @@ impl Spool {
         let mut left_bytes = self.limits.max_spool_bytes.saturating_sub(own_bytes);
         // Newest first where there is no room for all: what goes then is the oldest.
         let mut untaken = Vec::new();
-        for path in stream_dirs(&self.dir.join(STREAMS))? {
+        let streams = self.dir.join(STREAMS);
+        stream::clear_gone(&streams);
+        for path in stream_dirs(&streams)? {
             let is_ours = |s: &StreamDir| s.is_at(&path);
             if self.streams().any(is_ours) {
                 continue;
@@ -326,7 +328,6 @@ fn stream_dirs(streams: &Path) -> io::Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for entry in fs::read_dir(streams)? {
         let entry = entry?;
-        stream::clear_gone(&entry.path());
         if stream::stream_of(&entry.file_name()).is_some() {
             let changed = entry.metadata().and_then(|m| m.modified()).ok();
             dirs.push((changed, entry.path()));

@@ -40,10 +40,12 @@ pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
 /// Ends the name of a stream's folder that is being deleted.
 const GONE: &str = "gone";
 
-/// Deletes what is left of a folder that was being deleted.
-pub(super) fn clear_gone(dir: &Path) {
-    if dir.extension().is_some_and(|extension| extension == GONE) {
-        let _ = fs::remove_dir_all(dir);
+/// Deletes what is left of folders that were being deleted. The caller holds the spool's lock.
+pub(super) fn clear_gone(streams: &Path) {
+    let entries = fs::read_dir(streams).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|e| e == GONE)) {
+        let _ = fs::remove_dir_all(path);
     }
 }
 
@@ -351,12 +353,17 @@ impl StreamDir {
         }
     }
 
-    /// Deletes the folder. The caller holds the spool's lock. Killed half-way it leaves a folder that is
-    /// no stream's: one with its name and without its state would be taken for a stream of no reports.
+    /// Deletes the folder. The caller holds the spool's lock.
     pub(super) fn remove(self) {
+        let _ = fs::remove_dir_all(self.set_aside());
+    }
+
+    /// Gives the folder, which is to be deleted, a name that is no stream's: killed half-way, one with its
+    /// name and without its state would be taken for a stream of no reports. Returns where it is now.
+    pub(super) fn set_aside(self) -> PathBuf {
         let gone = self.dir.with_extension(GONE);
         let is_renamed = fs::rename(&self.dir, &gone).is_ok();
-        let _ = fs::remove_dir_all(if is_renamed { &gone } else { &self.dir });
+        if is_renamed { gone } else { self.dir }
     }
 
     fn scan(&mut self) -> io::Result<()> {
