@@ -70,6 +70,7 @@ impl fmt::Display for Reason {
                 reference_p50_us,
                 reference,
             } => {
+                let compared = if *compared == 0 { hits } else { compared };
                 write!(f, "{slower} of those {compared}")?;
                 if compared < hits {
                     f.write_str(" that ran often enough to compare")?;
