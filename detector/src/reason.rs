@@ -122,7 +122,7 @@ pub enum Reason {
         /// Their median ratio of p10, where whole cohorts moved.
         ratio: Option<f64>,
     },
-    /// Nearly all devices hit have one firmware.
+    /// Devices with one firmware are hit far more often than others of the chipset.
     Firmware {
         /// Which.
         firmware: String,

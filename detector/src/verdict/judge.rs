@@ -68,7 +68,7 @@ pub fn judge(
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     if found.severity >= Severity::Ticket {
-        let by_firmware = firmware::of_those_hit(window, evidence, by_placement);
+        let by_firmware = firmware::of_those_hit(window, evidence, &found);
         found.reasons.extend(by_firmware);
     }
     let everywhere = found.reasons.iter().any(Reason::is_everywhere);
@@ -86,6 +86,7 @@ pub fn judge(
             next_step(
                 &window.key,
                 found.class,
+                &found.reasons,
                 &cpu_ops,
                 change,
                 baseline.previous_version.as_deref(),
@@ -210,6 +211,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     Some(Finding {
         class: class_of(change),
         severity,
+    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
         reasons,
         hits: change.signal.hits,
         eligible: change.signal.devices,
