@@ -261,6 +261,9 @@ pub enum Reason {
         proven: u64,
         /// Devices that vote.
         devices: u64,
+        /// Whether more are new than usual.
+        #[serde(default)]
+        flood: bool,
     },
     /// Too few are hit to wake anyone.
     FewHit {

@@ -118,7 +118,11 @@ pub fn judge(
 /// are new, or more than usual (`flood`); else a few devices less were too few to be sure.
 pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
     let devices = verdict.numbers.devices_seen;
-    let reason = Reason::NewcomersOnly { proven, devices };
+    let reason = Reason::NewcomersOnly {
+        proven,
+        devices,
+        flood,
+    };
     if !flood && !many_are_new(proven, devices) {
         verdict.severity = Severity::Ticket;
         verdict.reasons.push(reason);
@@ -207,11 +211,11 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         _ => Severity::Page,
     };
     let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
+    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
     reasons.extend(Reason::backend(change));
     Some(Finding {
         class: class_of(change),
         severity,
-    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
         reasons,
         hits: change.signal.hits,
         eligible: change.signal.devices,
