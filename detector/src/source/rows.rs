@@ -10,34 +10,13 @@ use crate::signals::SignalId;
 
 use super::{FoundModel, VersionHistory, VersionOnChipset};
 
-/// A row that belongs to a model.
-pub(super) trait OfModel {
-    /// App, environment and model.
-    fn model(&self) -> (&str, &str, &str);
-
-    /// The same, owned.
-    fn model_key(&self) -> ModelKey {
-        let (app_id, environment, model_id) = self.model();
-        ModelKey {
-            app_id: app_id.to_owned(),
-            environment: environment.to_owned(),
-            model_id: model_id.to_owned(),
-        }
+fn model_key(app_id: &str, environment: &str, model_id: &str) -> ModelKey {
+    ModelKey {
+        app_id: app_id.to_owned(),
+        environment: environment.to_owned(),
+        model_id: model_id.to_owned(),
     }
 }
-
-/// Rows whose model is named by fields of these names.
-macro_rules! of_model {
-    ($($row:ty),*) => {$(
-        impl OfModel for $row {
-            fn model(&self) -> (&str, &str, &str) {
-                (self.app_id.as_ref(), self.environment.as_ref(), self.model_id.as_ref())
-            }
-        }
-    )*};
-}
-
-of_model!(EarlierRow<'_>, CensusRow, HistoryRow);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -167,6 +146,12 @@ pub(super) struct CensusRow {
 }
 
 /// A session: where it ran, by number, and the report that it came in.
+impl CensusRow {
+    pub(super) fn model_key(&self) -> ModelKey {
+        model_key(&self.app_id, &self.environment, &self.model_id)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Row, Deserialize)]
 pub(super) struct SeenRow {
     pub(super) place: u64,
@@ -280,6 +265,12 @@ pub(super) struct HistoryRow {
 }
 
 impl VersionHistory {
+impl HistoryRow {
+    pub(super) fn model_key(&self) -> ModelKey {
+        model_key(&self.app_id, &self.environment, &self.model_id)
+    }
+}
+
     /// `None` for signals of other programs' versions.
     pub(super) fn from_row(row: HistoryRow) -> Option<Self> {
         Some(VersionHistory {
@@ -338,11 +329,7 @@ pub(super) struct SelfRow {
 
 impl SelfRow {
     pub(super) fn version_on_chipset(&self) -> VersionOnChipset {
-        let model = ModelKey {
-            app_id: self.app_id.clone(),
-            environment: self.environment.clone(),
-            model_id: self.model_id.clone(),
-        };
+        let model = model_key(&self.app_id, &self.environment, &self.model_id);
         (model, self.model_version.clone(), self.chipset.clone())
     }
 }

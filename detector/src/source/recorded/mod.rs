@@ -25,7 +25,7 @@ use super::rows::{
 use super::{FoundModel, SourceError, Span};
 
 pub use intake::{Intake, IntakeSummary};
-use sums::Sum;
+use sums::{Sum, earlier_row};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -194,7 +194,7 @@ impl Recording {
 
     /// Whole windows, the latest first: how often a device reports within one changes nothing.
     pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow<'_>> {
-        let Some(record) = self.models.get(model) else {
+        let Some((model, record)) = self.models.get_key_value(model) else {
             return Vec::new();
         };
         let bucket = |row: &Series| row.bucket;
@@ -218,7 +218,7 @@ impl Recording {
             let used = used.entry(id).or_default();
             *used += 1;
             if *used <= MAX_EARLIER_WINDOWS {
-                rows.push(self.vote_row(record, id, sum).into());
+                rows.push(earlier_row(model, self.vote_row(record, id, sum)));
             }
         }
         rows

@@ -3,6 +3,8 @@
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
+use crate::cohort::ModelKey;
+
 use super::super::rows::{At, EarlierRow, EarlierTuple, PreviousTuple, VoteRow};
 use super::{Series, packed};
 
@@ -70,26 +72,25 @@ impl Series {
     }
 }
 
-impl<'a> From<VoteRow<'a>> for EarlierRow<'a> {
-    fn from(row: VoteRow<'a>) -> Self {
-        EarlierRow {
-            app_id: "",
-            environment: "",
-            model_id: "",
-            model_version: row.model_version,
-            chipset: row.chipset,
-            firmware: row.firmware,
-            installation: row.installation,
-            graph_kind: row.graph_kind,
-            placement_source: row.placement_source,
-            fingerprint_algorithm: row.fingerprint_algorithm,
-            fingerprint_normalised: row.fingerprint_normalised,
-            shape_key: row.shape_key,
-            hist_bucket: row.hist_bucket,
-            hist_count: row.hist_count,
-            n: row.n,
-            sum_us: row.sum_us,
-            m2_us2: row.m2_us2,
-        }
+/// A vote's runs in an earlier window.
+pub(super) fn earlier_row<'a>(model: &'a ModelKey, row: VoteRow<'a>) -> EarlierRow<'a> {
+    EarlierRow {
+        app_id: &model.app_id,
+        environment: &model.environment,
+        model_id: &model.model_id,
+        model_version: row.model_version,
+        chipset: row.chipset,
+        firmware: row.firmware,
+        installation: row.installation,
+        graph_kind: row.graph_kind,
+        placement_source: row.placement_source,
+        fingerprint_algorithm: row.fingerprint_algorithm,
+        fingerprint_normalised: row.fingerprint_normalised,
+        shape_key: row.shape_key,
+        hist_bucket: row.hist_bucket,
+        hist_count: row.hist_count,
+        n: row.n,
+        sum_us: row.sum_us,
+        m2_us2: row.m2_us2,
     }
 }
