@@ -41,8 +41,9 @@ impl From<ModelRow> for FoundModel {
     }
 }
 
-/// Receive time in milliseconds, stream and session.
-pub(super) type At = (i64, u64, u64);
+/// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
+/// one receive time.
+pub(super) type At = (i64, u64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
 pub(super) type PreviousTuple<'a> = (&'a str, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
@@ -145,13 +146,13 @@ pub(super) struct CensusRow {
     pub(super) first_seen_ms: i64,
 }
 
-/// A session: where it ran, by number, and the report that it came in.
 impl CensusRow {
     pub(super) fn model_key(&self) -> ModelKey {
         model_key(&self.app_id, &self.environment, &self.model_id)
     }
 }
 
+/// A session: where it ran, by number, and the report that it came in.
 #[derive(Debug, Clone, Copy, Row, Deserialize)]
 pub(super) struct SeenRow {
     pub(super) place: u64,
@@ -264,13 +265,13 @@ pub(super) struct HistoryRow {
     since_s: i64,
 }
 
-impl VersionHistory {
 impl HistoryRow {
     pub(super) fn model_key(&self) -> ModelKey {
         model_key(&self.app_id, &self.environment, &self.model_id)
     }
 }
 
+impl VersionHistory {
     /// `None` for signals of other programs' versions.
     pub(super) fn from_row(row: HistoryRow) -> Option<Self> {
         Some(VersionHistory {

@@ -73,7 +73,7 @@ struct Seen {
 #[derive(Debug)]
 struct Series {
     bucket: i64,
-    /// Receive time, stream and session: the latest says what the device was used to.
+    /// The latest says what the device was used to.
     order: At,
     device: u32,
     kind: u32,
@@ -224,7 +224,12 @@ impl Recording {
         rows
     }
 
-    fn vote_row<'a>(&'a self, record: &'a ModelRecord, id: VoteId, sum: Sum<'a>) -> VoteRow<'a> {
+    fn vote_row<'a>(
+        &'a self,
+        record: &'a ModelRecord,
+        id: VoteId,
+        mut sum: Sum<'a>,
+    ) -> VoteRow<'a> {
         let (device, kind, shape) = id;
         let kind = record.kind(kind);
         let (previous, earlier, absence) = sum.baselines();
@@ -428,7 +433,7 @@ impl Recording {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_unstable_by_key(|(key, _)| *key);
-        let rows = sums.into_iter().map(|((installation, shape), sum)| {
+        let rows = sums.into_iter().map(|((installation, shape), mut sum)| {
             let moments = sum.moments();
             SelfRow {
                 app_id: String::new(),
