@@ -179,7 +179,8 @@ impl Loop {
             .map(|n| (n.name().to_owned(), n.min_severity()));
         self.judged = Judged::until(remembered.judged_until);
         self.changed_at = remembered.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
-        self.book = Book::new(names.collect::<BTreeMap<_, _>>(), remembered.incidents);
+        let names = names.collect::<BTreeMap<_, _>>();
+        self.book = Book::new(names, remembered.incidents, self.clock.now());
         self.publish();
 
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);

@@ -6,6 +6,7 @@
 //! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
 
 mod mitigation;
+mod united;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,6 +188,9 @@ pub struct Incident {
     pub returned_at: Option<Timestamp>,
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
+    /// The incident that it is over for: the same fault, told by both.
+    #[serde(default)]
+    pub goes_on_as: Option<String>,
     /// The cohorts inside.
     pub cohorts: Vec<Watched>,
     /// What people were told last; frozen until there is more to tell.
@@ -334,6 +338,7 @@ impl Incident {
             mitigated_at: None,
             returned_at: None,
             resolved_at: None,
+            goes_on_as: None,
             cohorts: Vec::new(),
             headline: None,
             superseded: None,

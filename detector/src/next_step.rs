@@ -4,6 +4,7 @@ use epwatch_proto::ReasonCode;
 
 use crate::baseline::Origin;
 use crate::cohort::CohortKey;
+use crate::reason::Reason;
 use crate::signals::PlacementChange;
 use crate::verdict::{VerdictClass, backend_code};
 
@@ -16,12 +17,14 @@ pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the mo
 pub(crate) fn next_step(
     key: &CohortKey,
     class: VerdictClass,
+    reasons: &[Reason],
     cpu_ops: &[String],
     change: Option<&PlacementChange>,
     previous_version: Option<&str>,
     commonest_code: Option<&(String, u64)>,
 ) -> String {
     let chipset = &key.chipset;
+    let not_the_version = not_the_version(reasons, change);
     match class {
         VerdictClass::TotalFallback
         | VerdictClass::PartialFallback
@@ -30,21 +33,16 @@ pub(crate) fn next_step(
                 [] => "its nodes".to_owned(),
                 ops => ops.join(", "),
             };
-            let began_within = change.is_some_and(|change| change.origin == Origin::SameVersion);
-            let roll_back = match previous_version {
-                _ if began_within => {
-                    " It came without a new version of the model: look for updates of \
-                                      firmware, system or app on these devices."
-                        .to_owned()
-                }
-                Some(previous) => {
+            let until_fixed = match (not_the_version, previous_version) {
+                (Some(why), _) => format!(" {why}."),
+                (None, Some(previous)) => {
                     format!(" Until that is fixed, keep version {previous} on {chipset}.")
                 }
-                None => String::new(),
+                (None, None) => String::new(),
             };
             format!(
                 "Ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` \
-                 gives the reason of each node.{roll_back}"
+                 gives the reason of each node.{until_fixed}"
             )
         }
         VerdictClass::NpuStartFailure => {
@@ -65,12 +63,38 @@ pub(crate) fn next_step(
                 }
                 _ => "backend_path and the vendor's libraries on these devices",
             };
-            format!("Check {what}; the SDK's explain() on one of these devices names the cause.")
+            let may_have_none = |reason: &Reason| {
+                matches!(
+                    reason,
+                    Reason::NpuStart {
+                        is_unheard_of: true,
+                        ..
+                    }
+                )
+            };
+            if reasons.iter().any(may_have_none) {
+                return format!(
+                    "If {chipset} has no NPU for this app, do not ask for it there; if it has one, certify \
+                     a placement on it, and check {what}."
+                );
+            }
+            let why = not_the_version.map_or(String::new(), |why| format!(" {why}."));
+            format!(
+                "Check {what}; the SDK's explain() on one of these devices names the cause.{why}"
+            )
         }
-        VerdictClass::SlowWithoutPlacement => format!(
-            "Compare the model with the version before on {chipset}, session by session; if \
-             placements are `unavailable` there, move to ONNX Runtime 1.24 or newer to see them."
-        ),
+        VerdictClass::SlowWithoutPlacement => {
+            let compare = || {
+                format!(
+                    "Compare the model with the version before on {chipset}, session by session"
+                )
+            };
+            let what = not_the_version.unwrap_or_else(compare);
+            format!(
+                "{what}; if placements are `unavailable` there, move to ONNX Runtime 1.24 or newer to \
+                 see them."
+            )
+        }
         VerdictClass::DataQuality => {
             "Nothing to do for the model; placements compare again once a version has settled on \
              the new runtime."
@@ -100,6 +124,32 @@ pub(crate) fn next_step(
     }
 }
 
+/// What to look for where the version before would be no better.
+fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Option<String> {
+    let firmware = reasons.iter().find_map(|reason| match reason {
+        Reason::Firmware { firmware, .. } => Some(firmware),
+        _ => None,
+    });
+    if let Some(firmware) = firmware {
+        let ask = "ask what that update changed before you take a version back";
+        return Some(format!("It comes with firmware {firmware}: {ask}"));
+    }
+    let says = |is_it: fn(&Reason) -> bool| reasons.iter().any(is_it);
+    if says(|reason| matches!(reason, Reason::PeerControl { slowed: true, .. })) {
+        let text = "All models on these devices are slower: look for updates of firmware, system or app \
+                    that keep them off the NPU";
+        return Some(text.to_owned());
+    }
+    let began_within = change.is_some_and(|change| change.origin == Origin::SameVersion);
+    let previous_too =
+        says(|reason| matches!(reason, Reason::PreviousVersionControl { slowed: true, .. }));
+    (began_within || previous_too).then(|| {
+        "It came without a new version of the model: look for updates of firmware, system or app on these \
+         devices"
+            .to_owned()
+    })
+}
+
 /// The code, if it is one that has a step of its own.
 fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
     let known = [
@@ -111,4 +161,85 @@ fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
         ReasonCode::EpcontextWithoutEp,
     ];
     known.into_iter().find(|known| known.as_str() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::baseline::Baseline;
+    use crate::reported::FailedStart;
+    use crate::signals::PeerRatios;
+    use crate::testing::{Fleet, device, judged, judged_with_peers, model, reference};
+    use crate::verdict::{CohortVerdict, VerdictClass};
+    use crate::window::CohortWindow;
+
+    #[track_caller]
+    fn check(verdict: &CohortVerdict, class: VerdictClass, says: &str) {
+        let next = &verdict.next_step;
+        assert_eq!(verdict.class, class, "{:#?}", verdict.reasons);
+        assert!(next.contains(says), "{next}");
+        assert!(!next.contains("keep version 1.0.0"), "{next}");
+    }
+
+    /// Devices on the version before lose the NPU by the same update.
+    #[test]
+    fn a_version_that_is_broken_too_is_not_worth_keeping() {
+        let mut window = Fleet::with_fallback(0.4).window();
+        for vote in &mut window.votes[..26] {
+            vote.firmware = "f2".into();
+        }
+        let verdict = judged(&window, None, &reference());
+        let says = "It comes with firmware f2";
+        check(&verdict, VerdictClass::SomeDevicesFallback, says);
+
+        let lost = Fleet {
+            slow_factor: 20.0,
+            ..Fleet::with_fallback(1.0)
+        };
+        let before = Fleet {
+            version: "1.0.0",
+            before: Some("0.9.0"),
+            ..lost.clone()
+        };
+        let verdict = judged(&lost.window(), Some(&before.window()), &reference());
+        let says = "It came without a new version";
+        check(&verdict, VerdictClass::PartialFallback, says);
+    }
+
+    #[test]
+    fn where_all_models_slowed_down_this_one_is_not_compared() {
+        let slow = Fleet {
+            weight: 20.0,
+            ..Fleet::default()
+        };
+        let window = slow.window();
+        let mut other = model();
+        other.model_id = "other".into();
+        let mut peers = PeerRatios::default();
+        peers.add(&other, &window.votes);
+        let verdict = judged_with_peers(&window, None, &peers, &reference());
+        let says = "All models on these devices are slower";
+        check(&verdict, VerdictClass::SlowWithoutPlacement, says);
+    }
+
+    #[test]
+    fn a_chipset_that_may_have_no_npu_is_not_asked_for_its_libraries_first() {
+        let start = |at| FailedStart {
+            installation: device(at),
+            firmware: "f1".into(),
+            reason: "backend_setup_failed".into(),
+            count: 1,
+            is_proven: true,
+        };
+        let mut window = CohortWindow {
+            votes: Vec::new(),
+            ..Fleet::default().window()
+        };
+        window.reported.failed_starts = (0..20).map(start).collect();
+        let says = "If SM8635 has no NPU for this app, do not ask for it there";
+        let verdict = judged(&window, None, &Baseline::default());
+        check(&verdict, VerdictClass::NpuStartFailure, says);
+        let known = judged(&window, None, &reference());
+        let says = "Check backend_path";
+        check(&known, VerdictClass::NpuStartFailure, says);
+    }
 }

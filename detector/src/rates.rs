@@ -4,7 +4,7 @@
 //! fleet's own are learnt from its healthy windows: a version on a chipset counts once, at the mean
 //! of its windows, and cohorts that differ more than chance would make the prior weaker, since the
 //! next cohort may differ as much. Where faults may be among them, a version on a chipset teaches only
-//! once it is seven windows old.
+//! once it is seven windows old, and the latest windows do not teach yet.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -41,7 +41,8 @@ pub enum Reason {
         slower: u64,
         /// Devices with a worse placement.
         hits: u64,
-        /// Of these, devices with enough runs to compare.
+        /// Of these, devices with enough runs to compare; 0 in what was stored before they were counted.
+        #[serde(default)]
         compared: u64,
         /// Their median p50, in microseconds.
         p50_us: f64,
@@ -55,6 +56,7 @@ pub enum Reason {
         /// Devices slower.
         slower: u64,
         /// Devices with a worse placement and enough runs to compare.
+        #[serde(alias = "hits")]
         compared: u64,
     },
     /// B: devices slower than their earlier selves.
@@ -120,7 +122,7 @@ pub enum Reason {
         /// Their median ratio of p10, where whole cohorts moved.
         ratio: Option<f64>,
     },
-    /// Nearly all devices hit have one firmware.
+    /// Devices with one firmware are hit far more often than others of the chipset.
     Firmware {
         /// Which.
         firmware: String,
@@ -161,6 +163,7 @@ pub enum Reason {
         /// Reason codes with their devices, commonest first.
         codes: Vec<(String, u64)>,
         /// Whether nothing shows that it ever starts on this chipset.
+        #[serde(default)]
         is_unheard_of: bool,
         /// Chance of so many in a healthy cohort.
         p: f64,
@@ -258,6 +261,9 @@ pub enum Reason {
         proven: u64,
         /// Devices that vote.
         devices: u64,
+        /// Whether more are new than usual.
+        #[serde(default)]
+        flood: bool,
     },
     /// Too few are hit to wake anyone.
     FewHit {

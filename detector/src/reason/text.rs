@@ -70,6 +70,7 @@ impl fmt::Display for Reason {
                 reference_p50_us,
                 reference,
             } => {
+                let compared = if *compared == 0 { hits } else { compared };
                 write!(f, "{slower} of those {compared}")?;
                 if compared < hits {
                     f.write_str(" that ran often enough to compare")?;
@@ -259,8 +260,12 @@ impl fmt::Display for Reason {
                 "{devices} installations are new, far more than this app usually has, and do not vote: \
                  reports may be forged"
             ),
-            Reason::NewcomersOnly { proven, devices } => {
-                let so = if many_are_new(*proven, *devices) {
+            Reason::NewcomersOnly {
+                proven,
+                devices,
+                flood,
+            } => {
+                let so = if *flood || many_are_new(*proven, *devices) {
                     "so it may be forged"
                 } else {
                     "so it is not sure enough to wake anyone"
@@ -299,5 +304,25 @@ impl fmt::Display for Reason {
                 )
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdict is data quality for either.
+    #[test]
+    fn a_few_newcomers_and_a_flood_are_told_apart() {
+        let told = |flood| {
+            let reason = Reason::NewcomersOnly {
+                proven: 95,
+                devices: 100,
+                flood,
+            };
+            reason.to_string()
+        };
+        assert!(told(false).ends_with("not sure enough to wake anyone"));
+        assert!(told(true).ends_with("it may be forged"));
     }
 }

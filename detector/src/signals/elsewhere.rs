@@ -13,6 +13,7 @@ use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::control;
 use super::intermittent::{self, Intermittent};
+use super::median::{HEAVIER, SLOWER};
 use super::{Beside, MIN_ELIGIBLE, MIN_HITS, Shift, shift};
 
 /// One chipset in four may differ from what comes to all of them: a small one by chance, another because
@@ -34,12 +35,12 @@ const MOST_DEVICES: f64 = 0.8;
 const SURELY: f64 = 0.05;
 
 /// Median ratio from which a chipset moved as well.
-const MOVED: f64 = 1.15;
+const MOVED: f64 = HEAVIER;
 
 /// Chipsets that moved did so alike where one lies within this factor of the others' median: a model that
 /// computes more weighs more on one than on another, and A asks for as much of a chipset alone. What a
 /// CPU is slower by than an NPU differs more.
-const ALIKE: f64 = 1.6;
+const ALIKE: f64 = SLOWER;
 
 /// Beyond it all chipsets together have not just got a heavier model: one version seldom computes more than
 /// twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.

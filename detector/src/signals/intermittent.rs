@@ -5,7 +5,7 @@
 //! by 1.6 x while the fast runs are as fast as ever. Both add a device's runs over placements, since
 //! runs that move between placements are what they look for.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use crate::baseline::{Baseline, Tally};
 use crate::hash::{HashMap, HashSet};
@@ -97,10 +97,8 @@ impl DeviceRuns {
 pub(crate) fn runs_of_devices<'a>(
     votes: impl IntoIterator<Item = &'a DeviceVote>,
 ) -> HashMap<Installation, DeviceRuns> {
-    let votes = votes.into_iter();
-    let mut parts: HashMap<(Installation, Arc<str>, Arc<str>), [AgainstSelf; 2]> =
-        HashMap::default();
-    parts.reserve(votes.size_hint().0);
+    // In order: of equal ones the first speaks.
+    let mut parts: BTreeMap<(Installation, &str, &str), [AgainstSelf; 2]> = BTreeMap::new();
     for vote in votes {
         let Some(latency) = &vote.latency else {
             continue;
@@ -109,11 +107,7 @@ pub(crate) fn runs_of_devices<'a>(
             continue;
         };
         let own = latency.own_against_self.as_deref().copied();
-        let key = (
-            vote.installation,
-            vote.firmware.clone(),
-            vote.shape_key.clone(),
-        );
+        let key = (vote.installation, &*vote.firmware, &*vote.shape_key);
         let slot = parts.entry(key).or_default();
         *slot = [
             slot[0].added(against),
@@ -129,7 +123,7 @@ pub(crate) fn runs_of_devices<'a>(
         let runs = DeviceRuns {
             against,
             own,
-            shape_is_known: is_known(&shape),
+            shape_is_known: is_known(shape),
         };
         let rank = |runs: &DeviceRuns| (runs.has_moved(), runs.tail(), runs.against.n);
         let slot = devices.entry(device).or_insert(runs);
@@ -287,8 +281,10 @@ fn found(
     }
     let share = tally.hits as f64 / tally.devices as f64;
     let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
-    let hit: Vec<(&Installation, &DeviceRuns)> =
+    let mut hit: Vec<(&Installation, &DeviceRuns)> =
         devices.iter().filter(|(_, runs)| hit(runs)).collect();
+    // Sums of fractions depend on the order.
+    hit.sort_unstable_by_key(|(device, _)| **device);
     let shares: Vec<f64> = hit
         .iter()
         .map(|(_, runs)| runs.against.beyond_2x / runs.against.n)
@@ -349,5 +345,24 @@ mod tests {
         };
         assert!(own_runs(0.5), "it has just begun");
         assert!(!own_runs(0.05));
+    }
+
+    /// Maps are seeded anew each time; what is said of a device is not.
+    #[test]
+    fn of_shapes_that_are_slow_alike_the_same_speaks_each_time() {
+        let mut window = noisy(1.0);
+        let of_other_shape: Vec<DeviceVote> = window
+            .votes
+            .iter()
+            .map(|vote| DeviceVote {
+                shape_key: "".into(),
+                ..vote.clone()
+            })
+            .collect();
+        window.votes.extend(of_other_shape);
+        for _ in 0..5 {
+            let devices = runs_of_devices(&window.votes);
+            assert!(devices.values().all(|runs| !runs.shape_is_known));
+        }
     }
 }

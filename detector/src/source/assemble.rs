@@ -104,7 +104,8 @@ impl WindowBuilder {
                 let told = Told::of(&row, &mut self.texts);
                 slot.insert(Adding {
                     histogram: Counted::default(),
-                    moments: Moments::default(),
+                    // Most report once in a window.
+                    moments: Vec::with_capacity(1),
                     told,
                 })
             }
@@ -124,7 +125,7 @@ impl WindowBuilder {
             }
         })?;
         let exact = Moments::from_parts(row.n, row.sum_us, row.m2_us2);
-        vote.moments = vote.moments.merged(&exact.unwrap_or_default());
+        vote.moments.push((row.at, exact.unwrap_or_default()));
         if vote.histogram.is_empty() {
             vote.histogram = added;
         } else {
@@ -135,7 +136,8 @@ impl WindowBuilder {
 
     /// Takes quantiles of the votes that have enough runs.
     pub(super) fn end_votes(&mut self) -> Result<(), SourceError> {
-        for (key, vote) in std::mem::take(&mut self.adding) {
+        for (key, mut vote) in std::mem::take(&mut self.adding) {
+            let moments = vote.moments();
             let cohort = (key.version.clone(), key.chipset.clone());
             let part = (key.firmware.clone(), key.shape_key.clone());
             let said = (vote.told.at, vote.told.device_model);
@@ -151,8 +153,8 @@ impl WindowBuilder {
                 *slot = slot.saturating_add(count);
             }
             let histogram = self.histogram(vote.histogram.buckets())?;
-            let moments = if vote.moments.n() == histogram.n() {
-                vote.moments
+            let moments = if moments.n() == histogram.n() {
+                moments
             } else {
                 // Some series told sums that cannot be.
                 histogram.estimated_moments().unwrap_or_default()

@@ -52,7 +52,7 @@ impl Counted {
         self.on(&self.client, sql)
     }
 
-    /// For most of what is read: checking each value's type again costs as much as reading it.
+    /// Does not check each value's type again, which costs as much as reading it.
     pub(super) fn plain_query(&self, sql: &str) -> Query {
         self.on(&self.client.clone().with_validation(false), sql)
     }

@@ -22,6 +22,7 @@ columns!(Heads of Head, is_array: false, "" {
     is_unproven: bool,
     received_at: Millis,
     stream_id: u64,
+    sequence: u64,
 });
 
 columns!(Sessions of Session, is_array: true, "session_" {
@@ -201,7 +202,12 @@ impl<'a> Series<'a> {
                 self.earlier_cv,
             ),
             absence: self.baseline_absence,
-            at: (head.received_at.0, head.stream_id, session.uid),
+            at: (
+                head.received_at.0,
+                head.stream_id,
+                head.sequence,
+                session.uid,
+            ),
         }
     }
 }

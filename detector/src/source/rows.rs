@@ -10,34 +10,13 @@ use crate::signals::SignalId;
 
 use super::{FoundModel, VersionHistory, VersionOnChipset};
 
-/// A row that belongs to a model.
-pub(super) trait OfModel {
-    /// App, environment and model.
-    fn model(&self) -> (&str, &str, &str);
-
-    /// The same, owned.
-    fn model_key(&self) -> ModelKey {
-        let (app_id, environment, model_id) = self.model();
-        ModelKey {
-            app_id: app_id.to_owned(),
-            environment: environment.to_owned(),
-            model_id: model_id.to_owned(),
-        }
+fn model_key(app_id: &str, environment: &str, model_id: &str) -> ModelKey {
+    ModelKey {
+        app_id: app_id.to_owned(),
+        environment: environment.to_owned(),
+        model_id: model_id.to_owned(),
     }
 }
-
-/// Rows whose model is named by fields of these names.
-macro_rules! of_model {
-    ($($row:ty),*) => {$(
-        impl OfModel for $row {
-            fn model(&self) -> (&str, &str, &str) {
-                (self.app_id.as_ref(), self.environment.as_ref(), self.model_id.as_ref())
-            }
-        }
-    )*};
-}
-
-of_model!(EarlierRow<'_>, CensusRow, HistoryRow);
 
 #[derive(Debug, Row, Deserialize)]
 pub(super) struct ModelRow {
@@ -62,8 +41,9 @@ impl From<ModelRow> for FoundModel {
     }
 }
 
-/// Receive time in milliseconds, stream and session.
-pub(super) type At = (i64, u64, u64);
+/// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
+/// one receive time.
+pub(super) type At = (i64, u64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
 pub(super) type PreviousTuple<'a> = (&'a str, u64, f64, f64, f64, f64);
 /// Firmware, runtime, n, p10, p50, p95, CV.
@@ -164,6 +144,12 @@ pub(super) struct CensusRow {
     pub(super) devices: u64,
     pub(super) devices_before: u64,
     pub(super) first_seen_ms: i64,
+}
+
+impl CensusRow {
+    pub(super) fn model_key(&self) -> ModelKey {
+        model_key(&self.app_id, &self.environment, &self.model_id)
+    }
 }
 
 /// A session: where it ran, by number, and the report that it came in.
@@ -279,6 +265,12 @@ pub(super) struct HistoryRow {
     since_s: i64,
 }
 
+impl HistoryRow {
+    pub(super) fn model_key(&self) -> ModelKey {
+        model_key(&self.app_id, &self.environment, &self.model_id)
+    }
+}
+
 impl VersionHistory {
     /// `None` for signals of other programs' versions.
     pub(super) fn from_row(row: HistoryRow) -> Option<Self> {
@@ -338,11 +330,7 @@ pub(super) struct SelfRow {
 
 impl SelfRow {
     pub(super) fn version_on_chipset(&self) -> VersionOnChipset {
-        let model = ModelKey {
-            app_id: self.app_id.clone(),
-            environment: self.environment.clone(),
-            model_id: self.model_id.clone(),
-        };
+        let model = model_key(&self.app_id, &self.environment, &self.model_id);
         (model, self.model_version.clone(), self.chipset.clone())
     }
 }

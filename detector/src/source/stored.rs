@@ -14,7 +14,7 @@ use super::assemble::WindowBuilder;
 use super::blocks::Blocks;
 use super::builders::Builders;
 use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE};
-use super::rows::{CensusRow, EarlierRow, HistoryRow, OfModel, SelfRow};
+use super::rows::{CensusRow, EarlierRow, HistoryRow, SelfRow};
 use super::{
     Arrivals, Counted, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed,
     hist_scheme, reports,

@@ -1,5 +1,5 @@
 //! What earlier windows of the same length had: devices by chipset, and CV by version and chipset. Of
-//! windows that overlap, those speak that speak for the past of signals too.
+//! windows that overlap, those speak that speak for the past of signals too, and the latest with them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whether those hit have one firmware, and others of the chipset are not hit.
+//! Whether devices with one firmware are hit far more often than the others of the chipset.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,11 @@ use crate::baseline::Tally;
 use crate::hash::HashSet;
 use crate::rates::Rate;
 use crate::reason::Reason;
-use crate::signals::{Evidence, MIN_ELIGIBLE, MIN_HITS, surprise};
+use crate::signals::{Evidence, Intermittent, MIN_ELIGIBLE, MIN_HITS, surprise};
 use crate::window::{CohortWindow, Installation};
+
+use super::VerdictClass;
+use super::judge::Finding;
 
 /// Chance below which it is no coincidence that one firmware has the hits.
 const CHANCE: f64 = 1e-3;
@@ -21,40 +24,33 @@ const OTHERS_RATE: Rate = Rate {
     strength: 5.0,
 };
 
-/// Names the firmware of those hit; `None` where it says nothing.
+/// Names the firmware where far more of the devices are hit than elsewhere; `None` where it says nothing.
 pub(super) fn of_those_hit(
     window: &CohortWindow,
     evidence: &Evidence,
-    by_placement: bool,
+    found: &Finding,
 ) -> Option<Reason> {
-    let hit = hit_devices(evidence, by_placement)?;
-    let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
-    for vote in &window.votes {
-        let slot = devices.entry(&vote.firmware).or_default();
-        slot.insert(vote.installation);
-    }
-    let tally = |devices: &HashSet<Installation>| Tally {
-        hits: devices.intersection(hit).count() as u64,
-        devices: devices.len() as u64,
-    };
-    let tallies: Vec<(&str, Tally)> = devices
-        .iter()
-        .map(|(name, of)| (*name, tally(of)))
-        .collect();
-    let (firmware, own) = tallies.iter().max_by_key(|(_, tally)| tally.hits)?;
-    let others = tallies.iter().filter(|(name, _)| name != firmware);
-    let others = others.fold(Tally::default(), |sum, (_, tally)| Tally {
-        hits: sum.hits + tally.hits,
-        devices: sum.devices + tally.devices,
+    let hit = hit_devices(evidence, found)?;
+    let devices = by_firmware(window);
+    let all: HashSet<Installation> = devices.values().flatten().copied().collect();
+    let told = devices.iter().filter_map(|(firmware, having)| {
+        let own = tally(hit, having);
+        // Who updated within the window ran both: what is wrong there is counted once.
+        let others = tally(hit, all.difference(having));
+        if firmware.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
+            return None;
+        }
+        // Each firmware is asked.
+        let chance = surprise(own, OTHERS_RATE, others) * devices.len() as f64;
+        let tells = share(own) >= AT_LEAST * share(others) && chance <= CHANCE;
+        tells.then_some((*firmware, own, others))
     });
-    let share = |tally: &Tally| tally.hits as f64 / tally.devices as f64;
-    let tells = !firmware.is_empty()
-        && own.hits >= MIN_HITS
-        && others.devices >= MIN_ELIGIBLE
-        && share(own) >= AT_LEAST * share(&others)
-        && surprise(*own, OTHERS_RATE, others) <= CHANCE;
-    tells.then(|| Reason::Firmware {
-        firmware: (*firmware).to_owned(),
+    let (firmware, own, others) = told.max_by(|(_, a, _), (_, b, _)| {
+        let by_share = share(*a).total_cmp(&share(*b));
+        a.hits.cmp(&b.hits).then(by_share)
+    })?;
+    Some(Reason::Firmware {
+        firmware: firmware.to_owned(),
         hits: own.hits,
         devices: own.devices,
         other_hits: others.hits,
@@ -62,55 +58,151 @@ pub(super) fn of_those_hit(
     })
 }
 
-/// Those that the leading signal found.
-fn hit_devices(evidence: &Evidence, by_placement: bool) -> Option<&HashSet<Installation>> {
-    let change = evidence.placement.as_ref().filter(|_| by_placement);
-    let starts = evidence.starts.as_ref().filter(|found| found.signal.fires);
-    let shift = evidence.shift.as_ref().filter(|found| found.signal.fires);
-    let tail = evidence.tail.as_ref().filter(|found| found.signal.fires);
-    let moved = evidence.moved.as_ref().filter(|found| found.signal.fires);
-    let placed = change.map(|change| &change.hit_devices);
-    placed
-        .or(starts.map(|found| &found.hit_devices))
-        .or(shift.map(|found| &found.hit_devices))
-        .or(tail.or(moved).map(|found| &found.hit_devices))
+/// Whoever had a session, and whoever could make none: an update that keeps the NPU from starting leaves
+/// no session behind.
+fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
+    let votes = window.votes.iter();
+    let votes = votes.map(|vote| (&*vote.firmware, vote.installation));
+    let starts = window.reported.failed_starts.iter();
+    let starts = starts.map(|start| (&*start.firmware, start.installation));
+    let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
+    for (firmware, device) in votes.chain(starts) {
+        devices.entry(firmware).or_default().insert(device);
+    }
+    devices
+}
+
+fn tally<'a>(
+    hit: &HashSet<Installation>,
+    devices: impl IntoIterator<Item = &'a Installation>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for device in devices {
+        tally.devices += 1;
+        tally.hits += u64::from(hit.contains(device));
+    }
+    tally
+}
+
+fn share(tally: Tally) -> f64 {
+    tally.hits as f64 / tally.devices as f64
+}
+
+/// The devices that the finding is about; `None` where all are, or it says itself which.
+fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSet<Installation>> {
+    let says = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
+    let placed = || {
+        evidence
+            .placement
+            .as_ref()
+            .map(|change| &change.hit_devices)
+    };
+    let by_past = || {
+        let is_it =
+            |reason: &Reason| matches!(reason, Reason::Shift { .. } | Reason::MedianSlower { .. });
+        let shift = evidence.shift.as_ref().filter(|_| says(is_it));
+        shift.map(|found| &found.hit_devices)
+    };
+    match found.class {
+        VerdictClass::NpuStartFailure if says(|r| matches!(r, Reason::NpuStart { .. })) => {
+            evidence.starts.as_ref().map(|found| &found.hit_devices)
+        }
+        VerdictClass::NpuStartFailure
+        | VerdictClass::TotalFallback
+        | VerdictClass::PartialFallback
+        | VerdictClass::SomeDevicesFallback => by_past().or_else(placed),
+        VerdictClass::SlowWithoutPlacement => by_past(),
+        VerdictClass::IntermittentFallback => {
+            let fires = |found: &&Intermittent| found.signal.fires;
+            let tail = evidence.tail.as_ref().filter(fires);
+            let found = tail.or(evidence.moved.as_ref().filter(fires));
+            found.map(|found| &found.hit_devices)
+        }
+        VerdictClass::WrongOutputs
+        | VerdictClass::CvSpike
+        | VerdictClass::ThermalOrLoad
+        | VerdictClass::DataQuality
+        | VerdictClass::NotEnoughData
+        | VerdictClass::Healthy => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use crate::testing::{Fleet, judged, reference};
+    use crate::reported::FailedStart;
+    use crate::testing::{Fleet, device, golden_tests, judged, reference};
+    use crate::verdict::VerdictClass;
+    use crate::window::CohortWindow;
 
-    fn told(with_new_firmware: impl Fn(u32) -> bool) -> Vec<String> {
-        let mut window = Fleet::with_fallback(0.4).window();
+    fn on_f2(mut window: CohortWindow, is_updated: impl Fn(u32) -> bool) -> CohortWindow {
         let new: Arc<str> = "f2".into();
         for (at, vote) in (0..).zip(&mut window.votes) {
-            if with_new_firmware(at) {
+            if is_updated(at) {
                 vote.firmware = new.clone();
             }
         }
-        let reasons = judged(&window, None, &reference()).reasons;
-        reasons.iter().map(ToString::to_string).collect()
+        window
+    }
+
+    #[track_caller]
+    fn check(window: &CohortWindow, expected: Option<&str>) {
+        let reasons = judged(window, None, &reference()).reasons;
+        let told: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let told: Vec<&String> = told.iter().filter(|r| r.contains("comes with")).collect();
+        let expected = expected
+            .map(|counts| format!("it comes with a firmware: {counts} on others of this chipset"));
+        assert_eq!(told, expected.iter().collect::<Vec<_>>(), "{reasons:#?}");
     }
 
     #[test]
     fn the_firmware_that_all_hit_devices_have_is_named() {
-        let expected = "it comes with a firmware: 24 of 26 devices on f2 are hit, and 0 of 34 on others \
-                        of this chipset";
-        let reasons = told(|device| device < 26);
-        assert!(
-            reasons.iter().any(|reason| reason == expected),
-            "{reasons:#?}"
-        );
+        let window = on_f2(Fleet::with_fallback(0.4).window(), |device| device < 26);
+        check(&window, Some("24 of 26 devices on f2 are hit, and 0 of 34"));
     }
 
     #[test]
     fn a_firmware_that_half_of_all_have_is_not_named() {
-        let reasons = told(|device| device % 2 == 0);
-        assert!(
-            reasons.iter().all(|reason| !reason.contains("firmware")),
-            "{reasons:#?}"
-        );
+        let window = on_f2(Fleet::with_fallback(0.4).window(), |device| device % 2 == 0);
+        check(&window, None);
+    }
+
+    /// Sessions from before the update are in the window, too.
+    #[test]
+    fn devices_that_updated_within_the_window_count_with_what_they_have_now() {
+        let mut window = Fleet::with_fallback(0.4).window();
+        let before = window.votes[..24].to_vec();
+        window = on_f2(window, |device| device < 24);
+        window.votes.extend(before);
+        check(&window, Some("24 of 24 devices on f2 are hit, and 0 of 36"));
+    }
+
+    #[test]
+    fn devices_without_a_session_have_a_firmware() {
+        let mut window = Fleet::default().window();
+        let failed = (60..80).map(|at| FailedStart {
+            installation: device(at),
+            firmware: "f2".into(),
+            reason: "backend_setup_failed".into(),
+            count: 1,
+            is_proven: true,
+        });
+        window.reported.failed_starts = failed.collect();
+        check(&window, Some("20 of 20 devices on f2 are hit, and 0 of 60"));
+    }
+
+    /// Outputs are wrong on some devices, others of another firmware fell back.
+    #[test]
+    fn what_leads_is_what_the_firmware_is_said_of() {
+        let mut window = on_f2(Fleet::with_fallback(0.4).window(), |device| device < 26);
+        window.reported.tests = golden_tests(30..50, "bb", "f1", 0.4);
+        window
+            .reported
+            .tests
+            .extend(golden_tests(0..30, "aa", "f1", 0.01));
+        let verdict = judged(&window, None, &reference());
+        assert_eq!(verdict.class, VerdictClass::WrongOutputs);
+        check(&window, None);
     }
 }

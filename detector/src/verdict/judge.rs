@@ -68,7 +68,7 @@ pub fn judge(
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     if found.severity >= Severity::Ticket {
-        let by_firmware = firmware::of_those_hit(window, evidence, by_placement);
+        let by_firmware = firmware::of_those_hit(window, evidence, &found);
         found.reasons.extend(by_firmware);
     }
     let everywhere = found.reasons.iter().any(Reason::is_everywhere);
@@ -86,6 +86,7 @@ pub fn judge(
             next_step(
                 &window.key,
                 found.class,
+                &found.reasons,
                 &cpu_ops,
                 change,
                 baseline.previous_version.as_deref(),
@@ -117,7 +118,11 @@ pub fn judge(
 /// are new, or more than usual (`flood`); else a few devices less were too few to be sure.
 pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
     let devices = verdict.numbers.devices_seen;
-    let reason = Reason::NewcomersOnly { proven, devices };
+    let reason = Reason::NewcomersOnly {
+        proven,
+        devices,
+        flood,
+    };
     if !flood && !many_are_new(proven, devices) {
         verdict.severity = Severity::Ticket;
         verdict.reasons.push(reason);
@@ -208,6 +213,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         _ => Severity::Page,
     };
     let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
+    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
     reasons.extend(Reason::backend(change));
     Some(Finding {
         class: class_of(change),

@@ -38,7 +38,7 @@ fn row(
             earlier_cv,
         ),
         absence: "too_few_runs",
-        at: (0, 0, 0),
+        at: (0, 0, 0, 0),
     }
 }
 
@@ -170,4 +170,43 @@ fn those_that_a_directive_took_off_have_no_other_vote() {
         .collect();
     assert_eq!(only, [("f1", 1), ("f2", 1)]);
     assert_eq!(window.of_firmware("f2").n_only_directed(), 1);
+}
+
+/// Reports of one session that were uploaded together.
+#[test]
+fn the_later_of_two_reports_received_at_once_says_what_the_device_was_used_to() {
+    let report = |sequence, version| VoteRow {
+        at: (5, 6, sequence, 8),
+        ..row((version, SOME), NONE)
+    };
+    for order in [[1, 2], [2, 1]] {
+        let reports = order.map(|sequence| match sequence {
+            1 => report(1, "0"),
+            _ => report(2, "1"),
+        });
+        let windows = built(reports.into());
+        let latency = windows[0].votes[0].latency.clone().unwrap();
+        let later = SelfBaselineKind::PreviousVersion("1".into());
+        assert_eq!(latency.earlier_self.unwrap().kind, later);
+    }
+}
+
+/// Blocks of an answer come in any order, and 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
+#[test]
+fn moments_are_the_same_in_whichever_order_reports_come() {
+    let sums = [0.1, 0.2, 0.3];
+    let mut found = Vec::new();
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let rows = order.map(|one: u8| VoteRow {
+            sum_us: sums[usize::from(one)],
+            m2_us2: sums[usize::from(one)] / 3.0,
+            at: (5, 6, one.into(), 8),
+            ..row(("1", SOME), NONE)
+        });
+        let windows = built(rows.into());
+        let moments = windows[0].votes[0].latency.clone().unwrap().moments;
+        found.push((moments.n(), moments.sum().to_bits(), moments.m2().to_bits()));
+    }
+    assert_eq!(found[0], found[1]);
+    assert_eq!(found[0], found[2]);
 }

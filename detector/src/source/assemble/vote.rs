@@ -35,8 +35,19 @@ pub(super) struct Unfinished {
 /// A vote whose rows are still coming.
 pub(super) struct Adding {
     pub(super) histogram: Counted,
-    pub(super) moments: Moments,
+    /// Of each series: sums of fractions depend on the order, and blocks come in any.
+    pub(super) moments: Vec<(At, Moments)>,
     pub(super) told: Told,
+}
+
+impl Adding {
+    /// Merges the moments in the order of their series; those of one session are in the order of its
+    /// report.
+    pub(super) fn moments(&mut self) -> Moments {
+        self.moments.sort_by_key(|(at, _)| *at);
+        let parts = self.moments.iter();
+        parts.fold(Moments::default(), |sum, (_, part)| sum.merged(part))
+    }
 }
 
 /// What the latest series of a vote says of its device.

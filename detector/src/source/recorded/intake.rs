@@ -456,7 +456,12 @@ impl Context {
         });
         Series {
             bucket: self.bucket,
-            order: (self.received_ms, self.stream, series.session_uid.get()),
+            order: (
+                self.received_ms,
+                self.stream,
+                self.sequence,
+                series.session_uid.get(),
+            ),
             device: self.device,
             kind,
             shape,

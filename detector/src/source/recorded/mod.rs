@@ -25,7 +25,7 @@ use super::rows::{
 use super::{FoundModel, SourceError, Span};
 
 pub use intake::{Intake, IntakeSummary};
-use sums::Sum;
+use sums::{Sum, earlier_row};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -73,7 +73,7 @@ struct Seen {
 #[derive(Debug)]
 struct Series {
     bucket: i64,
-    /// Receive time, stream and session: the latest says what the device was used to.
+    /// The latest says what the device was used to.
     order: At,
     device: u32,
     kind: u32,
@@ -194,7 +194,7 @@ impl Recording {
 
     /// Whole windows, the latest first: how often a device reports within one changes nothing.
     pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow<'_>> {
-        let Some(record) = self.models.get(model) else {
+        let Some((model, record)) = self.models.get_key_value(model) else {
             return Vec::new();
         };
         let bucket = |row: &Series| row.bucket;
@@ -218,13 +218,18 @@ impl Recording {
             let used = used.entry(id).or_default();
             *used += 1;
             if *used <= MAX_EARLIER_WINDOWS {
-                rows.push(self.vote_row(record, id, sum).into());
+                rows.push(earlier_row(model, self.vote_row(record, id, sum)));
             }
         }
         rows
     }
 
-    fn vote_row<'a>(&'a self, record: &'a ModelRecord, id: VoteId, sum: Sum<'a>) -> VoteRow<'a> {
+    fn vote_row<'a>(
+        &'a self,
+        record: &'a ModelRecord,
+        id: VoteId,
+        mut sum: Sum<'a>,
+    ) -> VoteRow<'a> {
         let (device, kind, shape) = id;
         let kind = record.kind(kind);
         let (previous, earlier, absence) = sum.baselines();
@@ -428,7 +433,7 @@ impl Recording {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_unstable_by_key(|(key, _)| *key);
-        let rows = sums.into_iter().map(|((installation, shape), sum)| {
+        let rows = sums.into_iter().map(|((installation, shape), mut sum)| {
             let moments = sum.moments();
             SelfRow {
                 app_id: String::new(),

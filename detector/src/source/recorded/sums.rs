@@ -3,6 +3,8 @@
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
+use crate::cohort::ModelKey;
+
 use super::super::rows::{At, EarlierRow, EarlierTuple, PreviousTuple, VoteRow};
 use super::{Series, packed};
 
@@ -10,27 +12,31 @@ use super::{Series, packed};
 #[derive(Debug, Default)]
 pub(super) struct Sum<'a> {
     pub(super) histogram: SparseHistogram,
-    moments: Moments,
+    series: Vec<&'a Series>,
     latest: Option<&'a Series>,
 }
 
 impl<'a> Sum<'a> {
     pub(super) fn add(&mut self, series: &'a Series) {
         series.add_to(&mut self.histogram);
-        if let Some(moments) = Moments::from_parts(series.n, series.sum_us, series.m2_us2) {
-            self.moments = self.moments.merged(&moments);
-        }
+        self.series.push(series);
         if self.latest.is_none_or(|latest| latest.order < series.order) {
             self.latest = Some(series);
         }
     }
 
-    pub(super) fn moments(&self) -> Moments {
-        self.moments
+    /// Merged in the order of the series, as the store's are: sums of fractions depend on it.
+    pub(super) fn moments(&mut self) -> Moments {
+        self.series.sort_by_key(|series| series.order);
+        let parts = self
+            .series
+            .iter()
+            .filter_map(|series| Moments::from_parts(series.n, series.sum_us, series.m2_us2));
+        parts.fold(Moments::default(), |sum, part| sum.merged(&part))
     }
 
     pub(super) fn at(&self) -> At {
-        self.latest.map_or((0, 0, 0), |series| series.order)
+        self.latest.map_or(At::default(), |series| series.order)
     }
 
     pub(super) fn device_model(&self) -> u32 {
@@ -70,26 +76,61 @@ impl Series {
     }
 }
 
-impl<'a> From<VoteRow<'a>> for EarlierRow<'a> {
-    fn from(row: VoteRow<'a>) -> Self {
-        EarlierRow {
-            app_id: "",
-            environment: "",
-            model_id: "",
-            model_version: row.model_version,
-            chipset: row.chipset,
-            firmware: row.firmware,
-            installation: row.installation,
-            graph_kind: row.graph_kind,
-            placement_source: row.placement_source,
-            fingerprint_algorithm: row.fingerprint_algorithm,
-            fingerprint_normalised: row.fingerprint_normalised,
-            shape_key: row.shape_key,
-            hist_bucket: row.hist_bucket,
-            hist_count: row.hist_count,
-            n: row.n,
-            sum_us: row.sum_us,
-            m2_us2: row.m2_us2,
-        }
+/// A vote's runs in an earlier window.
+pub(super) fn earlier_row<'a>(model: &'a ModelKey, row: VoteRow<'a>) -> EarlierRow<'a> {
+    EarlierRow {
+        app_id: &model.app_id,
+        environment: &model.environment,
+        model_id: &model.model_id,
+        model_version: row.model_version,
+        chipset: row.chipset,
+        firmware: row.firmware,
+        installation: row.installation,
+        graph_kind: row.graph_kind,
+        placement_source: row.placement_source,
+        fingerprint_algorithm: row.fingerprint_algorithm,
+        fingerprint_normalised: row.fingerprint_normalised,
+        shape_key: row.shape_key,
+        hist_bucket: row.hist_bucket,
+        hist_count: row.hist_count,
+        n: row.n,
+        sum_us: row.sum_us,
+        m2_us2: row.m2_us2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Series that were received at once are read in any order.
+    #[test]
+    fn a_sum_is_the_same_in_whichever_order_series_are_read() {
+        let series = |sequence: u32| Series {
+            bucket: 0,
+            order: (5, 6, sequence.into(), 8),
+            device: 0,
+            kind: 0,
+            shape: 0,
+            device_model: sequence,
+            sum_us: f64::from(sequence) / 10.0,
+            m2_us2: f64::from(sequence) / 30.0,
+            n: 30,
+            histogram: packed::pack(&SparseHistogram::default()),
+            baselines: None,
+            absence: "",
+        };
+        let all = [series(1), series(2), series(3)];
+        let sum_of = |order: [usize; 3]| {
+            let mut sum = Sum::default();
+            order.iter().for_each(|one| sum.add(&all[*one]));
+            let moments = sum.moments();
+            let bits = (moments.sum().to_bits(), moments.m2().to_bits());
+            (sum.at(), sum.device_model(), bits)
+        };
+        let expected = sum_of([0, 1, 2]);
+        assert_eq!((expected.0, expected.1), ((5, 6, 3, 8), 3));
+        assert_eq!(sum_of([2, 1, 0]), expected);
+        assert_eq!(sum_of([1, 2, 0]), expected);
     }
 }
