@@ -142,6 +142,11 @@ pub enum Reason {
     },
     /// The devices hit have another runtime than the reference: it may only count differently.
     NewRuntime {
+        /// Theirs, as ORT and EP version.
+        runtimes: Vec<String>,
+    },
+    /// Work moved to the CPU on devices that all have another runtime than the reference.
+    OnRuntime {
         /// ORT and EP versions.
         runtimes: Vec<String>,
     },
@@ -300,6 +305,12 @@ impl Reason {
             unit: change.unit,
             origin: change.origin,
             p: change.signal.p,
+        }
+    }
+
+    pub(crate) fn on_runtime(change: &PlacementChange) -> Self {
+        Reason::OnRuntime {
+            runtimes: change.new_runtimes.clone(),
         }
     }
 

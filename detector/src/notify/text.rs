@@ -112,9 +112,34 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
             facts.push(("worst", lead.key.to_string()));
         }
         facts.extend(cohort_facts(lead));
+        facts.extend(others(incident, lead));
     }
     facts.push(("incident", incident.id.clone()));
     facts
+}
+
+/// Chipsets that are told of beside the worst.
+const MAX_OTHERS: usize = 4;
+
+/// The other chipsets that are as bad, each in a line: one may have fallen back wholly, another in part.
+fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, String)> {
+    let severity = incident.severity();
+    let others = incident.cohorts.iter().filter(|cohort| {
+        let key = &cohort.verdict.key;
+        cohort.confirmed == severity && key.firmware.is_none() && key.chipset != lead.key.chipset
+    });
+    let told = others.take(MAX_OTHERS).map(|cohort| {
+        let (key, numbers) = (&cohort.verdict.key, &cohort.verdict.numbers);
+        let (hit, of) = (numbers.devices_hit, numbers.devices_eligible);
+        let ratio = numbers.latency_ratio;
+        let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.1} times as slow"));
+        let title = cohort.verdict.class.title();
+        (
+            "also",
+            format!("{}: {title}, {hit} of {of} devices{ratio}", key.chipset),
+        )
+    });
+    told.collect()
 }
 
 fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {

@@ -88,9 +88,9 @@ pub(super) fn npu_start(
 ) -> fmt::Result {
     write!(f, "the NPU does not start on {hits} of {devices} devices")?;
     if failed >= hits {
-        f.write_str(", where no session could be made")?;
+        f.write_str(", where no session on it could be made")?;
     } else if failed > 0 {
-        write!(f, ", on {failed} of them no session could be made")?;
+        write!(f, ", on {failed} of them no session on it could be made")?;
     }
     for (at, (code, devices)) in codes.iter().take(MAX_CODES).enumerate() {
         let before = if at == 0 { ": " } else { ", " };

@@ -34,9 +34,17 @@ impl fmt::Display for SpeedReference {
         f.write_str(match self {
             SpeedReference::SameVersion => "devices of the same version that kept their placement",
             SpeedReference::PreviousVersion => "devices still on the previous version",
-            SpeedReference::OwnPast => "the same devices on the previous version",
+            SpeedReference::OwnPast => "the same devices before",
             SpeedReference::BaselineWindow => "the previous version before this window",
         })
+    }
+}
+
+fn on_share(share: f64, slowed: bool) -> String {
+    match slowed {
+        true => format!("as well, on {}", percent(share)),
+        false if share == 0.0 => "on none".to_owned(),
+        false => format!("on only {}", percent(share)),
     }
 }
 
@@ -111,7 +119,7 @@ impl fmt::Display for Reason {
                 devices,
             } => write!(
                 f,
-                "the median of {devices} devices takes {ratio:.2} times as long as before, surely \
+                "the median of {devices} devices takes {ratio:.2} times as long as before, at least \
                  {at_least:.2}"
             ),
             Reason::Intermittent {
@@ -142,15 +150,13 @@ impl fmt::Display for Reason {
             ),
             Reason::PreviousVersionControl { share, slowed } => write!(
                 f,
-                "the previous version in the same window slowed down {} {} of its devices",
-                if *slowed { "as well, on" } else { "on only" },
-                percent(*share)
+                "the previous version in the same window slowed down {} of its devices",
+                on_share(*share, *slowed)
             ),
             Reason::PeerControl { share, slowed } => write!(
                 f,
-                "other models slowed down {} {} of the devices hit",
-                if *slowed { "as well, on" } else { "on only" },
-                percent(*share)
+                "other models slowed down {} of the devices hit",
+                on_share(*share, *slowed)
             ),
             Reason::Everywhere {
                 chipsets,
@@ -172,6 +178,11 @@ impl fmt::Display for Reason {
                 f,
                 "the previous version moved as well in the same window, to {ratio:.2} times its \
                  earlier latency"
+            ),
+            Reason::OnRuntime { runtimes } => write!(
+                f,
+                "all of them run it with another runtime than the reference ({}), which may be why",
+                runtimes.join(", ")
             ),
             Reason::NewRuntime { runtimes } => write!(
                 f,

@@ -103,8 +103,8 @@ struct Comparison<'a> {
 
 /// Asks whether the devices with a worse placement are slower; `None` where nothing tells.
 #[must_use]
-pub fn slower(
-    window: &CohortWindow,
+pub fn slower<'w>(
+    window: &'w CohortWindow,
     previous: Option<&CohortWindow>,
     change: &PlacementChange,
     baseline: &Baseline,
@@ -118,7 +118,7 @@ pub fn slower(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
-    let compared = |vote: &DeviceVote| {
+    let compared = |vote: &'w DeviceVote| {
         let groups = [
             (
                 SpeedReference::SameVersion,

@@ -71,6 +71,9 @@ pub fn judge(
         let by_firmware = firmware::of_those_hit(window, evidence, &found);
         found.reasons.extend(by_firmware);
     }
+    let on_runtime = change
+        .filter(|change| found.severity >= Severity::Ticket && !change.new_runtimes.is_empty());
+    found.reasons.extend(on_runtime.map(Reason::on_runtime));
     let everywhere = found.reasons.iter().any(Reason::is_everywhere);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
     CohortVerdict {
