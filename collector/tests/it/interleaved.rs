@@ -18,8 +18,8 @@ const OPEN: &str = "SELECT count() AS n FROM report_copies \
 /// Of closed buckets; read from their summaries alone.
 const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
 const BUILT_AGAIN: &str = "SELECT count() AS n FROM bucket_revisions WHERE reason != 'closed'";
-const ALL_LOOKED_AT: &str = "SELECT toUInt64(max(checked_until) >= \
-                             (SELECT max(closed_until) FROM rollup_watermark)) AS n FROM rollup_checks";
+const ALL_LOOKED_AT: &str = "SELECT toUInt64(ifNull(max(checked_until) >= \
+                             (SELECT max(closed_until) FROM rollup_watermark), 0)) AS n FROM rollup_checks";
 
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
