@@ -99,18 +99,17 @@ impl WindowBuilder {
             ),
             fingerprint: row.fingerprint_normalised,
         };
+        let moments = Moments::from_parts(row.n, row.sum_us, row.m2_us2).unwrap_or_default();
         let vote = match self.adding.entry(key) {
-            Entry::Vacant(slot) => {
-                let told = Told::of(&row, &mut self.texts);
-                slot.insert(Adding {
-                    histogram: Counted::default(),
-                    // Most report once in a window.
-                    moments: Vec::with_capacity(1),
-                    told,
-                })
-            }
+            Entry::Vacant(slot) => slot.insert(Adding {
+                histogram: Counted::default(),
+                moments,
+                of_each: Vec::new(),
+                told: Told::of(&row, &mut self.texts),
+            }),
             Entry::Occupied(slot) => {
                 let slot = slot.into_mut();
+                slot.add_moments(row.at, moments);
                 if slot.told.at < row.at {
                     slot.told = Told::of(&row, &mut self.texts);
                 }
@@ -124,8 +123,6 @@ impl WindowBuilder {
                 source,
             }
         })?;
-        let exact = Moments::from_parts(row.n, row.sum_us, row.m2_us2);
-        vote.moments.push((row.at, exact.unwrap_or_default()));
         if vote.histogram.is_empty() {
             vote.histogram = added;
         } else {

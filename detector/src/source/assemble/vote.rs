@@ -35,17 +35,30 @@ pub(super) struct Unfinished {
 /// A vote whose rows are still coming.
 pub(super) struct Adding {
     pub(super) histogram: Counted,
-    /// Of each series: sums of fractions depend on the order, and blocks come in any.
-    pub(super) moments: Vec<(At, Moments)>,
+    /// Of the only series: most devices report once in a window.
+    pub(super) moments: Moments,
+    /// Of each, where there are several: sums of fractions depend on the order, and blocks come in any.
+    pub(super) of_each: Vec<(At, Moments)>,
     pub(super) told: Told,
 }
 
 impl Adding {
+    /// Adds what another series says, before [`Self::told`] is its.
+    pub(super) fn add_moments(&mut self, at: At, moments: Moments) {
+        if self.of_each.is_empty() {
+            self.of_each.push((self.told.at, self.moments));
+        }
+        self.of_each.push((at, moments));
+    }
+
     /// Merges the moments in the order of their series; those of one session are in the order of its
     /// report.
     pub(super) fn moments(&mut self) -> Moments {
-        self.moments.sort_by_key(|(at, _)| *at);
-        let parts = self.moments.iter();
+        if self.of_each.is_empty() {
+            return self.moments;
+        }
+        self.of_each.sort_by_key(|(at, _)| *at);
+        let parts = self.of_each.iter();
         parts.fold(Moments::default(), |sum, (_, part)| sum.merged(part))
     }
 }
