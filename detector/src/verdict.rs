@@ -4,6 +4,7 @@ mod beside;
 pub(crate) mod completeness;
 mod firmware;
 mod judge;
+mod numbers;
 
 use std::collections::HashMap;
 use std::fmt;

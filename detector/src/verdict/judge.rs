@@ -4,8 +4,6 @@
 //! it, then slower devices alone, then a worse placement alone. A cohort that could not be compared
 //! with anything is "not enough data", never healthy.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Origin};
@@ -19,7 +17,8 @@ use crate::signals::starts::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
 use crate::window::{CohortWindow, DeviceVote};
 
-use super::{CohortVerdict, CpuNodes, Numbers, Severity, VerdictClass};
+use super::numbers::{numbers, on_the_cpu};
+use super::{CohortVerdict, CpuNodes, Severity, VerdictClass};
 use super::{beside, firmware};
 
 /// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
@@ -521,105 +520,4 @@ fn class_of(change: &PlacementChange) -> VerdictClass {
     } else {
         VerdictClass::PartialFallback
     }
-}
-
-fn numbers(
-    window: &CohortWindow,
-    evidence: &Evidence,
-    found: &Finding,
-    change: Option<&PlacementChange>,
-) -> Numbers {
-    let mut numbers = Numbers {
-        devices_seen: window.n_devices().max(found.eligible),
-        devices_eligible: found.eligible,
-        devices_hit: found.hits,
-        runs: window.n_runs(),
-        npu_share: change.and_then(|change| change.hit_npu_share),
-        reference_npu_share: change.and_then(|change| change.reference_npu_share),
-        ..Numbers::default()
-    };
-    let shift = evidence.shift.as_ref();
-    let joined = evidence.joined.as_ref();
-    let shift = shift.filter(|shift| shift.signal.fires);
-    let joined =
-        joined.filter(|joined| change.is_some() && (joined.signal.fires || shift.is_none()));
-    if let Some(joined) = joined {
-        numbers.latency_ratio = Some(joined.p50_ratio);
-        numbers.hit_p50_us = Some(joined.hit_p50_us);
-        numbers.reference_p50_us = Some(joined.reference_p50_us);
-    } else if let Some(shift) = shift {
-        numbers.latency_ratio = shift.p50_ratio;
-        numbers.hit_p50_us = shift.p50_us.map(|(now, _)| now);
-        numbers.reference_p50_us = shift.p50_us.map(|(_, before)| before);
-    } else {
-        let votes = window.votes.iter().filter_map(|vote| vote.latency.as_ref());
-        let ratios: Vec<f64> = votes.filter_map(|latency| latency.p50_ratio()).collect();
-        numbers.latency_ratio = epwatch_stats::order_stat::median(&ratios);
-    }
-    if numbers.npu_share.is_none() {
-        numbers.npu_share = typical_npu_share(window);
-    }
-    numbers
-}
-
-fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
-    let shares = window
-        .votes
-        .iter()
-        .filter_map(|vote| vote.placement.npu_share());
-    let shares: Vec<f64> = shares.map(|(share, _)| share).collect();
-    epwatch_stats::order_stat::median(&shares)
-}
-
-/// Op types that only a smaller share of the devices hit has on the CPU are left out: they come from
-/// single devices that run everything there, and would lead who is paged astray.
-const MIN_SHARE_OF_DEVICES: f64 = 0.1;
-
-/// One op type on the CPU of the devices hit.
-#[derive(Debug, Default)]
-struct CpuOp {
-    macs_share: f64,
-    n_nodes: usize,
-    devices: u64,
-}
-
-/// Op types on the CPU of the devices hit, by MACs then by number, and their share of the MACs.
-fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Option<f64>) {
-    let mut ops: BTreeMap<&str, CpuOp> = BTreeMap::new();
-    let mut commonest_share = None;
-    for hit in &change.hit_placements {
-        let method = &hit.placement.method;
-        let id = (method.fingerprint_algorithm, hit.placement.fingerprint);
-        let Some(nodes) = nodes.get(&id) else {
-            continue;
-        };
-        let kinds: BTreeSet<&str> = nodes.iter().map(|node| node.op_type.as_str()).collect();
-        for kind in kinds {
-            ops.entry(kind).or_default().devices += hit.devices;
-        }
-        for node in nodes {
-            let op = ops.entry(&node.op_type).or_default();
-            op.macs_share += node.macs_share.unwrap_or(0.0);
-            op.n_nodes += 1;
-        }
-        let shares: Vec<f64> = nodes.iter().filter_map(|node| node.macs_share).collect();
-        if commonest_share.is_none() && !shares.is_empty() {
-            commonest_share = Some(shares.iter().sum());
-        }
-    }
-    let n_hit: u64 = change.hit_placements.iter().map(|hit| hit.devices).sum();
-    ops.retain(|_, op| op.devices as f64 >= MIN_SHARE_OF_DEVICES * n_hit as f64);
-    let mut ops: Vec<(&str, CpuOp)> = ops.into_iter().collect();
-    ops.sort_by(|(a_name, a), (b_name, b)| {
-        let by_macs = b.macs_share.total_cmp(&a.macs_share);
-        by_macs
-            .then(b.n_nodes.cmp(&a.n_nodes))
-            .then(a_name.cmp(b_name))
-    });
-    let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
-    let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);
-    (
-        ops.into_iter().map(|(op, _)| op.to_owned()).collect(),
-        share,
-    )
 }
