@@ -57,7 +57,7 @@ pub struct Elsewhere {
     pub chipsets: u64,
     /// Share of their devices that are hit as the cohort's are, in [0, 1].
     pub share: f64,
-    /// Median over them of the median ratio of p10; where the whole cohort moved.
+    /// Median over them of the median ratio of p10; where that is what the cohort is held against.
     pub ratio: Option<f64>,
     /// Whether it came to all chipsets, and may be something else than a fallback.
     pub explains: bool,
