@@ -20,7 +20,8 @@ pub struct Baseline {
     pub previous_version: Option<String>,
     /// Placements to compare with; the first that compares counts.
     pub placements: Vec<PlacementReference>,
-    /// The previous version's clean latency on the same chipset before the window, by input shape.
+    /// Clean latency on the same chipset before the window, of the previous version, else of this one, by
+    /// input shape.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
     /// Devices hit in healthy windows of earlier versions of the same cohort, and of its own.
     pub history: History,

@@ -7,8 +7,8 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::baseline::{Baseline, placement_references, previous_version};
-use crate::cohort::ModelKey;
+use crate::baseline::{Baseline, BaselineLatency, placement_references, previous_version};
+use crate::cohort::{CohortKey, ModelKey};
 use crate::config::DetectorConfig;
 use crate::explain::explain;
 use crate::frozen::Frozen;
@@ -18,7 +18,7 @@ use crate::reason::Reason;
 use crate::rules;
 use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
-    Arrivals, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
+    Arrivals, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
@@ -181,6 +181,10 @@ impl Evaluator {
             match self.source.model_windows(&model, span, arrivals, fetched) {
                 Ok(mut read) => {
                     known.attach(&mut read, span);
+                    if let Err(error) = self.fill_selves(&mut read, span).await {
+                        evaluation.failures.push((model, error));
+                        continue;
+                    }
                     for cohort in &read.cohorts {
                         peers.add(&model, &cohort.votes);
                     }
@@ -189,11 +193,7 @@ impl Evaluator {
                 Err(error) => evaluation.failures.push((model, error)),
             }
         }
-        for read in &mut windows {
-            if let Err(error) = self.fill_selves(read, span).await {
-                evaluation.failures.push((read.model.clone(), error));
-                continue;
-            }
+        for read in &windows {
             let judged = self.judge_model(read, &peers, span, (limits, rates, frozen));
             match judged.await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
@@ -279,29 +279,69 @@ impl Evaluator {
         Ok(verdicts)
     }
 
-    /// Where most devices do not know their earlier selves, the store may.
+    /// Where most devices do not know their earlier selves, the store may: on the version before, else
+    /// on this one.
     async fn fill_selves(&self, read: &mut ModelWindows, span: &Span) -> Result<(), SourceError> {
-        let scarce = read.cohorts.iter().enumerate();
-        let scarce = scarce.filter(|(_, window)| window.share_with_past() < SCARCE);
-        let wanted: Vec<(usize, VersionOnChipset)> = scarce
-            .filter_map(|(at, window)| {
-                let version = baseline_of(window, read, span).previous_version?;
-                Some((
-                    at,
-                    (read.model.clone(), version, window.key.chipset.clone()),
-                ))
-            })
-            .collect();
-        let mut keys: Vec<VersionOnChipset> = wanted.iter().map(|(_, key)| key.clone()).collect();
-        keys.sort();
-        keys.dedup();
-        let selves = self.source.selves_before(&keys, span).await?;
-        for (at, key) in wanted {
-            if let Some(selves) = selves.get(&key) {
-                selves.fill(&mut read.cohorts[at]);
+        for before in [Before::PreviousVersion, Before::SameVersion] {
+            let scarce = read.cohorts.iter().enumerate();
+            let scarce = scarce.filter(|(_, window)| {
+                let asked = match before {
+                    Before::PreviousVersion => true,
+                    // Else its faults would be what some of its devices are used to.
+                    Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
+                };
+                asked && window.share_with_past() < SCARCE
+            });
+            let wanted: Vec<(usize, VersionOnChipset)> = scarce
+                .filter_map(|(at, window)| {
+                    let version = match before {
+                        Before::PreviousVersion => {
+                            baseline_of(window, read, span).previous_version?
+                        }
+                        Before::SameVersion => window.key.model_version.clone(),
+                    };
+                    let key = (read.model.clone(), version, window.key.chipset.clone());
+                    Some((at, key))
+                })
+                .collect();
+            let votes = wanted
+                .iter()
+                .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
+            let votes = votes.sum();
+            let mut keys: Vec<VersionOnChipset> =
+                wanted.iter().map(|(_, key)| key.clone()).collect();
+            keys.sort();
+            keys.dedup();
+            let selves = self
+                .source
+                .selves_before(&keys, before, votes, span)
+                .await?;
+            for (at, key) in wanted {
+                if let Some(selves) = selves.get(&key) {
+                    selves.fill(&mut read.cohorts[at]);
+                }
             }
         }
         Ok(())
+    }
+
+    /// What the version before did on the chipset, else this one in earlier windows.
+    async fn latency_before(
+        &self,
+        key: &CohortKey,
+        baseline: &Baseline,
+        span: &Span,
+    ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
+        let previous = baseline.previous_version.as_ref();
+        for version in previous.into_iter().chain([&key.model_version]) {
+            let source = &self.source;
+            let before = source.latency_before(&key.model, version, &key.chipset, span);
+            let before = before.await?;
+            if !before.is_empty() {
+                return Ok(before);
+            }
+        }
+        Ok(BTreeMap::new())
     }
 
     async fn judge_cohort(
@@ -319,12 +359,8 @@ impl Evaluator {
             .as_ref()
             .is_some_and(|change| change.signal.fires)
             && evidence.joined.is_none();
-        if let (true, Some(version)) = (unmeasured, &baseline.previous_version) {
-            let chipset = &window.key.chipset;
-            baseline.latency = self
-                .source
-                .latency_before(model, version, chipset, span)
-                .await?;
+        if unmeasured {
+            baseline.latency = self.latency_before(&window.key, baseline, span).await?;
             evidence = Evidence::gather(window, beside, baseline, limits);
         }
         let hit = evidence

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cohort::{CohortKey, ModelKey};
+use crate::reason::Reason;
 use crate::verdict::{CohortVerdict, Numbers, Severity, VerdictClass};
 
 use mitigation::Directed;
@@ -270,6 +271,7 @@ pub fn advance(
             let observation = match (cause, verdict.class) {
                 (Some(_), class) if incident.key.cause.explains(class) => Observation::Held,
                 (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
+                (None, _) if verdict.reasons.iter().any(Reason::is_as_before) => Observation::Clean,
                 // Says nothing about this cause.
                 (None, _) => continue,
             };

@@ -293,6 +293,11 @@ pub enum Reason {
         /// So many are needed of either.
         needed: u64,
     },
+    /// Nothing changed since earlier windows of the version; nothing says whether they were right.
+    AsBefore {
+        /// Devices that were compared with them.
+        devices: u64,
+    },
 }
 
 impl Reason {
@@ -368,6 +373,10 @@ impl Reason {
 
     pub(crate) fn is_about_placement(&self) -> bool {
         matches!(self, Reason::Placement { .. })
+    }
+
+    pub(crate) fn is_as_before(&self) -> bool {
+        matches!(self, Reason::AsBefore { .. })
     }
 
     pub(crate) fn is_about_newcomers(&self) -> bool {

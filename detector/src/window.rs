@@ -135,10 +135,11 @@ pub struct HighQuantiles {
     pub p95_us: f64,
 }
 
-/// A device's own earlier latency with the same model and input shape, as the SDK kept it.
+/// A device's own earlier latency with the same model and input shape, as the SDK kept it or the store
+/// has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelfBaseline {
-    /// Of the previous version, or of this one on earlier firmware or runtime.
+    /// Which earlier self.
     pub kind: SelfBaselineKind,
     /// Clean runs it was learnt from.
     pub n: u64,
@@ -159,6 +160,9 @@ pub enum SelfBaselineKind {
     PreviousVersion(Arc<str>),
     /// The same version, before the device's firmware or runtime changed.
     EarlierRuntime,
+    /// The same version in earlier windows, as the store has them: says what changed, not whether that
+    /// was right.
+    EarlierWindows,
     /// Not its own: the median of devices of the same make on the version before.
     SameModel,
 }
@@ -318,6 +322,35 @@ impl CohortWindow {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
         known as f64 / latencies().count().max(1) as f64
+    }
+
+    /// Returns how many devices know what they or others of their make were used to on another version.
+    #[must_use]
+    pub fn n_with_past_elsewhere(&self) -> u64 {
+        self.n_with_past(|kind| {
+            matches!(
+                kind,
+                SelfBaselineKind::PreviousVersion(_) | SelfBaselineKind::SameModel
+            )
+        })
+    }
+
+    /// Returns how many devices are compared with what they did on this very version in earlier windows.
+    #[must_use]
+    pub fn n_with_earlier_windows(&self) -> u64 {
+        self.n_with_past(|kind| *kind == SelfBaselineKind::EarlierWindows)
+    }
+
+    fn n_with_past(&self, of_kind: impl Fn(&SelfBaselineKind) -> bool) -> u64 {
+        let is_of_kind = |vote: &&DeviceVote| {
+            let latency = vote
+                .latency
+                .as_ref()
+                .filter(|latency| latency.low.is_some());
+            let past = latency.and_then(|latency| latency.earlier_self.as_ref().ok());
+            past.is_some_and(|past| of_kind(&past.kind))
+        };
+        count_devices(self.votes.iter().filter(is_of_kind))
     }
 
     /// Returns how many clean runs they made.

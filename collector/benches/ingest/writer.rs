@@ -3,6 +3,8 @@
 //! as they are and sent to fresh tables by the same client, in batches of the same size: as rows, which is
 //! how that client inserts, and as blocks, which is how the writer does. The first batches of each are
 //! not counted: what a process pays once for its memory says nothing about the rate that it keeps up.
+//! Nothing is merged meanwhile: merging is the engine's, costs all sides the same, and would go on while
+//! the next side is measured.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -88,6 +90,9 @@ pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> Round {
                 .await
                 .expect("a fresh database");
         }
+        // Else a side pays for the parts of those before it, too.
+        let stop = engine.client(writers).query("SYSTEM STOP MERGES");
+        stop.execute().await.expect("the engine stops merging");
         let round = Round {
             writer: run_writer(dir, &engine, writers, warm_up * batch).await,
             engine: run_engine(&engine, writers, engines, "RowBinary", (batch, warm_up)).await,

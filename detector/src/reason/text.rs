@@ -35,7 +35,7 @@ impl fmt::Display for SpeedReference {
             SpeedReference::SameVersion => "devices of the same version that kept their placement",
             SpeedReference::PreviousVersion => "devices still on the previous version",
             SpeedReference::OwnPast => "the same devices before",
-            SpeedReference::BaselineWindow => "the previous version before this window",
+            SpeedReference::BaselineWindow => "this chipset before this window",
         })
     }
 }
@@ -314,6 +314,11 @@ impl fmt::Display for Reason {
                      {comparable_pasts} know their own past, {needed} of either are needed"
                 )
             }
+            Reason::AsBefore { devices } => write!(
+                f,
+                "{devices} devices are as fast as in earlier windows of this version, which tells that \
+                 nothing changed and not that it was right"
+            ),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The strongest evidence there is: two independent channels, per device. Slower means p10 at least
 //! 1.25 x or p90 at least 1.5 x the devices with the old placement in the same window and input
 //! shape. Where fewer than 5 of those are left, the reference is each device's own earlier self, then
-//! the previous version before the window.
+//! the previous version before the window, or this one where there is none.
 //!
 //! Both channels must surprise: so many worse placements in a healthy cohort (EP), and so many slower
 //! ones among those of them with enough runs to tell, were they like the devices that kept theirs.
@@ -72,7 +72,7 @@ pub enum SpeedReference {
     PreviousVersion,
     /// The devices' own earlier selves.
     OwnPast,
-    /// The previous version before the window.
+    /// The previous version before the window; without one, this version.
     BaselineWindow,
 }
 

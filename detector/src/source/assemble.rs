@@ -25,7 +25,8 @@ use super::arrivals::AppArrivals;
 use super::rows::{At, EarlierRow, PlacementRow, VoteRow};
 use finish::WithoutVote;
 use placed::Placed;
-use vote::{Adding, Texts, Told, Unfinished, VoteKey, added_up};
+pub(super) use vote::Texts;
+use vote::{Adding, Told, Unfinished, VoteKey, added_up};
 
 /// (version, chipset) or (firmware, shape).
 type Pair = (Arc<str>, Arc<str>);

@@ -61,7 +61,8 @@ pub use past::PastWindows;
 use queries::{LATENCY_BEFORE, MODELS, NODES};
 pub use recorded::Recording;
 use rows::{HistogramRow, ModelRow, NodesRow};
-pub use selves::SelvesBefore;
+use selves::SelvesBuilder;
+pub use selves::{Before, SelvesBefore};
 pub use span::Span;
 pub use stored::{Fetched, VersionOnChipset, batches};
 pub use usual::{UsualCv, UsualDevices, UsualOfModel};
@@ -304,40 +305,28 @@ impl Source {
         Ok(latencies)
     }
 
-    /// Returns what the devices of some versions on chipsets were used to before the window.
+    /// Returns what the devices of some versions of a model on chipsets were used to before the window;
+    /// `votes` is about how many they are.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
+        before: Before,
+        votes: u64,
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         if wanted.is_empty() {
             return Ok(HashMap::default());
         }
-        let recording = match &self.reads {
+        match &self.reads {
             Reads::Store(store) => {
-                return self
-                    .reader(&store.counted, span)
-                    .selves_before(wanted)
-                    .await;
+                let reader = self.reader(&store.counted, span);
+                reader.selves_before(wanted, before, votes).await
             }
-            Reads::Recorded(recording) => recording,
-        };
-        let mut selves = HashMap::default();
-        for key in wanted {
-            let (model, version, chipset) = key;
-            let rows = recording.selves_before(model, version, chipset, span);
-            let built = SelvesBefore::from_rows(version, rows).map_err(|source| {
-                SourceError::Histogram {
-                    model: model.model_id.clone(),
-                    source,
-                }
-            })?;
-            selves.insert(key.clone(), built);
+            Reads::Recorded(recording) => recording.selves_before(wanted, before, span),
         }
-        Ok(selves)
     }
 
     /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.

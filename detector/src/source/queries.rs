@@ -145,8 +145,8 @@ pub(super) const LATENCY_BEFORE: &str = "
         GROUP BY shape_key
     )";
 
-/// What each device of some versions on chipsets did before the window, version by version. Binds:
-/// scheme, apps, versions, span.
+/// What each device of some versions on chipsets did before the window. Binds: scheme, apps, versions,
+/// span, slices, slice.
 pub(super) const SELVES_BEFORE: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, installation, device_model, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
@@ -163,9 +163,9 @@ pub(super) const SELVES_BEFORE: &str = "
             AND hist_scheme = ? AND (app_id, environment) IN ?
             AND (app_id, environment, model_id, model_version, chipset) IN ?
             AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+            AND sipHash64(installation) % ? = ?
         GROUP BY app_id, environment, model_id, model_version, chipset, installation, shape_key
-    )
-    ORDER BY app_id, environment, model_id, model_version, chipset, installation, shape_key";
+    )";
 
 /// Nodes behind fingerprints. Binds: model, version, fingerprints.
 pub(super) const NODES: &str = "

@@ -16,13 +16,16 @@ use super::builders::Builders;
 use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE};
 use super::rows::{CensusRow, EarlierRow, HistoryRow, SelfRow};
 use super::{
-    Arrivals, Counted, FoundModel, SelvesBefore, SourceError, Span, VersionHistory, failed,
-    hist_scheme, reports,
+    Arrivals, Before, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span,
+    VersionHistory, failed, hist_scheme, reports,
 };
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
 /// store adds up stays far below its limit.
 const MAX_SESSIONS: u64 = 150_000;
+
+/// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
+const MAX_SUMS: u64 = 50_000;
 
 /// Cuts models into what is read and judged together: whole apps, since their models are each
 /// other's controls.
@@ -205,10 +208,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads what devices of some versions were used to, version by version.
+    /// Reads what devices of some versions were used to; `votes` is about how many they are.
     pub(super) async fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
+        before: Before,
+        votes: u64,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         let apps = apps_of(wanted.iter().map(|(model, _, _)| model));
         let keys: Vec<(&str, &str, &str, &str, &str)> = wanted
@@ -228,37 +233,31 @@ impl Reader<'_> {
                 )
             })
             .collect();
-        let query = of_apps(self.store.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
-            .bind(keys)
-            .bind(self.span.earliest_s())
-            .bind(self.span.start_s());
         let what = "devices before";
-        let mut selves: BTreeMap<VersionOnChipset, SelvesBefore> = BTreeMap::new();
-        let mut rows = query.fetch::<SelfRow>().map_err(failed(what))?;
-        let mut current: Option<VersionOnChipset> = None;
-        let mut of_current = Vec::new();
-        loop {
-            let row = rows.next().await.map_err(failed(what))?;
-            let key = row.as_ref().map(SelfRow::version_on_chipset);
-            if key != current {
-                if let Some(done) = current.take() {
-                    let rows = std::mem::take(&mut of_current);
-                    let built = SelvesBefore::from_rows(&done.1, rows).map_err(|source| {
-                        SourceError::Histogram {
-                            model: done.0.model_id.clone(),
-                            source,
-                        }
-                    })?;
-                    selves.insert(done, built);
-                }
-                current = key;
-            }
-            match row {
-                Some(row) => of_current.push(row),
-                None => break,
+        let mut builders: HashMap<VersionOnChipset, SelvesBuilder> = HashMap::default();
+        // The store holds a sum for each device until its last row.
+        let slices = votes.div_ceil(MAX_SUMS).max(1);
+        for slice in 0..slices {
+            let query = of_apps(self.store.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
+                .bind(&keys)
+                .bind(self.span.earliest_s())
+                .bind(self.span.start_s());
+            let mut rows = of_slice(query, (slices, slice))
+                .fetch::<SelfRow>()
+                .map_err(failed(what))?;
+            while let Some(row) = rows.next().await.map_err(failed(what))? {
+                let key = row.version_on_chipset();
+                let model = key.0.model_id.clone();
+                let builder = builders.entry(key).or_default();
+                builder
+                    .add(row, before)
+                    .map_err(|source| SourceError::Histogram { model, source })?;
             }
         }
-        Ok(selves.into_iter().collect())
+        let built = builders.into_iter();
+        Ok(built
+            .map(|(key, builder)| (key, builder.finish()))
+            .collect())
     }
 }
 

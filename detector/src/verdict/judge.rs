@@ -193,7 +193,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         .iter()
         .position(|one| one.severity >= Severity::Ticket);
     if found.is_empty() {
-        return nothing_found(baseline, evidence);
+        return nothing_found(window, baseline, evidence);
     }
     found.swap_remove(worth_it.unwrap_or(0))
 }
@@ -398,27 +398,32 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-fn nothing_found(baseline: &Baseline, evidence: &Evidence) -> Finding {
+fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     // Its own past says what changed, not whether it was right.
     let by_placement = evidence
         .placement
         .as_ref()
         .filter(|change| change.origin != Origin::SameVersion)
         .map_or(0, PlacementChange::n_compared);
-    let by_past = evidence
+    let with_past = evidence
         .shift
         .as_ref()
         .map_or(0, |shift| shift.signal.devices);
+    let as_before = window.n_with_earlier_windows();
+    let by_past = with_past.saturating_sub(as_before);
     if by_placement >= MIN_ELIGIBLE || by_past >= MIN_ELIGIBLE {
         return Finding::nothing(VerdictClass::Healthy, Severity::None, Vec::new());
     }
-    let reason = Reason::NoReference {
+    let mut reasons = vec![Reason::NoReference {
         previous_version: baseline.previous_version.clone(),
         comparable_placements: by_placement,
         comparable_pasts: by_past,
         needed: MIN_ELIGIBLE,
-    };
-    Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason])
+    }];
+    if as_before >= MIN_ELIGIBLE {
+        reasons.push(Reason::AsBefore { devices: as_before });
+    }
+    Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)
 }
 
 /// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which

@@ -81,11 +81,11 @@ impl Told {
 }
 
 /// Every text once.
-#[derive(Default)]
-pub(super) struct Texts(HashSet<Arc<str>>);
+#[derive(Debug, Default)]
+pub(in crate::source) struct Texts(HashSet<Arc<str>>);
 
 impl Texts {
-    pub(super) fn shared(&mut self, text: &str) -> Arc<str> {
+    pub(in crate::source) fn shared(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.0.get(text) {
             return known.clone();
         }

@@ -22,7 +22,7 @@ use super::rows::{
     ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow,
     VersionRow, VoteRow,
 };
-use super::{FoundModel, SourceError, Span};
+use super::{Before, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
 
 pub use intake::{Intake, IntakeSummary};
 use sums::{Sum, earlier_row};
@@ -407,49 +407,84 @@ impl Recording {
 
     pub(super) fn selves_before(
         &self,
-        model: &ModelKey,
-        model_version: &str,
-        chipset: &str,
+        wanted: &[VersionOnChipset],
+        before: Before,
         span: &Span,
-    ) -> Vec<SelfRow> {
-        let Some(record) = self.models.get(model) else {
-            return Vec::new();
-        };
+    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
+        let mut by_model: BTreeMap<&ModelKey, Vec<&VersionOnChipset>> = BTreeMap::new();
+        for key in wanted {
+            by_model.entry(&key.0).or_default().push(key);
+        }
+        let mut selves = HashMap::default();
+        for (model, keys) in by_model {
+            let Some(record) = self.models.get(model) else {
+                continue;
+            };
+            let mut builders: Vec<SelvesBuilder> = Vec::new();
+            builders.resize_with(keys.len(), SelvesBuilder::default);
+            for (at, row) in self.selves_rows(record, &keys, span) {
+                builders[at]
+                    .add(row, before)
+                    .map_err(|source| SourceError::Histogram {
+                        model: model.model_id.clone(),
+                        source,
+                    })?;
+            }
+            let built = builders.into_iter().map(SelvesBuilder::finish);
+            selves.extend(keys.into_iter().cloned().zip(built));
+        }
+        Ok(selves)
+    }
+
+    /// What each device did with each input shape, with its place in `wanted`.
+    fn selves_rows(
+        &self,
+        record: &ModelRecord,
+        wanted: &[&VersionOnChipset],
+        span: &Span,
+    ) -> Vec<(usize, SelfRow)> {
+        let at_of_kind: Vec<Option<usize>> = record
+            .kinds
+            .iter()
+            .map(|kind| {
+                let cohort = kind.cohort();
+                let of_cohort = |(_, version, chipset): &&VersionOnChipset| {
+                    (version.as_str(), chipset.as_str()) == cohort
+                };
+                wanted.iter().position(of_cohort)
+            })
+            .collect();
         let rows = between(
             &record.series,
             |row| row.bucket,
             span.earliest_s(),
             span.start_s(),
         );
-        let mut sums: HashMap<(Installation, &str), Sum<'_>> = HashMap::default();
+        let mut sums: HashMap<(usize, u32, u32), Sum<'_>> = HashMap::default();
         for row in rows {
-            if record.kind(row.kind).cohort() == (model_version, chipset) {
-                let key = (
-                    self.devices[row.device as usize],
-                    &*record.shapes[row.shape as usize],
-                );
-                sums.entry(key).or_default().add(row);
+            if let Some(at) = at_of_kind[row.kind as usize] {
+                let sum = sums.entry((at, row.device, row.shape)).or_default();
+                sum.add(row);
             }
         }
-        let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|(key, _)| *key);
-        let rows = sums.into_iter().map(|((installation, shape), mut sum)| {
+        let rows = sums.into_iter().map(|((at, device, shape), mut sum)| {
             let moments = sum.moments();
-            SelfRow {
+            let row = SelfRow {
                 app_id: String::new(),
                 environment: String::new(),
                 model_id: String::new(),
-                model_version: String::new(),
+                model_version: wanted[at].1.clone(),
                 chipset: String::new(),
-                installation,
+                installation: self.devices[device as usize],
                 device_model: self.device_models[sum.device_model() as usize].to_string(),
-                shape_key: shape.to_owned(),
+                shape_key: record.shapes[shape as usize].to_string(),
                 n: moments.n(),
                 sum_us: moments.sum(),
                 m2_us2: moments.m2(),
                 hist_bucket: sum.histogram.indices().to_vec(),
                 hist_count: sum.histogram.counts().to_vec(),
-            }
+            };
+            (at, row)
         });
         rows.collect()
     }

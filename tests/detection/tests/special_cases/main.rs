@@ -9,6 +9,7 @@ mod files;
 mod frozen;
 mod incident;
 mod newcomers;
+mod only_version;
 mod restarts;
 
 use std::sync::Arc;
