@@ -28,6 +28,9 @@ use crate::outcomes::bucket_of;
 use crate::record::{RecordError, ReportRecord};
 use crate::wal::Record;
 
+/// Reports that are parsed before their columns are filled.
+const PARSED_AT_ONCE: usize = 16;
+
 /// A report of the log, parsed again.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -102,23 +105,29 @@ impl Prepared {
         let mut buckets = BTreeSet::new();
         let mut unreadable = Vec::new();
         let mut limited = Limited::default();
-        // One after the other: a parsed report is large, and is gone before the next.
-        for logged in by_sorting_key(records, bucket) {
-            let offset = logged.record.offset;
-            let mut stored = match read(logged, collector_id) {
-                Ok(stored) => stored,
-                Err(error) => {
-                    unreadable.push(format!("{offset}: {error}"));
-                    continue;
+        // A few at a time: a parsed report is large, and is gone before the next ones.
+        let mut parsed = Vec::with_capacity(PARSED_AT_ONCE);
+        for some in by_sorting_key(records, bucket).chunks(PARSED_AT_ONCE) {
+            parsed.clear();
+            for logged in some {
+                match read(logged, collector_id) {
+                    Ok(mut stored) => {
+                        names.apply(&mut stored, &mut limited);
+                        buckets.insert(stored.bucket);
+                        parsed.push(stored);
+                    }
+                    Err(error) => {
+                        let offset = logged.record.offset;
+                        unreadable.push(format!("{offset}: {error}"));
+                    }
                 }
-            };
-            names.apply(&mut stored, &mut limited);
-            copies.push(|fill, column| fill(column, &stored));
-            for session in placement::new_ones(&stored, known) {
-                placements.push(|fill, column| fill(column, &stored, session));
             }
-            reports.push(|fill, column| fill(column, &stored));
-            buckets.insert(stored.bucket);
+            copies.push(&parsed, |fill, column, stored| fill(column, stored));
+            for stored in &parsed {
+                let new: Vec<_> = placement::new_ones(stored, known).collect();
+                placements.push(&new, |fill, column, session| fill(column, stored, session));
+            }
+            reports.push(&parsed, |fill, column, stored| fill(column, stored));
         }
         Self {
             copies: copies.finish(),
@@ -173,8 +182,8 @@ fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<Logged<'_>> {
     logged
 }
 
-fn read(logged: Logged<'_>, collector_id: u64) -> Result<Stored, String> {
-    let parsed = logged.parsed.map_err(|error| error.to_string())?;
+fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
+    let parsed = logged.parsed.as_ref().map_err(ToString::to_string)?;
     let report = Report::parse(parsed.report).map_err(|error| error.detail())?;
     let received_ms = i64::try_from(logged.record.received_at_us / 1000).unwrap_or(i64::MAX);
     let end = EndClock {

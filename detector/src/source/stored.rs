@@ -22,7 +22,7 @@ use super::{
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
 /// store adds up stays far below its limit.
-const MAX_SESSIONS: u64 = 150_000;
+const MAX_SESSIONS: u64 = 100_000;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
 const MAX_SUMS: u64 = 50_000;

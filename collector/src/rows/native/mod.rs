@@ -81,14 +81,18 @@ impl<F> Block<F> {
         self.most_rows = most_rows;
     }
 
-    /// Adds a row: `fill` calls what fills a column, which adds one value to it.
+    /// Adds rows: `fill` calls what fills a column, which adds one value to it. A column takes all of them
+    /// before the next one does, so a few rows at a time stay near the processor with it.
     #[inline]
-    pub(super) fn push(&mut self, fill: impl Fn(&F, &mut Column)) {
+    pub(super) fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut Column, &R)) {
         for (of, column) in self.layout.iter().zip(&mut self.columns) {
-            fill(&of.fill, column);
+            for row in rows {
+                fill(&of.fill, column, row);
+            }
         }
-        self.n_rows += 1;
-        if self.n_rows == SAMPLE_ROWS {
+        let was_known = self.n_rows >= SAMPLE_ROWS;
+        self.n_rows += rows.len();
+        if !was_known && self.n_rows >= SAMPLE_ROWS {
             self.make_room();
         }
     }
@@ -96,7 +100,7 @@ impl<F> Block<F> {
     /// Sets memory aside for as many rows as are expected, going by those that are there: to grow into it
     /// step by step takes twice as much, and each fresh page of it is dear.
     fn make_room(&mut self) {
-        let times = self.most_rows.div_ceil(SAMPLE_ROWS);
+        let times = self.most_rows.div_ceil(self.n_rows);
         let bytes = |column: &Column| column.parts().map(|part| part.len() * times).sum::<usize>();
         // Large reports in front are no reason to expect as many more.
         if self.columns.iter().map(bytes).sum::<usize>() <= KEPT_BYTES {
@@ -164,11 +168,11 @@ mod tests {
     fn body(samples: &[Sample]) -> Body {
         let mut block = Block::new(&LAYOUT);
         block.begin(1);
-        block.push(|fill, column| fill(column, &sample("given up")));
+        block.push(&[sample("given up")], |fill, column, row| fill(column, row));
         // Whatever a batch that was given up left.
         block.begin(samples.len());
-        for sample in samples {
-            block.push(|fill, column| fill(column, sample));
+        for samples in samples.chunks(2) {
+            block.push(samples, |fill, column, row| fill(column, row));
         }
         block.finish()
     }
