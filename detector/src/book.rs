@@ -157,7 +157,7 @@ mod tests {
             .into_iter()
             .map(|incident| block(&Notification::news(incident)))
             .collect();
-        let as_before = "60 of those 60 are slower: median latency 23.6 ms against 8.1 ms";
+        let as_before = "all 60 of those are slower: median latency 23.6 ms against 8.1 ms";
         assert!(told[0].contains(as_before), "{}", told[0]);
         assert!(!told[2].contains("ever starts"), "{}", told[2]);
         assert!(

@@ -79,7 +79,11 @@ impl fmt::Display for Reason {
                 reference,
             } => {
                 let compared = if *compared == 0 { hits } else { compared };
-                write!(f, "{slower} of those {compared}")?;
+                if slower == compared {
+                    write!(f, "all {compared} of those")?;
+                } else {
+                    write!(f, "{slower} of those {compared}")?;
+                }
                 if compared < hits {
                     f.write_str(" that ran often enough to compare")?;
                 }

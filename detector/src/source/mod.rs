@@ -58,7 +58,7 @@ use look_back::LookBack;
 pub use model_windows::{FoundModel, ModelWindows, VersionHistory};
 use nodes::NodesAsked;
 pub use past::PastWindows;
-use queries::{LATENCY_BEFORE, MODELS, NODES};
+use queries::{LATENCY_BEFORE, MODELS, NODES, of_clean_series};
 pub use recorded::Recording;
 use rows::{HistogramRow, ModelRow, NodesRow};
 use selves::SelvesBuilder;
@@ -273,17 +273,18 @@ impl Source {
         span: &Span,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
         let rows = match &self.reads {
-            Reads::Store(store) => of_model(
-                store.counted.query(LATENCY_BEFORE).bind(hist_scheme()),
-                model,
-            )
-            .bind(model_version)
-            .bind(chipset)
-            .bind(span.earliest_s())
-            .bind(span.start_s())
-            .fetch_all::<HistogramRow>()
-            .await
-            .map_err(failed("latency before"))?,
+            Reads::Store(store) => {
+                let app = [(&*model.app_id, &*model.environment)];
+                let before_window = (span.earliest_s(), span.start_s());
+                let query = store.counted.query(LATENCY_BEFORE);
+                let query = of_clean_series(query, &app, before_window, (1, 0));
+                let query = query
+                    .bind(&model.model_id)
+                    .bind(model_version)
+                    .bind(chipset);
+                let rows = query.fetch_all::<HistogramRow>().await;
+                rows.map_err(failed("latency before"))?
+            }
             Reads::Recorded(recording) => {
                 recording.latency_before(model, model_version, chipset, span)
             }

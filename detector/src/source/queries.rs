@@ -1,6 +1,10 @@
 //! What is asked of the views: filters and sums, nothing else. Each is asked for several apps at
 //! once; what grows with devices is asked for one slice of them after another.
 
+use clickhouse::query::Query;
+
+use super::hist_scheme;
+
 /// What the sessions of a report say of where they ran, for `ARRAY JOIN`.
 macro_rules! sessions {
     () => {
@@ -16,46 +20,86 @@ macro_rules! sessions {
     };
 }
 
+/// Clean series that vote, of some apps, with what is asked of them here: `device_series_v1` unfolds every
+/// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span,
+/// its start, slices, slice.
+macro_rules! clean_series {
+    () => {
+        "(
+            SELECT app_id, environment, bucket, received_at, stream_id, chipset, firmware, device_model,
+                installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
+                session_model_version[at] AS model_version, session_graph_kind[at] AS graph_kind,
+                session_placement_source[at] AS placement_source,
+                session_fingerprint_algorithm[at] AS fingerprint_algorithm,
+                session_fingerprint_normalised[at] AS fingerprint_normalised,
+                shape_key, hist_bucket, hist_count, n, sum_us, m2_us2
+            FROM counted_reports_v1
+            ARRAY JOIN series_session AS at, series_is_clean AS is_clean,
+                series_hist_scheme AS hist_scheme, series_shape_key AS shape_key,
+                series_hist_bucket AS hist_bucket, series_hist_count AS hist_count, series_n AS n,
+                series_sum_us AS sum_us, series_m2_us2 AS m2_us2
+            WHERE is_clean AND hist_scheme = ? AND session_requests_npu[at]
+                AND session_directive_id[at] = '' AND NOT (is_late OR is_unproven)
+                AND (app_id, environment) IN ?
+                AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+                AND sipHash64(installation) % ? = ?
+        )"
+    };
+}
+
+/// Binds what clean series are asked for: apps, span in seconds, and which slice of how many.
+pub(super) fn of_clean_series(
+    query: Query,
+    apps: &[(&str, &str)],
+    (from_s, to_s): (i64, i64),
+    (slices, slice): (u64, u64),
+) -> Query {
+    let query = query.bind(hist_scheme()).bind(apps);
+    let query = query.bind(from_s).bind(to_s).bind(from_s);
+    query.bind(slices).bind(slice)
+}
+
 /// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole
 /// windows: how often a device reports within one must change nothing. Binds: start of the window, its
-/// length, scheme, apps, span before the window, slices, slice, scheme, apps, window, slices, slice.
-pub(super) const EARLIER: &str = "
+/// length, clean series before the window, those of the window.
+pub(super) const EARLIER: &str = concat!(
+    "
     SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (
-        SELECT intDiv(? - 1 - toUnixTimestamp(bucket), ?) AS windows_back, app_id, environment, model_id, model_version,
-            chipset, firmware, installation,
+        SELECT intDiv(? - 1 - toUnixTimestamp(bucket), ?) AS windows_back, app_id, environment, model_id,
+            model_version, chipset, firmware, installation,
             graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
             sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
             sum(s.n) AS runs, sum(s.sum_us) AS total,
             greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
-        FROM device_series_v1 AS s
-        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND (app_id, environment) IN ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND sipHash64(installation) % ? = ?
-            AND (app_id, environment, model_id, installation, model_version, chipset, firmware,
+        FROM ",
+    clean_series!(),
+    " AS s
+        WHERE (app_id, environment, model_id, installation, model_version, chipset, firmware,
                 graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
                 shape_key) IN (
-                SELECT app_id, environment, model_id, installation, model_version, chipset, firmware, graph_kind, placement_source,
-                    fingerprint_algorithm, fingerprint_normalised, shape_key
-                FROM device_series_v1 AS t
-                WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-                    AND hist_scheme = ? AND (app_id, environment) IN ?
-                    AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-                    AND sipHash64(installation) % ? = ?
-                GROUP BY app_id, environment, model_id, installation, model_version, chipset, firmware, graph_kind,
-                    placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
+                SELECT app_id, environment, model_id, installation, model_version, chipset, firmware,
+                    graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
+                    shape_key
+                FROM ",
+    clean_series!(),
+    " AS t
+                GROUP BY app_id, environment, model_id, installation, model_version, chipset, firmware,
+                    graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
+                    shape_key
                 HAVING sum(t.n) < 20)
-        GROUP BY windows_back, app_id, environment, model_id, model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key
+        GROUP BY windows_back, app_id, environment, model_id, model_version, chipset, firmware,
+            installation, graph_kind, placement_source, fingerprint_algorithm,
+            fingerprint_normalised, shape_key
     )
     ORDER BY windows_back
     LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
+        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key"
+);
 
 /// How many devices had which placement, in the window and before it, and when it was first
 /// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
@@ -132,22 +176,23 @@ pub(super) const HISTORY: &str = "
     GROUP BY app_id, environment, model_id, model_version, chipset, signal
     HAVING sum(windows) > 0";
 
-/// Merged clean histograms before the window. Binds: scheme, model, version, chipset, span.
-pub(super) const LATENCY_BEFORE: &str = "
+/// Merged clean histograms before the window. Binds: clean series, model, version, chipset.
+pub(super) const LATENCY_BEFORE: &str = concat!(
+    "
     SELECT shape_key, mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count
     FROM (
         SELECT shape_key, sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged
-        FROM device_series_v1 AS s
-        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND app_id = ? AND environment = ? AND model_id = ?
-            AND model_version = ? AND chipset = ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
+        FROM ",
+    clean_series!(),
+    " AS s
+        WHERE model_id = ? AND model_version = ? AND chipset = ?
         GROUP BY shape_key
-    )";
+    )"
+);
 
-/// What each device of some versions on chipsets did before the window. Binds: scheme, apps, versions,
-/// span, slices, slice.
-pub(super) const SELVES_BEFORE: &str = "
+/// What each device of some versions on chipsets did before the window. Binds: clean series, versions.
+pub(super) const SELVES_BEFORE: &str = concat!(
+    "
     SELECT app_id, environment, model_id, model_version, chipset, installation, device_model, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
@@ -158,14 +203,13 @@ pub(super) const SELVES_BEFORE: &str = "
             sum(s.n) AS runs, sum(s.sum_us) AS total,
             greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
                 - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
-        FROM device_series_v1 AS s
-        WHERE is_clean AND requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
-            AND hist_scheme = ? AND (app_id, environment) IN ?
-            AND (app_id, environment, model_id, model_version, chipset) IN ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND sipHash64(installation) % ? = ?
+        FROM ",
+    clean_series!(),
+    " AS s
+        WHERE (app_id, environment, model_id, model_version, chipset) IN ?
         GROUP BY app_id, environment, model_id, model_version, chipset, installation, shape_key
-    )";
+    )"
+);
 
 /// Nodes behind fingerprints. Binds: model, version, fingerprints.
 pub(super) const NODES: &str = "

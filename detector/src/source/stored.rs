@@ -13,11 +13,11 @@ use crate::window::CohortWindow;
 use super::assemble::WindowBuilder;
 use super::blocks::Blocks;
 use super::builders::Builders;
-use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE};
+use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE, of_clean_series};
 use super::rows::{CensusRow, EarlierRow, HistoryRow, SelfRow};
 use super::{
     Arrivals, Before, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span,
-    VersionHistory, failed, hist_scheme, reports,
+    VersionHistory, failed, reports,
 };
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
@@ -139,10 +139,8 @@ impl Reader<'_> {
         builders.end_votes();
         if builders.need_earlier_runs() {
             let query = self.store.query(EARLIER).bind(from).bind(to - from);
-            let query = of_apps(query.bind(hist_scheme()), apps);
-            let query = of_slice(query.bind(span.earliest_s()).bind(from), slice);
-            let query = of_apps(query.bind(hist_scheme()), apps);
-            let query = of_slice(query.bind(from).bind(to), slice);
+            let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
+            let query = of_clean_series(query, apps, (from, to), slice);
             let what = "earlier runs";
             let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
@@ -237,14 +235,11 @@ impl Reader<'_> {
         let mut builders: HashMap<VersionOnChipset, SelvesBuilder> = HashMap::default();
         // The store holds a sum for each device until its last row.
         let slices = votes.div_ceil(MAX_SUMS).max(1);
+        let before_window = (self.span.earliest_s(), self.span.start_s());
         for slice in 0..slices {
-            let query = of_apps(self.store.query(SELVES_BEFORE).bind(hist_scheme()), &apps)
-                .bind(&keys)
-                .bind(self.span.earliest_s())
-                .bind(self.span.start_s());
-            let mut rows = of_slice(query, (slices, slice))
-                .fetch::<SelfRow>()
-                .map_err(failed(what))?;
+            let query = self.store.query(SELVES_BEFORE);
+            let query = of_clean_series(query, &apps, before_window, (slices, slice));
+            let mut rows = query.bind(&keys).fetch::<SelfRow>().map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
                 let key = row.version_on_chipset();
                 let model = key.0.model_id.clone();

@@ -74,7 +74,9 @@ impl<C: Chunks> Blocks<C> {
         for _ in 0..n_columns {
             let name = self.text().await?;
             let data_type = self.text().await?;
-            let parsed = DataTypeNode::new(&data_type).ok();
+            // No type has other letters, and what parses them here cuts them between bytes.
+            let parsed = data_type.is_ascii().then(|| DataTypeNode::new(&data_type));
+            let parsed = parsed.and_then(Result::ok);
             let column = match parsed.as_ref().and_then(Form::of) {
                 Some(form) => self.column(form, n_rows).await?,
                 None => return Err(invalid(format!("column {name:?}: type {data_type}"))),

@@ -151,6 +151,7 @@ fn a_column_that_is_missing_or_of_another_type_or_length_is_named() {
     assert!(text("session_share", "session_shame").contains("\"session_share\" is missing"));
     assert!(text("Array(UInt64)", "Array(Float6)").contains("\"session_uid\": type Array(Float6)"));
     assert!(text("Bool", "Int8").contains("\"is_late\": type Int8"));
+    assert!(text("LowCardinality(String)", "LowCardinality(Strin\u{e9}").contains("Strin\u{e9}"));
     let other_length = Answer::default()
         .column("session_uid", "Array(UInt64)")
         .numbers(&[2, 2])
