@@ -92,6 +92,15 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((190, sound));
     told.push((195, fallen.clone()));
     told.push((250, forgetful));
+    // A first version that gets slower: against what the same devices did in the windows before.
+    let slow_later = |p50_us| Reports {
+        devices: 70..100,
+        p50_us,
+        ..healthy("SM7550")
+    };
+    told.push((15, slow_later(8_200.0)));
+    told.push((75, slow_later(8_200.0)));
+    told.push((135, slow_later(24_000.0)));
     // Beside latency: outputs that are off, and a version that starts nowhere.
     let wrong = Reports {
         devices: 100..130,
@@ -127,7 +136,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
             .iter()
             .any(|line| line.contains("partial_fallback"))
     );
-    for verdict in ["wrong_outputs", "npu_start_failure"] {
+    for verdict in ["wrong_outputs", "npu_start_failure", "slow_without_placement"] {
         let verdict = format!("\"verdict\":\"{verdict}\"");
         assert!(from_file.iter().any(|line| line.contains(&verdict)));
     }
