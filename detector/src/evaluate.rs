@@ -7,7 +7,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::baseline::{Baseline, BaselineLatency, placement_references, previous_version};
+use crate::baseline::{Baseline, BaselineLatency, Origin, placement_references, previous_version};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::config::DetectorConfig;
 use crate::explain::explain;
@@ -18,7 +18,7 @@ use crate::reason::Reason;
 use crate::rules;
 use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::source::{
-    Arrivals, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
+    Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
@@ -181,7 +181,7 @@ impl Evaluator {
             match self.source.model_windows(&model, span, arrivals, fetched) {
                 Ok(mut read) => {
                     known.attach(&mut read, span);
-                    if let Err(error) = self.fill_selves(&mut read, span).await {
+                    if let Err(error) = self.fill_selves(&mut read, span, frozen).await {
                         evaluation.failures.push((model, error));
                         continue;
                     }
@@ -235,7 +235,8 @@ impl Evaluator {
                 peers,
                 chipsets: &others,
             };
-            let first = self.judge_cohort(window, beside, &mut baseline, span, limits);
+            let spans = (span, own_past_until(&window.key, span, frozen));
+            let first = self.judge_cohort(window, beside, &mut baseline, spans, limits);
             let mut whole = first.await?;
             let usual = read.usual.devices.get(&window.key.chipset);
             let seen = read.cohorts.iter();
@@ -263,7 +264,7 @@ impl Evaluator {
                     // Judged with its chipset.
                     continue;
                 }
-                let judged = self.judge_cohort(&part, beside, &mut baseline, span, limits);
+                let judged = self.judge_cohort(&part, beside, &mut baseline, spans, limits);
                 let mut judged = judged.await?;
                 // Too few of its devices are known to tell: then its chipset's tell.
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
@@ -281,7 +282,12 @@ impl Evaluator {
 
     /// Where most devices do not know their earlier selves, the store may: on the version before, else
     /// on this one.
-    async fn fill_selves(&self, read: &mut ModelWindows, span: &Span) -> Result<(), SourceError> {
+    async fn fill_selves(
+        &self,
+        read: &mut ModelWindows,
+        span: &Span,
+        frozen: &Frozen,
+    ) -> Result<(), SourceError> {
         for before in [Before::PreviousVersion, Before::SameVersion] {
             let scarce = read.cohorts.iter().enumerate();
             let scarce = scarce.filter(|(_, window)| {
@@ -292,33 +298,42 @@ impl Evaluator {
                 };
                 asked && window.share_with_past() < SCARCE
             });
-            let wanted: Vec<(usize, VersionOnChipset)> = scarce
-                .filter_map(|(at, window)| {
-                    let version = match before {
-                        Before::PreviousVersion => {
-                            baseline_of(window, read, span).previous_version?
-                        }
-                        Before::SameVersion => window.key.model_version.clone(),
-                    };
+            // By until when they speak: mostly all until the window.
+            let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
+            for (at, window) in scarce {
+                let (version, until) = match before {
+                    Before::PreviousVersion => {
+                        let version = baseline_of(window, read, span).previous_version;
+                        (version, span.start())
+                    }
+                    Before::SameVersion => {
+                        let version = window.key.model_version.clone();
+                        (Some(version), own_past_until(&window.key, span, frozen))
+                    }
+                };
+                if let Some(version) = version {
                     let key = (read.model.clone(), version, window.key.chipset.clone());
-                    Some((at, key))
-                })
-                .collect();
-            let votes = wanted
-                .iter()
-                .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
-            let votes = votes.sum();
-            let mut keys: Vec<VersionOnChipset> =
-                wanted.iter().map(|(_, key)| key.clone()).collect();
-            keys.sort();
-            keys.dedup();
-            let selves = self
-                .source
-                .selves_before(&keys, before, votes, span)
-                .await?;
-            for (at, key) in wanted {
-                if let Some(selves) = selves.get(&key) {
-                    selves.fill(&mut read.cohorts[at]);
+                    wanted.entry(until).or_default().push((at, key));
+                }
+            }
+            for (until, wanted) in wanted {
+                let votes = wanted
+                    .iter()
+                    .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
+                let asked = Asked {
+                    before,
+                    until,
+                    votes: votes.sum(),
+                };
+                let mut keys: Vec<VersionOnChipset> =
+                    wanted.iter().map(|(_, key)| key.clone()).collect();
+                keys.sort();
+                keys.dedup();
+                let selves = self.source.selves_before(&keys, asked, span).await?;
+                for (at, key) in wanted {
+                    if let Some(selves) = selves.get(&key) {
+                        selves.fill(&mut read.cohorts[at]);
+                    }
                 }
             }
         }
@@ -330,12 +345,15 @@ impl Evaluator {
         &self,
         key: &CohortKey,
         baseline: &Baseline,
-        span: &Span,
+        (span, own_until): (&Span, Timestamp),
+        own_past_speaks: bool,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
-        let previous = baseline.previous_version.as_ref();
-        for version in previous.into_iter().chain([&key.model_version]) {
+        let previous = baseline.previous_version.iter();
+        let previous = previous.map(|version| (version, span.start()));
+        let own = own_past_speaks.then_some((&key.model_version, own_until));
+        for (version, until) in previous.chain(own) {
             let source = &self.source;
-            let before = source.latency_before(&key.model, version, &key.chipset, span);
+            let before = source.latency_before(&key.model, version, &key.chipset, until, span);
             let before = before.await?;
             if !before.is_empty() {
                 return Ok(before);
@@ -349,18 +367,18 @@ impl Evaluator {
         window: &CohortWindow,
         beside: Beside<'_>,
         baseline: &mut Baseline,
-        span: &Span,
+        (span, own_until): (&Span, Timestamp),
         limits: &Limits,
     ) -> Result<CohortVerdict, SourceError> {
         let model = &window.key.model;
         let mut evidence = Evidence::gather(window, beside, baseline, limits);
-        let unmeasured = evidence
-            .placement
-            .as_ref()
-            .is_some_and(|change| change.signal.fires)
-            && evidence.joined.is_none();
-        if unmeasured {
-            baseline.latency = self.latency_before(&window.key, baseline, span).await?;
+        let moved = evidence.placement.as_ref();
+        let moved = moved.filter(|change| change.signal.fires && evidence.joined.is_none());
+        if let Some(change) = moved {
+            let own_past_speaks = change.origin == Origin::SameVersion;
+            let spans = (span, own_until);
+            let before = self.latency_before(&window.key, baseline, spans, own_past_speaks);
+            baseline.latency = before.await?;
             evidence = Evidence::gather(window, beside, baseline, limits);
         }
         let hit = evidence
@@ -393,6 +411,12 @@ impl Evaluator {
         }
         Ok(verdict)
     }
+}
+
+/// Until when a version's own earlier windows say what its devices are used to: before an open incident.
+fn own_past_until(cohort: &CohortKey, span: &Span, frozen: &Frozen) -> Timestamp {
+    let began = frozen.began(cohort).unwrap_or(span.start());
+    began.min(span.start())
 }
 
 fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Baseline {

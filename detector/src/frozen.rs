@@ -2,40 +2,59 @@
 //!
 //! A fallback that lasts becomes the commonest placement of its version, and what was right before it
 //! leaves the look-back: compared with that, it would look healthy, and so would the version after it.
+//! The same holds for what devices of a version's own earlier windows are used to: it is taken from before
+//! the incident, and once that is gone nothing is said.
 
 use std::collections::HashMap;
+
+use jiff::Timestamp;
 
 use crate::baseline::{Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::incident::{Cause, Incident};
 use crate::verdict::VerdictClass;
 
-/// What cohorts with an open incident about placement were compared with when it was seen first.
+/// What stands still for cohorts with an open incident, by version and chipset.
 #[derive(Debug, Clone, Default)]
-pub struct Frozen(HashMap<CohortKey, Vec<PlacementReference>>);
+pub struct Frozen {
+    /// What their placements were compared with when they were seen to move.
+    references: HashMap<CohortKey, Vec<PlacementReference>>,
+    /// When the first window began in which they were slower.
+    began: HashMap<CohortKey, Timestamp>,
+}
 
 impl Frozen {
     /// Returns the references of the incidents that are open.
     #[must_use]
     pub fn of<'a>(incidents: impl IntoIterator<Item = &'a Incident>) -> Self {
-        let mut frozen = HashMap::new();
+        let mut frozen = Self::default();
         let open = incidents.into_iter().filter(|incident| {
             let may_move = matches!(incident.key.cause, Cause::Slower | Cause::NpuStartFailure);
             may_move && incident.state.is_open()
         });
         for cohort in open.flat_map(|incident| &incident.cohorts) {
             let verdict = &cohort.verdict;
+            // Firmwares of a chipset share what stands still.
+            let key = CohortKey {
+                firmware: None,
+                ..verdict.key.clone()
+            };
+            if let Some(began) = cohort.began {
+                let first = frozen.began.entry(key.clone()).or_insert(began);
+                *first = began.min(*first);
+            }
             let moved = verdict.class != VerdictClass::SlowWithoutPlacement;
             if moved && !verdict.references.is_empty() {
-                // Firmwares of a chipset share their references.
-                let key = CohortKey {
-                    firmware: None,
-                    ..verdict.key.clone()
-                };
-                frozen.insert(key, verdict.references.clone());
+                frozen.references.insert(key, verdict.references.clone());
             }
         }
-        Self(frozen)
+        frozen
+    }
+
+    /// Returns when the incident of a cohort began, if one is open.
+    #[must_use]
+    pub fn began(&self, cohort: &CohortKey) -> Option<Timestamp> {
+        self.began.get(cohort).copied()
     }
 
     /// Puts what stands still in the place of what was read for a cohort, best origin first.
@@ -46,11 +65,11 @@ impl Frozen {
         (model, version, chipset): (&ModelKey, &str, &str),
         previous: Option<&str>,
     ) -> Vec<PlacementReference> {
-        if self.0.is_empty() {
+        if self.references.is_empty() {
             return read;
         }
         let of = |version: &str| {
-            self.0.get(&CohortKey {
+            self.references.get(&CohortKey {
                 model: model.clone(),
                 model_version: version.to_owned(),
                 chipset: chipset.to_owned(),
@@ -146,6 +165,6 @@ mod tests {
     fn other_cohorts_and_incidents_that_are_over_freeze_nothing() {
         let read = [found(Origin::PreviousVersion, 21)];
         check("2.0.0", "SM8650", &read, &[21]);
-        assert!(Frozen::of([]).0.is_empty());
+        assert!(Frozen::of([]).references.is_empty());
     }
 }

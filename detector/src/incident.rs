@@ -9,7 +9,7 @@ mod mitigation;
 mod united;
 mod watched;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -234,6 +234,9 @@ pub fn advance(
 ) -> Vec<Incident> {
     let mut touched: BTreeSet<IncidentKey> = BTreeSet::new();
     let directed = Directed::of(verdicts);
+    let firmwares = verdicts.iter().map(|verdict| &verdict.key);
+    let judged_firmwares: HashSet<&CohortKey> =
+        firmwares.filter(|key| key.firmware.is_some()).collect();
     for verdict in verdicts {
         let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
         let explained = cause.is_some()
@@ -252,7 +255,7 @@ pub fn advance(
                 true => Observation::Held,
                 false => Observation::Seen(verdict),
             };
-            if incident.observe(verdict, &observation) {
+            if incident.observe(&verdict.key, verdict, &observation) {
                 touched.insert(key);
             }
         }
@@ -261,11 +264,11 @@ pub fn advance(
                 touched.insert(incident.key.clone());
             }
             let same_cause = cause == Some(incident.key.cause) && !explained;
-            let Some(cohort) = incident.watched(&verdict.key).filter(|_| !same_cause) else {
+            if same_cause {
                 continue;
-            };
-            if directed.covers(cohort) {
-                // What is left of it looks clean.
+            }
+            let cohorts = incident.told_by(verdict, &judged_firmwares, &directed);
+            if cohorts.is_empty() {
                 continue;
             }
             let observation = match (cause, verdict.class) {
@@ -275,8 +278,10 @@ pub fn advance(
                 // Says nothing about this cause.
                 (None, _) => continue,
             };
-            if incident.observe(verdict, &observation) {
-                touched.insert(incident.key.clone());
+            for cohort in cohorts {
+                if incident.observe(&cohort, verdict, &observation) {
+                    touched.insert(incident.key.clone());
+                }
             }
         }
     }
@@ -471,12 +476,40 @@ impl Incident {
             .find(|cohort| same_model && cohort.verdict.key == *key)
     }
 
-    /// Takes one cohort's window in; says whether anything changed.
-    fn observe(&mut self, verdict: &CohortVerdict, observation: &Observation<'_>) -> bool {
+    /// Returns the cohorts that a verdict tells about: its own, and firmwares of its chipset that have too
+    /// few devices left to be judged apart. Not those that a directive covers: what is left of them looks
+    /// clean.
+    fn told_by(
+        &self,
+        verdict: &CohortVerdict,
+        judged_firmwares: &HashSet<&CohortKey>,
+        directed: &Directed<'_>,
+    ) -> Vec<CohortKey> {
+        let told = |cohort: &&Watched| {
+            let key = &cohort.verdict.key;
+            let of_chipset = CohortKey {
+                firmware: None,
+                ..key.clone()
+            };
+            *key == verdict.key || (of_chipset == verdict.key && !judged_firmwares.contains(key))
+        };
+        let told = self.cohorts.iter().filter(told);
+        let told = told.filter(|cohort| !directed.covers(cohort));
+        told.map(|cohort| cohort.verdict.key.clone()).collect()
+    }
+
+    /// Takes one cohort's window in, which its own verdict tells or its chipset's; says whether anything
+    /// changed.
+    fn observe(
+        &mut self,
+        key: &CohortKey,
+        verdict: &CohortVerdict,
+        observation: &Observation<'_>,
+    ) -> bool {
         let at = self
             .cohorts
             .iter()
-            .position(|cohort| cohort.verdict.key == verdict.key);
+            .position(|cohort| cohort.verdict.key == *key);
         let at = match (at, observation) {
             (Some(at), _) => at,
             (None, Observation::Seen(verdict)) => {

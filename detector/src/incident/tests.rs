@@ -142,6 +142,30 @@ fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
     );
 }
 
+/// Few of its devices are left, and those are judged with their chipset.
+#[test]
+fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
+    let of_firmware = |mut verdict: CohortVerdict| {
+        verdict.key.firmware = Some("f1".into());
+        verdict
+    };
+    let mut life = Life::default();
+    life.window(&[sick(0), of_firmware(sick(0))]);
+    for window in 1..3 {
+        assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
+    }
+    assert_eq!(life.window(&[healthy(3 * WINDOW)]), [State::Resolved]);
+
+    // While it is judged, it speaks for itself.
+    let mut life = Life::default();
+    life.window(&[sick(0), of_firmware(sick(0))]);
+    for window in 1..5 {
+        let at = window * WINDOW;
+        life.window(&[healthy(at), of_firmware(sick(at))]);
+    }
+    assert_eq!(life.only().state, State::Firing);
+}
+
 /// Overlapping clean windows repeat each other.
 #[test]
 fn clean_windows_that_share_data_count_once() {

@@ -24,6 +24,9 @@ pub const CLEAN_WINDOWS: u32 = 3;
 pub struct Watched {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
+    /// Start of the window it was seen in first; `None` in what was stored before that was kept.
+    #[serde(default)]
+    pub began: Option<Timestamp>,
     /// Ends of the windows it was seen in, as far as they still count, with their severities.
     pub sightings: Vec<(Timestamp, Severity)>,
     /// The severity that is sure; `None` while it is pending.
@@ -48,6 +51,7 @@ impl Watched {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
         Watched {
             verdict: verdict.clone(),
+            began: verdict.window_end.checked_sub(signed(verdict.window)).ok(),
             sightings: Vec::new(),
             confirmed: Severity::None,
             clean_windows: 0,

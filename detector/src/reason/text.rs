@@ -315,13 +315,14 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     ": {comparable_placements} devices have a placement with a reference and \
-                     {comparable_pasts} know their own past, {needed} of either are needed"
+                     {comparable_pasts} know their past on another version, firmware or runtime; \
+                     {needed} of either are needed"
                 )
             }
             Reason::AsBefore { devices } => write!(
                 f,
-                "{devices} devices are as fast as in earlier windows of this version, which tells that \
-                 nothing changed and not that it was right"
+                "{devices} devices were compared with earlier windows of this version and are about as fast, \
+                 which tells that nothing changed and not that it was right"
             ),
         }
     }

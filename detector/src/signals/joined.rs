@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::{Baseline, BaselineLatency, PlacementReference, Tally};
+use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::rates::Rate;
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
 
 use super::same_shape::{self, BeforeAndNow};
 use super::{Limits, MIN_HITS, PlacementChange, Signal, SignalId, surprise};
@@ -118,6 +118,8 @@ pub fn slower<'w>(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
+    // What a version's own earlier windows had says nothing where its placement was never another.
+    let own_past_speaks = change.origin == Origin::SameVersion;
     let compared = |vote: &'w DeviceVote| {
         let groups = [
             (
@@ -130,7 +132,7 @@ pub fn slower<'w>(
             ),
         ];
         let before = baseline.latency.get(&vote.shape_key);
-        compare(vote, groups, before)
+        compare(vote, groups, before, own_past_speaks)
     };
     let worse = window.votes.iter().filter(|vote| {
         change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
@@ -255,6 +257,7 @@ fn compare<'a>(
     vote: &'a DeviceVote,
     groups: [(SpeedReference, Option<&Speed>); 2],
     before: Option<&BaselineLatency>,
+    own_past_speaks: bool,
 ) -> Option<Comparison<'a>> {
     let latency = vote.latency.as_ref()?;
     let low = latency.low?;
@@ -274,7 +277,10 @@ fn compare<'a>(
             || p90.is_some_and(|(high, p90_us)| high.p90_us >= SLOWER_P90 * p90_us);
         return Some(judged(reference, slower, group.p50_us));
     }
-    if let Ok(earlier) = &latency.earlier_self {
+    let speaks = |earlier: &&SelfBaseline| {
+        own_past_speaks || earlier.kind != SelfBaselineKind::EarlierWindows
+    };
+    if let Some(earlier) = latency.earlier_self.as_ref().ok().filter(speaks) {
         let slower = latency.p10_ratio()? >= SLOWER_P10
             || latency.p95_ratio().is_some_and(|ratio| ratio >= SLOWER_P90);
         return Some(judged(SpeedReference::OwnPast, slower, earlier.p50_us));

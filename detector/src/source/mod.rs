@@ -62,7 +62,7 @@ use queries::{LATENCY_BEFORE, MODELS, NODES, of_clean_series};
 pub use recorded::Recording;
 use rows::{HistogramRow, ModelRow, NodesRow};
 use selves::SelvesBuilder;
-pub use selves::{Before, SelvesBefore};
+pub use selves::{Asked, Before, SelvesBefore};
 pub use span::Span;
 pub use stored::{Fetched, VersionOnChipset, batches};
 pub use usual::{UsualCv, UsualDevices, UsualOfModel};
@@ -261,7 +261,8 @@ impl Source {
         learnt.unwrap_or_else(|| self.rates.as_ref().clone())
     }
 
-    /// Returns a version's merged clean latency on a chipset before the window, by input shape.
+    /// Returns a version's merged clean latency on a chipset before the window and before `until`, by input
+    /// shape.
     ///
     /// # Errors
     /// The store did not answer.
@@ -270,14 +271,15 @@ impl Source {
         model: &ModelKey,
         model_version: &str,
         chipset: &str,
+        until: Timestamp,
         span: &Span,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
+        let before = span.before(until);
         let rows = match &self.reads {
             Reads::Store(store) => {
                 let app = [(&*model.app_id, &*model.environment)];
-                let before_window = (span.earliest_s(), span.start_s());
                 let query = store.counted.query(LATENCY_BEFORE);
-                let query = of_clean_series(query, &app, before_window, (1, 0));
+                let query = of_clean_series(query, &app, before, (1, 0));
                 let query = query
                     .bind(&model.model_id)
                     .bind(model_version)
@@ -286,7 +288,7 @@ impl Source {
                 rows.map_err(failed("latency before"))?
             }
             Reads::Recorded(recording) => {
-                recording.latency_before(model, model_version, chipset, span)
+                recording.latency_before(model, model_version, chipset, before)
             }
         };
         let mut latencies = BTreeMap::new();
@@ -306,16 +308,14 @@ impl Source {
         Ok(latencies)
     }
 
-    /// Returns what the devices of some versions of a model on chipsets were used to before the window;
-    /// `votes` is about how many they are.
+    /// Returns what the devices of some versions of a model on chipsets were used to before the window.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
-        before: Before,
-        votes: u64,
+        asked: Asked,
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         if wanted.is_empty() {
@@ -324,9 +324,9 @@ impl Source {
         match &self.reads {
             Reads::Store(store) => {
                 let reader = self.reader(&store.counted, span);
-                reader.selves_before(wanted, before, votes).await
+                reader.selves_before(wanted, asked).await
             }
-            Reads::Recorded(recording) => recording.selves_before(wanted, before, span),
+            Reads::Recorded(recording) => recording.selves_before(wanted, asked, span),
         }
     }
 

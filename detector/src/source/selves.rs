@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use epwatch_stats::order_stat::median;
 use epwatch_stats::{HistogramError, Moments};
+use jiff::Timestamp;
 
 use crate::hash::HashMap;
 use crate::window::{
@@ -25,6 +26,17 @@ pub enum Before {
     PreviousVersion,
     /// Its own on the same version, in earlier windows.
     SameVersion,
+}
+
+/// Which runs are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Whose.
+    pub before: Before,
+    /// Until when, exclusive, and never into the window.
+    pub until: Timestamp,
+    /// About how many devices and shapes there are.
+    pub votes: u64,
 }
 
 /// Earlier selves of the devices of one version on one chipset.

@@ -29,6 +29,15 @@ impl Span {
         self.end_s().saturating_sub_unsigned(self.window.as_secs())
     }
 
+    pub(crate) fn start(&self) -> Timestamp {
+        Timestamp::from_second(self.start_s()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// Returns the look-back before the window and before `until`, in seconds.
+    pub(super) fn before(&self, until: Timestamp) -> (i64, i64) {
+        (self.earliest_s(), self.start_s().min(until.as_second()))
+    }
+
     /// Of windows that overlap, an eighth speaks for the past: those that end so close to a whole
     /// number of lengths before this one.
     pub(super) fn history_phase_s(&self) -> i64 {

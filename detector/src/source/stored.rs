@@ -16,7 +16,7 @@ use super::builders::Builders;
 use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE, of_clean_series};
 use super::rows::{CensusRow, EarlierRow, HistoryRow, SelfRow};
 use super::{
-    Arrivals, Before, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span,
+    Arrivals, Asked, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span,
     VersionHistory, failed, reports,
 };
 
@@ -206,12 +206,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads what devices of some versions were used to; `votes` is about how many they are.
+    /// Reads what devices of some versions were used to.
     pub(super) async fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
-        before: Before,
-        votes: u64,
+        asked: Asked,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         let apps = apps_of(wanted.iter().map(|(model, _, _)| model));
         let keys: Vec<(&str, &str, &str, &str, &str)> = wanted
@@ -234,18 +233,18 @@ impl Reader<'_> {
         let what = "devices before";
         let mut builders: HashMap<VersionOnChipset, SelvesBuilder> = HashMap::default();
         // The store holds a sum for each device until its last row.
-        let slices = votes.div_ceil(MAX_SUMS).max(1);
-        let before_window = (self.span.earliest_s(), self.span.start_s());
+        let slices = asked.votes.div_ceil(MAX_SUMS).max(1);
+        let before = self.span.before(asked.until);
         for slice in 0..slices {
             let query = self.store.query(SELVES_BEFORE);
-            let query = of_clean_series(query, &apps, before_window, (slices, slice));
+            let query = of_clean_series(query, &apps, before, (slices, slice));
             let mut rows = query.bind(&keys).fetch::<SelfRow>().map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
                 let key = row.version_on_chipset();
                 let model = key.0.model_id.clone();
                 let builder = builders.entry(key).or_default();
                 builder
-                    .add(row, before)
+                    .add(row, asked.before)
                     .map_err(|source| SourceError::Histogram { model, source })?;
             }
         }

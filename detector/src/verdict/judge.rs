@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
 use crate::signals::starts::BACKEND_CODES;
-use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange};
+use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange, Shift};
 use crate::window::{CohortWindow, DeviceVote};
 
 use super::numbers::{numbers, on_the_cpu};
@@ -398,6 +398,12 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
+/// A count of slower devices as likely as this is no sign of any.
+const UNCHANGED_P: f64 = 0.05;
+
+/// Nor is such a median ratio: what a firmware or another app costs.
+const UNCHANGED_RATIO: f64 = 1.25;
+
 fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     // Its own past says what changed, not whether it was right.
     let by_placement = evidence
@@ -420,7 +426,9 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
         comparable_pasts: by_past,
         needed: MIN_ELIGIBLE,
     }];
-    if as_before >= MIN_ELIGIBLE {
+    let unchanged =
+        |shift: &Shift| shift.signal.p > UNCHANGED_P && shift.cohort_ratio < UNCHANGED_RATIO;
+    if as_before >= MIN_ELIGIBLE && evidence.shift.as_ref().is_some_and(unchanged) {
         reasons.push(Reason::AsBefore { devices: as_before });
     }
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)

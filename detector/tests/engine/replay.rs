@@ -136,7 +136,11 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
             .iter()
             .any(|line| line.contains("partial_fallback"))
     );
-    for verdict in ["wrong_outputs", "npu_start_failure", "slow_without_placement"] {
+    for verdict in [
+        "wrong_outputs",
+        "npu_start_failure",
+        "slow_without_placement",
+    ] {
         let verdict = format!("\"verdict\":\"{verdict}\"");
         assert!(from_file.iter().any(|line| line.contains(&verdict)));
     }

@@ -22,7 +22,7 @@ use super::rows::{
     ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow,
     VersionRow, VoteRow,
 };
-use super::{Before, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
+use super::{Asked, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
 
 pub use intake::{Intake, IntakeSummary};
 use sums::{Sum, earlier_row};
@@ -380,18 +380,13 @@ impl Recording {
         model: &ModelKey,
         model_version: &str,
         chipset: &str,
-        span: &Span,
+        (from_s, to_s): (i64, i64),
     ) -> Vec<HistogramRow> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
         let mut merged: BTreeMap<u32, epwatch_proto::SparseHistogram> = BTreeMap::new();
-        let rows = between(
-            &record.series,
-            |row| row.bucket,
-            span.earliest_s(),
-            span.start_s(),
-        );
+        let rows = between(&record.series, |row| row.bucket, from_s, to_s);
         for row in rows {
             if record.kind(row.kind).cohort() == (model_version, chipset) {
                 row.add_to(merged.entry(row.shape).or_default());
@@ -408,7 +403,7 @@ impl Recording {
     pub(super) fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
-        before: Before,
+        asked: Asked,
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         let mut by_model: BTreeMap<&ModelKey, Vec<&VersionOnChipset>> = BTreeMap::new();
@@ -422,9 +417,9 @@ impl Recording {
             };
             let mut builders: Vec<SelvesBuilder> = Vec::new();
             builders.resize_with(keys.len(), SelvesBuilder::default);
-            for (at, row) in self.selves_rows(record, &keys, span) {
+            for (at, row) in self.selves_rows(record, &keys, span.before(asked.until)) {
                 builders[at]
-                    .add(row, before)
+                    .add(row, asked.before)
                     .map_err(|source| SourceError::Histogram {
                         model: model.model_id.clone(),
                         source,
@@ -441,7 +436,7 @@ impl Recording {
         &self,
         record: &ModelRecord,
         wanted: &[&VersionOnChipset],
-        span: &Span,
+        (from_s, to_s): (i64, i64),
     ) -> Vec<(usize, SelfRow)> {
         let at_of_kind: Vec<Option<usize>> = record
             .kinds
@@ -454,12 +449,7 @@ impl Recording {
                 wanted.iter().position(of_cohort)
             })
             .collect();
-        let rows = between(
-            &record.series,
-            |row| row.bucket,
-            span.earliest_s(),
-            span.start_s(),
-        );
+        let rows = between(&record.series, |row| row.bucket, from_s, to_s);
         let mut sums: HashMap<(usize, u32, u32), Sum<'_>> = HashMap::default();
         for row in rows {
             if let Some(at) = at_of_kind[row.kind as usize] {
