@@ -271,14 +271,26 @@ pub fn advance(
             if cohorts.is_empty() {
                 continue;
             }
-            let observation = match (cause, verdict.class) {
-                (Some(_), class) if incident.key.cause.explains(class) => Observation::Held,
-                (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
-                (None, _) if verdict.reasons.iter().any(Reason::is_as_before) => Observation::Clean,
-                // Says nothing about this cause.
-                (None, _) => continue,
-            };
             for cohort in cohorts {
+                let observation = match (cause, verdict.class) {
+                    (Some(_), class) if incident.key.cause.explains(class) => Observation::Held,
+                    (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
+                    (None, _) if verdict.reasons.iter().any(Reason::is_as_before) => {
+                        Observation::Clean
+                    }
+                    (None, VerdictClass::NotEnoughData) => {
+                        match incident
+                            .watched(&cohort)
+                            .and_then(|told| told.lasts(verdict))
+                        {
+                            Some(true) => Observation::Held,
+                            Some(false) => Observation::Clean,
+                            None => continue,
+                        }
+                    }
+                    // Says nothing about this cause.
+                    (None, _) => continue,
+                };
                 if incident.observe(&cohort, verdict, &observation) {
                     touched.insert(incident.key.clone());
                 }

@@ -20,7 +20,7 @@ use crate::reason::Reason;
 use crate::signals::Signal;
 
 pub use judge::judge;
-pub(crate) use judge::{backend_code, doubt, many_are_new};
+pub(crate) use judge::{MOST_DEVICES, backend_code, doubt, many_are_new};
 
 /// What is the matter with a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -202,6 +202,27 @@ fn silence_is_not_recovery() {
     assert_eq!(life.window(&[much_later]), [State::Resolved]);
 }
 
+/// What it was compared with is gone: then its own latency tells.
+#[test]
+fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
+    let silent = |window: i64, p50_us: f64| {
+        let mut verdict = sick(window * WINDOW);
+        (verdict.class, verdict.severity) = (VerdictClass::NotEnoughData, Severity::Info);
+        verdict.reasons.clear();
+        verdict.explanation.p50_us = Some(p50_us);
+        verdict
+    };
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    for window in 1..40 {
+        assert_eq!(life.window(&[silent(window, 22_000.0)]), [State::Firing]);
+    }
+    for window in 40..42 {
+        assert_eq!(life.window(&[silent(window, 8_500.0)]), [State::Firing]);
+    }
+    assert_eq!(life.window(&[silent(42, 8_500.0)]), [State::Resolved]);
+}
+
 #[test]
 fn another_chipset_grows_the_same_incident_and_is_told() {
     let mut life = Life::default();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::{CohortVerdict, Severity};
+use crate::signals::MIN_ELIGIBLE;
+use crate::verdict::{CohortVerdict, MOST_DEVICES, Numbers, Severity};
 
 /// A count as surprising as this, on at least [`AT_ONCE_DEVICES`] devices, needs no second window.
 pub const AT_ONCE_P: f64 = 1e-8;
@@ -18,6 +19,9 @@ pub const CONFIRM_WITHIN_WINDOWS: u32 = 3;
 
 /// So many clean windows clear a cohort.
 pub const CLEAN_WINDOWS: u32 = 3;
+
+/// Medians that differ so much are told apart without a reference.
+const TELLS_APART: f64 = 1.5;
 
 /// A cohort inside an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,6 +92,27 @@ impl Watched {
                 self.confirmed = self.confirmed.max(severity);
             }
         }
+    }
+
+    /// Whether the fault lasts, by the latency of a window that nothing is left to be compared with: that of
+    /// the devices hit, or what it was before. `None` where too few were hit, or are there, to tell.
+    pub(super) fn lasts(&self, verdict: &CohortVerdict) -> Option<bool> {
+        let told = &self.verdict;
+        let Numbers {
+            devices_hit,
+            devices_eligible,
+            ..
+        } = told.numbers;
+        let most_hit = devices_hit as f64 >= MOST_DEVICES * devices_eligible as f64;
+        let seen = verdict.numbers.devices_seen;
+        let enough = seen >= MIN_ELIGIBLE && 2 * seen >= devices_hit;
+        let same_shape = told.explanation.shape_key == verdict.explanation.shape_key;
+        let (hit_us, before_us) = (told.numbers.hit_p50_us?, told.numbers.reference_p50_us?);
+        let tells = self.confirmed > Severity::None && hit_us >= TELLS_APART * before_us;
+        if !(most_hit && enough && same_shape && tells) {
+            return None;
+        }
+        Some(verdict.explanation.p50_us? > (hit_us * before_us).sqrt())
     }
 
     /// Takes a window that ends before the last one counted: the clock had stepped forward and is back.

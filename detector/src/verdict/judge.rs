@@ -27,7 +27,7 @@ pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
 }
 
 /// Share of the eligible devices below which a fallback is one of some devices.
-const MOST_DEVICES: f64 = 0.8;
+pub(crate) const MOST_DEVICES: f64 = 0.8;
 
 /// Heat and load slow a device by less than this: its clock swings latency by 2 at most, where the CPU takes
 /// 3 to 80 times as long as the NPU (both measured). Where everything on a device is slower by more, its
