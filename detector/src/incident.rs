@@ -267,29 +267,9 @@ pub fn advance(
             if same_cause {
                 continue;
             }
-            let cohorts = incident.told_by(verdict, &judged_firmwares, &directed);
-            if cohorts.is_empty() {
-                continue;
-            }
-            for cohort in cohorts {
-                let observation = match (cause, verdict.class) {
-                    (Some(_), class) if incident.key.cause.explains(class) => Observation::Held,
-                    (Some(_), _) | (None, VerdictClass::Healthy) => Observation::Clean,
-                    (None, _) if verdict.reasons.iter().any(Reason::is_as_before) => {
-                        Observation::Clean
-                    }
-                    (None, VerdictClass::NotEnoughData) => {
-                        match incident
-                            .watched(&cohort)
-                            .and_then(|told| told.lasts(verdict))
-                        {
-                            Some(true) => Observation::Held,
-                            Some(false) => Observation::Clean,
-                            None => continue,
-                        }
-                    }
-                    // Says nothing about this cause.
-                    (None, _) => continue,
+            for cohort in incident.told_by(verdict, &judged_firmwares, &directed) {
+                let Some(observation) = incident.without_a_sighting(&cohort, verdict, cause) else {
+                    continue;
                 };
                 if incident.observe(&cohort, verdict, &observation) {
                     touched.insert(incident.key.clone());
@@ -508,6 +488,30 @@ impl Incident {
         let told = self.cohorts.iter().filter(told);
         let told = told.filter(|cohort| !directed.covers(cohort));
         told.map(|cohort| cohort.verdict.key.clone()).collect()
+    }
+
+    /// Returns what a window without a sighting of this cause says about a cohort; `None`: nothing.
+    fn without_a_sighting(
+        &self,
+        cohort: &CohortKey,
+        verdict: &CohortVerdict,
+        cause: Option<Cause>,
+    ) -> Option<Observation<'static>> {
+        if cause.is_some() {
+            return Some(match self.key.cause.explains(verdict.class) {
+                true => Observation::Held,
+                false => Observation::Clean,
+            });
+        }
+        match verdict.class {
+            VerdictClass::Healthy => Some(Observation::Clean),
+            _ if verdict.reasons.iter().any(Reason::is_as_before) => Some(Observation::Clean),
+            VerdictClass::NotEnoughData => Some(match self.watched(cohort)?.lasts(verdict)? {
+                true => Observation::Held,
+                false => Observation::Clean,
+            }),
+            _ => None,
+        }
     }
 
     /// Takes one cohort's window in, which its own verdict tells or its chipset's; says whether anything
