@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(9, "0009_settled"),
     migration!(10, "0010_copies_by_hash"),
     migration!(11, "0011_rollup_checks"),
+    migration!(12, "0012_copies_by_stream"),
 ];
 
 /// How long rows are kept.

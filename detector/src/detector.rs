@@ -283,6 +283,10 @@ impl Loop {
                 return false;
             }
             self.judged.note(end);
+            // Asked for again where it fails, by whoever needs it.
+            if let Err(error) = self.evaluator.look_ahead(end + self.config.step.0).await {
+                warn("earlier windows were not read ahead", &error);
+            }
         }
         true
     }

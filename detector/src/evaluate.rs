@@ -84,11 +84,7 @@ impl Evaluator {
         window_end: Timestamp,
         frozen: Frozen,
     ) -> Result<Evaluation, SourceError> {
-        let span = Span {
-            end: window_end,
-            window: self.config.window.0,
-            lookback: self.config.lookback.0,
-        };
+        let span = self.span(window_end);
         let begun = self.source.begun(&span).await?;
         let prepared = Evaluator {
             source: begun.source,
@@ -96,6 +92,23 @@ impl Evaluator {
         };
         let seen = (begun.models, begun.arrivals, begun.known);
         Ok(prepared.evaluate_begun(span, seen, frozen).await)
+    }
+
+    /// Reads beforehand what the window that ends at `window_end` needs of those before it, while nobody
+    /// waits for a verdict.
+    ///
+    /// # Errors
+    /// The store did not answer; the evaluation of that window asks again.
+    pub async fn look_ahead(&self, window_end: Timestamp) -> Result<(), SourceError> {
+        self.source.look_ahead(&self.span(window_end)).await
+    }
+
+    fn span(&self, end: Timestamp) -> Span {
+        Span {
+            end,
+            window: self.config.window.0,
+            lookback: self.config.lookback.0,
+        }
     }
 
     async fn evaluate_begun(

@@ -6,7 +6,8 @@
 //! two windows as the detector does, and says how long that took, what processor time detector and
 //! engine used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000
 //! cohorts). `first_...` is the first evaluation after a start of detector and engine, `next_...` the one an
-//! hour later, as all others are in operation; `seconds` is its time.
+//! hour later, as all others are in operation; `seconds` is its time, and `ahead_...` what the detector
+//! reads for it between the two.
 //! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
 //! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches`
 //! runs it) a small fleet is judged.
@@ -197,9 +198,16 @@ async fn judge(args: &[String]) -> Result<Value> {
     let client: Client = epwatch_store::client(&target);
     let config = DetectorConfig::default();
     let end = Timestamp::from_second(end.parse()?)?;
+    // The first of an eighth of a window's length: the only one in it that asks for other windows of the
+    // past than the one before.
+    let eighth = i64::try_from(config.window.0.as_secs())? / 8;
+    let end = Timestamp::from_second(end.as_second() / eighth * eighth)?;
     let before = end - config.step.0;
     let evaluator = Evaluator::new(Source::new(client, config.max_votes), config);
     let (_, first) = timed(&evaluator, before, engine).await?;
+    let began = Instant::now();
+    evaluator.look_ahead(end).await?;
+    let ahead_seconds = began.elapsed().as_secs_f64();
     let (evaluation, next) = timed(&evaluator, end, engine).await?;
     let whole = |v: &&epwatch_detector::verdict::CohortVerdict| v.key.firmware.is_none();
     let cohorts = evaluation.verdicts.iter().filter(whole).count();
@@ -214,6 +222,7 @@ async fn judge(args: &[String]) -> Result<Value> {
         "seconds": next.seconds,
         "first_seconds": first.seconds,
         "next_seconds": next.seconds,
+        "ahead_seconds": ahead_seconds,
         "per_cohort_us": next.seconds * 1e6 / cohorts.max(1) as f64,
         "peak_rss_bytes": memory::own(),
         "first_detector_cpu_seconds": first.detector_cpu_seconds,

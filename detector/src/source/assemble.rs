@@ -6,7 +6,6 @@ mod placed;
 mod tests;
 mod vote;
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +15,23 @@ use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
-use crate::hash::{HashMap, HashSet};
-use crate::placement::{Placement, PlacementMethod};
+use crate::hash::HashMap;
+use crate::placement::Placement;
 use crate::window::{AgainstSelf, Installation, MIN_RUNS_HIGH, VoteLatency, histogram_of};
 
 use super::SourceError;
 use super::arrivals::AppArrivals;
-use super::rows::{At, EarlierRow, PlacementRow, VoteRow};
+use super::rows::{At, EarlierRow, PlacementRow, Ran, VoteRow};
 use finish::WithoutVote;
 use placed::Placed;
 pub(super) use vote::Texts;
-use vote::{Adding, Told, Unfinished, VoteKey, added_up};
+use vote::{Adding, Method, TextId, Told, Unfinished, VoteKey, added_up};
 
 /// (version, chipset) or (firmware, shape).
-type Pair = (Arc<str>, Arc<str>);
+type Pair = (TextId, TextId);
 
-/// (firmware, shape): its clean runs, added, by bucket index.
-type Counts = BTreeMap<Pair, BTreeMap<u16, u64>>;
+/// (firmware, shape): its clean runs, added.
+type Counts = HashMap<Pair, Counted>;
 
 pub(super) struct WindowBuilder {
     model: ModelKey,
@@ -40,15 +39,15 @@ pub(super) struct WindowBuilder {
     length: Duration,
     max_votes: usize,
     texts: Texts,
-    methods: HashSet<Arc<PlacementMethod>>,
-    latencies: BTreeMap<VoteKey, VoteLatency>,
+    latencies: Vec<(VoteKey, VoteLatency)>,
     /// The latest that a device said, and when.
     device_models: HashMap<Installation, (At, Arc<str>)>,
-    adding: HashMap<VoteKey, Adding>,
+    /// In boxes: the map grows, and moves what it holds.
+    adding: HashMap<VoteKey, Box<Adding>>,
     unfinished: HashMap<VoteKey, Unfinished>,
     counts: HashMap<Pair, Counts>,
     /// Every placement once for all devices that have it.
-    placements: HashMap<(Arc<PlacementMethod>, u64), Vec<Arc<Placement>>>,
+    placements: HashMap<(Method, u64), Vec<Arc<Placement>>>,
     /// Placements of devices, under keys without a shape.
     placed: HashMap<VoteKey, Placed>,
     voteless: HashMap<Pair, WithoutVote>,
@@ -63,8 +62,7 @@ impl WindowBuilder {
             length,
             max_votes,
             texts: Texts::default(),
-            methods: HashSet::default(),
-            latencies: BTreeMap::new(),
+            latencies: Vec::new(),
             device_models: HashMap::default(),
             adding: HashMap::default(),
             unfinished: HashMap::default(),
@@ -82,32 +80,39 @@ impl WindowBuilder {
         self
     }
 
-    pub(super) fn add_vote(&mut self, row: VoteRow<'_>) -> Result<(), SourceError> {
-        if self.arrivals.unproven.contains(&row.installation) {
+    /// Returns the key of a device's votes, and of its placement: without a shape.
+    pub(super) fn key_of(&mut self, ran: &Ran<'_>) -> VoteKey {
+        VoteKey {
+            version: self.texts.id(ran.model_version),
+            chipset: self.texts.id(ran.chipset),
+            installation: ran.installation,
+            firmware: self.texts.id(ran.firmware),
+            shape_key: self.texts.id(""),
+            method: Method {
+                graph_kind: self.texts.id(ran.graph_kind),
+                source: self.texts.id(ran.placement_source),
+                algorithm: ran.fingerprint_algorithm,
+            },
+            fingerprint: ran.fingerprint_normalised,
+        }
+    }
+
+    /// Adds clean runs, of the device that `key` is of.
+    pub(super) fn add_vote(&mut self, key: VoteKey, row: VoteRow<'_>) -> Result<(), SourceError> {
+        if self.arrivals.unproven.contains(&key.installation) {
             // Its placement counts it.
             return Ok(());
         }
-        let key = VoteKey {
-            version: self.text(row.model_version),
-            chipset: self.text(row.chipset),
-            installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(row.shape_key),
-            method: self.method(
-                row.graph_kind,
-                row.placement_source,
-                row.fingerprint_algorithm,
-            ),
-            fingerprint: row.fingerprint_normalised,
-        };
+        let shape_key = self.texts.id(row.shape_key);
+        let key = VoteKey { shape_key, ..key };
         let moments = Moments::from_parts(row.n, row.sum_us, row.m2_us2).unwrap_or_default();
         let vote = match self.adding.entry(key) {
-            Entry::Vacant(slot) => slot.insert(Adding {
+            Entry::Vacant(slot) => slot.insert(Box::new(Adding {
                 histogram: Counted::default(),
                 moments,
                 of_each: Vec::new(),
                 told: Told::of(&row, &mut self.texts),
-            }),
+            })),
             Entry::Occupied(slot) => {
                 let slot = slot.into_mut();
                 slot.add_moments(row.at, moments);
@@ -136,8 +141,8 @@ impl WindowBuilder {
     pub(super) fn end_votes(&mut self) -> Result<(), SourceError> {
         for (key, mut vote) in std::mem::take(&mut self.adding) {
             let moments = vote.moments();
-            let cohort = (key.version.clone(), key.chipset.clone());
-            let part = (key.firmware.clone(), key.shape_key.clone());
+            let cohort = (key.version, key.chipset);
+            let part = (key.firmware, key.shape_key);
             let said = (vote.told.at, vote.told.device_model);
             let known = self.device_models.entry(key.installation);
             let known = known.or_insert_with(|| said.clone());
@@ -145,11 +150,7 @@ impl WindowBuilder {
                 *known = said;
             }
             let parts = self.counts.entry(cohort).or_default();
-            let counts = parts.entry(part).or_default();
-            for (bucket, count) in vote.histogram.buckets() {
-                let slot = counts.entry(bucket).or_default();
-                *slot = slot.saturating_add(count);
-            }
+            parts.entry(part).or_default().merge(&vote.histogram);
             let histogram = self.histogram(vote.histogram.buckets())?;
             let moments = if moments.n() == histogram.n() {
                 moments
@@ -160,7 +161,7 @@ impl WindowBuilder {
             let earlier_self = vote.told.earlier_self;
             if histogram.n() >= MIN_RUNS_HIGH {
                 let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
-                self.latencies.insert(key, latency);
+                self.latencies.push((key, latency));
             } else {
                 let known = earlier_self.as_ref().ok();
                 let own = known.and_then(|earlier| AgainstSelf::counted(&histogram, earlier));
@@ -182,18 +183,10 @@ impl WindowBuilder {
 
     /// Adds an earlier window of a vote; the latest must come first.
     pub(super) fn add_earlier(&mut self, row: EarlierRow<'_>) -> Result<(), SourceError> {
+        let shape_key = self.texts.id(row.shape_key);
         let key = VoteKey {
-            version: self.text(row.model_version),
-            chipset: self.text(row.chipset),
-            installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(row.shape_key),
-            method: self.method(
-                row.graph_kind,
-                row.placement_source,
-                row.fingerprint_algorithm,
-            ),
-            fingerprint: row.fingerprint_normalised,
+            shape_key,
+            ..self.key_of(&row.ran())
         };
         let (histogram, moments) = self.sums(
             row.hist_bucket,
@@ -217,39 +210,30 @@ impl WindowBuilder {
         Ok(())
     }
 
-    pub(super) fn add_placement(&mut self, row: PlacementRow<'_>) -> Result<(), SourceError> {
-        let cohort = (self.text(row.model_version), self.text(row.chipset));
-        let is_flood = self.arrivals.unproven.contains(&row.installation);
+    /// Adds where a session ran, of the device that `key` is of.
+    pub(super) fn add_placement(
+        &mut self,
+        key: VoteKey,
+        row: PlacementRow<'_>,
+    ) -> Result<(), SourceError> {
+        let device = key.installation;
+        let is_flood = self.arrivals.unproven.contains(&device);
         if row.directed || !row.votes || is_flood {
-            let firmware = self.text(row.firmware);
+            let cohort = (key.version, key.chipset);
             let without = self.voteless.entry(cohort).or_default();
             if is_flood {
-                without.flood.insert(row.installation);
+                without.flood.insert(device);
             } else if row.directed {
                 // The later name of two, whichever came first.
-                let known = without.directed.entry(row.installation);
+                let firmware = self.texts.get(key.firmware);
+                let known = without.directed.entry(device);
                 let known = known.or_insert_with(|| firmware.clone());
                 *known = firmware.max(known.clone());
             } else {
-                without.late_or_unproven.insert(row.installation);
+                without.late_or_unproven.insert(device);
             }
             return Ok(());
         }
-        let (version, chipset) = cohort;
-        let method = self.method(
-            row.graph_kind,
-            row.placement_source,
-            row.fingerprint_algorithm,
-        );
-        let key = VoteKey {
-            version,
-            chipset,
-            installation: row.installation,
-            firmware: self.text(row.firmware),
-            shape_key: self.text(""),
-            method,
-            fingerprint: row.fingerprint_normalised,
-        };
         let known = self.placed.get(&key);
         if known.is_some_and(|known| known.says(&row)) {
             return Ok(());
@@ -260,7 +244,7 @@ impl WindowBuilder {
             known.joined(&mut placement, fingerprint_exact)
         });
         let placed = Placed {
-            placement: self.placement(&key.method, placement),
+            placement: self.placement(key.method, placement),
             fingerprint_exact,
             has_latency: false,
         };
@@ -278,8 +262,8 @@ impl WindowBuilder {
         })
     }
 
-    fn placement(&mut self, method: &Arc<PlacementMethod>, placement: Placement) -> Arc<Placement> {
-        let id = (method.clone(), placement.fingerprint);
+    fn placement(&mut self, method: Method, placement: Placement) -> Arc<Placement> {
+        let id = (method, placement.fingerprint);
         let variants = self.placements.entry(id).or_default();
         if let Some(known) = variants.iter().find(|known| ***known == placement) {
             return known.clone();
@@ -301,29 +285,6 @@ impl WindowBuilder {
             .or_else(|| histogram.estimated_moments())
             .unwrap_or_default();
         Ok((histogram, moments))
-    }
-
-    fn text(&mut self, text: &str) -> Arc<str> {
-        self.texts.shared(text)
-    }
-
-    fn method(&mut self, graph_kind: &str, source: &str, algorithm: u32) -> Arc<PlacementMethod> {
-        // A handful in all.
-        let known = self.methods.iter().find(|known| {
-            known.fingerprint_algorithm == algorithm
-                && known.graph_kind == graph_kind
-                && known.source == source
-        });
-        if let Some(known) = known {
-            return known.clone();
-        }
-        let method = Arc::new(PlacementMethod {
-            graph_kind: graph_kind.to_owned(),
-            source: source.to_owned(),
-            fingerprint_algorithm: algorithm,
-        });
-        self.methods.insert(method.clone());
-        method
     }
 
     fn check_size(&self) -> Result<(), SourceError> {

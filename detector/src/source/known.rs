@@ -1,9 +1,11 @@
 //! What is read once for all models of a window: what devices told beside latency, what labs
 //! certified, and what earlier windows had.
 
+use std::sync::Arc;
+
 use super::certified::{self, Certified};
 use super::reported::{self, AllReported, StartRow, TestRow};
-use super::usual::{self, Usual};
+use super::usual::Usual;
 use super::{Arrivals, FoundModel, ModelWindows, Reads, Source, SourceError, Span};
 
 /// What is known of all models.
@@ -11,7 +13,7 @@ use super::{Arrivals, FoundModel, ModelWindows, Reads, Source, SourceError, Span
 pub struct Known {
     reported: AllReported,
     certified: Certified,
-    usual: Usual,
+    usual: Arc<Usual>,
 }
 
 /// What one evaluation begins with.
@@ -72,11 +74,14 @@ impl Source {
         Ok(certified.preceded_by(&self.certified))
     }
 
-    async fn usual(&self, span: &Span) -> Result<Usual, SourceError> {
+    async fn usual(&self, span: &Span) -> Result<Arc<Usual>, SourceError> {
         match (&self.past, &self.reads) {
-            (Some(past), _) => Ok(past.usual(span)),
-            (None, Reads::Store(store)) => usual::read(&store.counted.client, span).await,
-            (None, Reads::Recorded(_)) => Ok(Usual::default()),
+            (Some(past), _) => Ok(past.usual(span).into()),
+            (None, Reads::Store(store)) => {
+                let told = store.held_past.of(span.past());
+                told.usual(&store.counted.client).await
+            }
+            (None, Reads::Recorded(_)) => Ok(Arc::default()),
         }
     }
 }

@@ -247,8 +247,11 @@ fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {
 async fn counted_copies(store: &Counted, span: &Span) -> Result<Vec<BucketRow>, SourceError> {
     let range = buckets_of(span);
     let query = store.query(COUNTED_COPIES).bind(range.start);
-    let query = query.bind(range.end).bind(range.start);
-    query.fetch_all().await.map_err(failed("buckets"))
+    query
+        .bind(range.end)
+        .fetch_all()
+        .await
+        .map_err(failed("buckets"))
 }
 
 /// Cuts buckets into what is read at once: neighbours, and at least one of them.

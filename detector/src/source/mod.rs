@@ -13,6 +13,7 @@ mod certified;
 mod certified_file;
 mod counted;
 mod error;
+mod held_past;
 mod known;
 mod look_back;
 mod model_windows;
@@ -52,6 +53,7 @@ pub use certified_file::CertifiedError;
 use counted::Counted;
 pub use error::SourceError;
 use error::failed;
+use held_past::HeldPast;
 pub use known::{Begun, Known};
 pub use look_back::HeldLookBack;
 use look_back::LookBack;
@@ -93,6 +95,7 @@ struct Store {
     counted: Counted,
     /// What all evaluations share.
     look_back: Arc<tokio::sync::Mutex<LookBack>>,
+    held_past: Arc<HeldPast>,
     /// What was asked about nodes so far, by one evaluation.
     nodes: Arc<NodesAsked>,
 }
@@ -113,6 +116,7 @@ impl Source {
             reads: Reads::Store(Box::new(Store {
                 counted: Counted::new(client),
                 look_back: Arc::default(),
+                held_past: Arc::default(),
                 nodes: Arc::default(),
             })),
             past: None,
@@ -177,6 +181,21 @@ impl Source {
         let mut counted = store.counted.clone();
         counted.presence = store.look_back.lock().await.read(&counted, span).await?;
         Ok(self.with_counted(store, counted))
+    }
+
+    /// Asks beforehand for what the evaluation of a later window needs of the windows before it, while
+    /// nobody waits: it is the same for windows that follow each other, until it is another.
+    ///
+    /// # Errors
+    /// The store did not answer; that evaluation asks again.
+    pub async fn look_ahead(&self, span: &Span) -> Result<(), SourceError> {
+        match (&self.reads, &self.past) {
+            (Reads::Store(store), None) => {
+                let client = &store.counted.client;
+                store.held_past.look_ahead(client, span.past()).await
+            }
+            _ => Ok(()),
+        }
     }
 
     fn with_counted(&self, store: &Store, counted: Counted) -> Source {

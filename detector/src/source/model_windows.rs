@@ -1,6 +1,7 @@
 //! What was read about one model, and what its past says of healthy devices.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::baseline::{History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
@@ -33,7 +34,7 @@ pub struct ModelWindows {
     /// Versions with the time they were first seen.
     pub versions: Vec<VersionSeen>,
     /// Counts of earlier healthy windows, by (version, chipset).
-    pub histories: Vec<VersionHistory>,
+    pub histories: Arc<[VersionHistory]>,
     /// What labs certified, the latest first.
     pub certified: Vec<CertifiedPlacement>,
     /// What earlier windows had.

@@ -112,11 +112,11 @@ impl PastWindows {
     /// Returns what the windows of the look-back had, and forgets what is older.
     pub(super) fn usual(&self, span: &Span) -> Usual {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        judged.retain(|one| one.end_s >= span.earliest_s());
+        let past = span.past();
+        judged.retain(|one| one.end_s >= past.from_s);
         let mut devices: BTreeMap<(&ModelKey, &str, i64), u64> = BTreeMap::new();
         let mut cvs: BTreeMap<(&ModelKey, &str, &str), (UsualCv, f64)> = BTreeMap::new();
-        let speaks =
-            |one: &&Judged| one.end_s < span.end_s() && span.speaks_for_the_past(one.end_s);
+        let speaks = |one: &&Judged| one.end_s <= past.until_s && past.has(one.end_s);
         for one in judged.iter().filter(speaks) {
             *devices
                 .entry((&one.model, &one.chipset, one.end_s))
@@ -158,12 +158,13 @@ impl PastWindows {
         let Some(of_model) = models.get(model) else {
             return Vec::new();
         };
+        let past = span.past();
+        let speaks = past.from_s..=past.settled_until_s;
         let mut histories = Vec::new();
         for ((version, chipset, signal), counts) in &of_model.counts {
             let recent: Vec<&Count> = counts
                 .iter()
-                .filter(|count| (span.earliest_s()..=span.settled_until_s()).contains(&count.end_s))
-                .filter(|count| span.speaks_for_the_past(count.end_s))
+                .filter(|count| speaks.contains(&count.end_s) && past.has(count.end_s))
                 .collect();
             let Some(most) = recent.iter().map(|count| count.devices).max() else {
                 continue;
@@ -195,7 +196,7 @@ impl PastWindows {
     pub(super) fn rates(&self, span: &Span) -> Option<Rates> {
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
         let since_s = span.end_s().saturating_sub_unsigned(age_s);
-        self.learnt(span.end_s(), since_s, span.settled_until_s())
+        self.learnt(span.end_s(), since_s, span.past().settled_until_s)
     }
 
     /// Learns from all windows so far, of young cohorts too: for a period that is known to be without

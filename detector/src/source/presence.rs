@@ -407,12 +407,15 @@ impl App {
         let mut is_present = vec![false; kinds.len()];
         let mut devices = vec![(0_u64, 0_u64); self.cohorts.len()];
         let mut known: HashSet<(u32, u32)> = HashSet::default();
+        // Most devices are where they were when they were seen last.
+        let mut last = vec![u32::MAX; self.devices.len()];
         for (bucket, held) in self.buckets.range(buckets_of(span)) {
             for (kind, device) in &held.placed {
                 let at = *kind as usize;
                 is_present[at] = true;
                 let cohort = kinds[at].0;
-                if known.insert((cohort, *device)) {
+                let was_in = std::mem::replace(&mut last[*device as usize], cohort);
+                if was_in != cohort && known.insert((cohort, *device)) {
                     let (all, before) = &mut devices[cohort as usize];
                     *all += 1;
                     *before += u64::from(*bucket < start);

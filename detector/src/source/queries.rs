@@ -141,19 +141,22 @@ pub(super) const CENSUS: &str = concat!(
 
 /// The models that anything arrived for. Binds: window, start of the window.
 pub(super) const MODELS: &str = "
-    SELECT app_id, environment, model_id, uniqExact(model_version, chipset) AS cohorts,
-        count() AS sessions
-    FROM counted_reports_v1
-    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version
-    WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    SELECT app_id, environment, model_id, count() AS cohorts, sum(n) AS sessions
+    FROM (
+        SELECT app_id, environment, model_id, model_version, chipset, count() AS n
+        FROM counted_reports_v1
+        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version
+        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        GROUP BY app_id, environment, model_id, model_version, chipset
+    )
     GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
 /// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
 /// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
-/// overlap, those near a whole number of lengths before this one speak. Read from the detector's own
-/// table, where a window that was judged again has one row: what is asked first is the same in all
-/// rows of a window. Signals are added up where they stand, since most windows have the same ones.
-/// Binds: apps, look-back, end of the latest that speaks, window length, end, length, phase.
+/// overlap, those of one eighth speak. Read from the detector's own table, where a window that was judged
+/// again has one row: what is asked first is the same in all rows of a window. Signals are added up where
+/// they stand, since most windows have the same ones. Binds: apps, first and last end of windows, which of
+/// them ([`super::span::PastSpan`]).
 pub(super) const HISTORY: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, signal,
         sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,
@@ -167,7 +170,7 @@ pub(super) const HISTORY: &str = "
         FROM cohort_windows FINAL
         PREWHERE (app_id, environment) IN ? AND firmware = ''
             AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
-            AND (? - toUnixTimestamp(window_end)) % ? <= ?
+            AND intDiv(toUnixTimestamp(window_end) % ?, ?) = ?
         WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike')
         GROUP BY app_id, environment, model_id, model_version, chipset, signal_id
     )
@@ -323,10 +326,11 @@ pub(super) const SESSIONLESS: &str = "
 pub(super) const OPEN_SURPLUS: &str =
     "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
 
-/// Which copies count in each bucket, in one number. Binds: look-back, its start.
+/// Which copies count in each bucket, in one number. Buckets alone say where to look: to compare each
+/// receive time costs more than to pass over the buckets of older partitions. Binds: look-back.
 pub(super) const COUNTED_COPIES: &str = "
     SELECT toUInt32(c.bucket) AS bucket, count() AS reports,
         sum(cityHash64(collector_id, wal_offset)) AS copies
     FROM counted_reports_v1 AS c
-    WHERE c.bucket >= toDateTime(?) AND c.bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    WHERE c.bucket >= toDateTime(?) AND c.bucket < toDateTime(?)
     GROUP BY c.bucket";

@@ -7,7 +7,7 @@ use clickhouse::error::Error;
 use super::blocks::{Block, Columns, List, Millis, Sender, Value, columns, range_of};
 use super::builders::Builders;
 use super::hist_scheme;
-use super::rows::{PlacementRow, VoteRow};
+use super::rows::{At, PlacementRow, Ran, VoteRow};
 
 columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,
@@ -61,8 +61,6 @@ columns!(ManySeries of Series, is_array: true, "series_" {
     previous_p50_us: f64,
     previous_p95_us: f64,
     previous_cv: f64,
-    earlier_firmware: &'a str,
-    earlier_runtime: &'a str,
     earlier_n: u64,
     earlier_p10_us: f64,
     earlier_p50_us: f64,
@@ -92,32 +90,43 @@ pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> 
     let mut runtime = String::new();
     for report in 0..block.n_rows() {
         let head = heads.rows(report).next().ok_or(Error::NotEnoughData)??;
-        of_report.clear();
-        for session in sessions.rows(report) {
-            of_report.push(session?);
-        }
+        let counts = !(head.is_late || head.is_unproven);
         runtime.clear();
         runtime.extend([head.ort_version, "/", head.ep_version]);
-        for session in of_report.iter().filter(|session| session.takes_part()) {
-            let row = session.placement(&head, &runtime);
-            let model = (head.app_id, head.environment, session.model_id);
-            builders.add(model, |builder| builder.add_placement(row));
-        }
-        if head.is_late || head.is_unproven {
-            continue;
-        }
+        of_report.clear();
         for one in series.rows(report) {
             let one = one?;
-            let at = usize::from(one.session).checked_sub(1);
-            let Some(session) = at.and_then(|at| of_report.get(at)) else {
-                continue;
-            };
-            if !(one.counts() && session.votes()) {
+            if counts && one.counts() {
+                of_report.push(one);
+            }
+        }
+        of_report.sort_by_key(|one| one.session);
+        let mut rest = of_report.as_slice();
+        for (session, nth) in sessions.rows(report).zip(1..) {
+            let session = session?;
+            let of_session;
+            rest = &rest[rest.partition_point(|one| one.session < nth)..];
+            (of_session, rest) = rest.split_at(rest.partition_point(|one| one.session == nth));
+            if !session.takes_part() {
                 continue;
             }
-            let row = one.vote(&head, session);
+            let ran = session.ran(&head);
             let model = (head.app_id, head.environment, session.model_id);
-            builders.add(model, |builder| builder.add_vote(row));
+            builders.add(model, |builder| {
+                let key = builder.key_of(&ran);
+                builder.add_placement(key, session.placement(ran, counts, &runtime))?;
+                let votes = of_session.iter().filter(|_| session.votes());
+                for one in votes {
+                    let at = (
+                        head.received_at.0,
+                        head.stream_id,
+                        head.sequence,
+                        session.uid,
+                    );
+                    builder.add_vote(key, one.vote(ran, head.device_model, at))?;
+                }
+                Ok(())
+            });
         }
     }
     Ok(())
@@ -132,11 +141,8 @@ impl<'a> Session<'a> {
         self.requests_npu && self.directive_id.is_empty()
     }
 
-    fn placement<'b>(&self, head: &Head<'a>, runtime: &'b str) -> PlacementRow<'b>
-    where
-        'a: 'b,
-    {
-        PlacementRow {
+    fn ran(&self, head: &Head<'a>) -> Ran<'a> {
+        Ran {
             model_version: self.model_version,
             chipset: head.chipset,
             firmware: head.firmware,
@@ -145,7 +151,16 @@ impl<'a> Session<'a> {
             placement_source: self.placement_source,
             fingerprint_algorithm: self.fingerprint_algorithm,
             fingerprint_normalised: self.fingerprint_normalised,
-            votes: !(head.is_late || head.is_unproven),
+        }
+    }
+
+    fn placement<'b>(&self, ran: Ran<'a>, votes: bool, runtime: &'b str) -> PlacementRow<'b>
+    where
+        'a: 'b,
+    {
+        PlacementRow {
+            ran,
+            votes,
             directed: !self.directive_id.is_empty(),
             fingerprint_exact: self.fingerprint_exact,
             numbers: (
@@ -167,17 +182,10 @@ impl<'a> Series<'a> {
         self.is_clean && self.hist_scheme == hist_scheme()
     }
 
-    fn vote(&self, head: &Head<'a>, session: &Session<'a>) -> VoteRow<'a> {
+    fn vote(&self, ran: Ran<'a>, device_model: &'a str, at: At) -> VoteRow<'a> {
         VoteRow {
-            model_version: session.model_version,
-            chipset: head.chipset,
-            firmware: head.firmware,
-            device_model: head.device_model,
-            installation: head.installation.0,
-            graph_kind: session.graph_kind,
-            placement_source: session.placement_source,
-            fingerprint_algorithm: session.fingerprint_algorithm,
-            fingerprint_normalised: session.fingerprint_normalised,
+            ran,
+            device_model,
             shape_key: self.shape_key,
             hist_bucket: self.hist_bucket.collected(),
             hist_count: self.hist_count.collected(),
@@ -193,8 +201,6 @@ impl<'a> Series<'a> {
                 self.previous_cv,
             ),
             earlier: (
-                self.earlier_firmware,
-                self.earlier_runtime,
                 self.earlier_n,
                 self.earlier_p10_us,
                 self.earlier_p50_us,
@@ -202,12 +208,7 @@ impl<'a> Series<'a> {
                 self.earlier_cv,
             ),
             absence: self.baseline_absence,
-            at: (
-                head.received_at.0,
-                head.stream_id,
-                head.sequence,
-                session.uid,
-            ),
+            at,
         }
     }
 }

@@ -46,21 +46,27 @@ impl From<ModelRow> for FoundModel {
 pub(super) type At = (i64, u64, u64, u64);
 /// Version, n, p10, p50, p95, CV.
 pub(super) type PreviousTuple<'a> = (&'a str, u64, f64, f64, f64, f64);
-/// Firmware, runtime, n, p10, p50, p95, CV.
-pub(super) type EarlierTuple<'a> = (&'a str, &'a str, u64, f64, f64, f64, f64);
+/// n, p10, p50, p95, CV.
+pub(super) type EarlierTuple = (u64, f64, f64, f64, f64);
 
-/// The clean runs of a series.
-#[derive(Debug)]
-pub(super) struct VoteRow<'a> {
+/// Which device ran which version, and where: what votes of one input shape are told apart by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ran<'a> {
     pub(super) model_version: &'a str,
     pub(super) chipset: &'a str,
     pub(super) firmware: &'a str,
-    pub(super) device_model: &'a str,
     pub(super) installation: [u8; 16],
     pub(super) graph_kind: &'a str,
     pub(super) placement_source: &'a str,
     pub(super) fingerprint_algorithm: u32,
     pub(super) fingerprint_normalised: u64,
+}
+
+/// The clean runs of a series.
+#[derive(Debug)]
+pub(super) struct VoteRow<'a> {
+    pub(super) ran: Ran<'a>,
+    pub(super) device_model: &'a str,
     pub(super) shape_key: &'a str,
     pub(super) hist_bucket: Vec<u16>,
     pub(super) hist_count: Vec<u64>,
@@ -68,7 +74,7 @@ pub(super) struct VoteRow<'a> {
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
     pub(super) previous: PreviousTuple<'a>,
-    pub(super) earlier: EarlierTuple<'a>,
+    pub(super) earlier: EarlierTuple,
     pub(super) absence: &'a str,
     /// The latest says what the device was used to.
     pub(super) at: At,
@@ -95,17 +101,25 @@ pub(super) struct EarlierRow<'a> {
     pub(super) m2_us2: f64,
 }
 
+impl EarlierRow<'_> {
+    pub(super) fn ran(&self) -> Ran<'_> {
+        Ran {
+            model_version: self.model_version,
+            chipset: self.chipset,
+            firmware: self.firmware,
+            installation: self.installation,
+            graph_kind: self.graph_kind,
+            placement_source: self.placement_source,
+            fingerprint_algorithm: self.fingerprint_algorithm,
+            fingerprint_normalised: self.fingerprint_normalised,
+        }
+    }
+}
+
 /// Where a session ran.
 #[derive(Debug)]
 pub(super) struct PlacementRow<'a> {
-    pub(super) model_version: &'a str,
-    pub(super) chipset: &'a str,
-    pub(super) firmware: &'a str,
-    pub(super) installation: [u8; 16],
-    pub(super) graph_kind: &'a str,
-    pub(super) placement_source: &'a str,
-    pub(super) fingerprint_algorithm: u32,
-    pub(super) fingerprint_normalised: u64,
+    pub(super) ran: Ran<'a>,
     pub(super) votes: bool,
     pub(super) directed: bool,
     pub(super) fingerprint_exact: u64,
@@ -118,11 +132,12 @@ impl PlacementRow<'_> {
         let mut reasons: Vec<String> = self.reasons.iter().copied().map(str::to_owned).collect();
         reasons.sort_unstable();
         reasons.dedup();
-        let (kind, source) = (self.graph_kind.to_owned(), self.placement_source.to_owned());
-        let method = (kind, source, self.fingerprint_algorithm);
+        let ran = &self.ran;
+        let (kind, source) = (ran.graph_kind.to_owned(), ran.placement_source.to_owned());
+        let method = (kind, source, ran.fingerprint_algorithm);
         Placement {
             reasons,
-            ..placement_of(method, self.fingerprint_normalised, &self.numbers)
+            ..placement_of(method, ran.fingerprint_normalised, &self.numbers)
         }
     }
 }

@@ -18,7 +18,34 @@ pub struct Span {
 
 /// Latest windows, the judged one among them, whose counts do not speak for the past yet. A fault that
 /// grows a little from window to window would be its own past.
-const SETTLING_WINDOWS: u64 = 3;
+const SETTLING_WINDOWS: i64 = 3;
+
+/// Which earlier windows speak for the past: of those that overlap the ones that end in the same eighth
+/// of a window's length as the one judged. Windows judged one after the other within it ask for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PastSpan {
+    /// The first and the last end of such a window, in seconds since 1970.
+    pub(super) from_s: i64,
+    pub(super) until_s: i64,
+    /// The last one whose counts speak.
+    pub(super) settled_until_s: i64,
+    window_s: i64,
+    eighth_s: i64,
+    eighth: i64,
+}
+
+impl PastSpan {
+    /// Whether a window that ends then is in the right eighth.
+    pub(super) fn has(&self, end_s: i64) -> bool {
+        end_s.rem_euclid(self.window_s) / self.eighth_s == self.eighth
+    }
+
+    /// Binds the length of windows, twice, that of an eighth, and which it is: as [`Self::has`].
+    pub(super) fn bind(&self, query: Query) -> Query {
+        let query = query.bind(self.window_s).bind(self.window_s);
+        query.bind(self.eighth_s).bind(self.eighth)
+    }
+}
 
 impl Span {
     pub(super) fn end_s(&self) -> i64 {
@@ -38,35 +65,84 @@ impl Span {
         (self.earliest_s(), self.start_s().min(until.as_second()))
     }
 
-    /// Of windows that overlap, an eighth speaks for the past: those that end so close to a whole
-    /// number of lengths before this one.
-    pub(super) fn history_phase_s(&self) -> i64 {
-        i64::try_from(self.window.as_secs() / 8).unwrap_or(i64::MAX)
-    }
-
-    /// Returns the end of the latest window whose counts speak for the past.
-    pub(super) fn settled_until_s(&self) -> i64 {
-        let back = self.window.as_secs().saturating_mul(SETTLING_WINDOWS);
-        self.end_s().saturating_sub_unsigned(back)
-    }
-
-    pub(super) fn speaks_for_the_past(&self, end_s: i64) -> bool {
-        let window = i64::try_from(self.window.as_secs()).unwrap_or(i64::MAX);
-        (self.end_s() - end_s) % window.max(1) <= self.history_phase_s()
-    }
-
-    /// Binds length, end, length and phase: which windows speak for the past, as
-    /// [`Self::speaks_for_the_past`].
-    pub(super) fn bind_past(&self, query: Query) -> Query {
-        query
-            .bind(self.window.as_secs_f64())
-            .bind(self.end_s())
-            .bind(self.window.as_secs().max(1))
-            .bind(self.history_phase_s())
+    /// Returns which earlier windows speak for the past.
+    pub(super) fn past(&self) -> PastSpan {
+        let window_s = i64::try_from(self.window.as_secs()).unwrap_or(i64::MAX);
+        let window_s = window_s.max(1);
+        let eighth_s = (window_s / 8).max(1);
+        let within_s = self.end_s().rem_euclid(window_s);
+        let begins_s = self.end_s() - within_s % eighth_s;
+        let before = |windows: i64| {
+            let back_s = window_s.saturating_mul(windows);
+            (begins_s + eighth_s - 1).saturating_sub(back_s)
+        };
+        let lookback_s = self.lookback.max(self.window).as_secs();
+        PastSpan {
+            from_s: begins_s.saturating_sub_unsigned(lookback_s).max(0),
+            until_s: before(1),
+            settled_until_s: before(SETTLING_WINDOWS),
+            window_s,
+            eighth_s,
+            eighth: within_s / eighth_s,
+        }
     }
 
     pub(super) fn earliest_s(&self) -> i64 {
         let back = self.lookback.max(self.window).as_secs();
         self.end_s().saturating_sub_unsigned(back).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_S: i64 = 3_600;
+    const DAY_S: i64 = 24 * HOUR_S;
+
+    fn past(end_s: i64) -> PastSpan {
+        let span = Span {
+            end: Timestamp::from_second(end_s).unwrap(),
+            window: Duration::from_secs(86_400),
+            lookback: Duration::from_secs(14 * 86_400),
+        };
+        span.past()
+    }
+
+    /// Ends of windows an hour apart.
+    fn speaking(end_s: i64) -> Vec<i64> {
+        let past = past(end_s);
+        let ends = past.from_s..=past.until_s;
+        let ends = ends.filter(|at| at % HOUR_S == 0 && past.has(*at));
+        ends.map(|at| (end_s - at) / HOUR_S).collect()
+    }
+
+    #[test]
+    fn windows_a_day_apart_are_all_of_the_past() {
+        for hour in 0..24 {
+            let end_s = 20_000 * DAY_S + hour * HOUR_S;
+            let past = past(end_s);
+            let days = 1..=14;
+            let ends = days.map(|day| end_s - day * DAY_S);
+            for end in ends {
+                assert!(past.has(end) && (past.from_s..=past.until_s).contains(&end));
+                let is_settled = end <= end_s - SETTLING_WINDOWS * DAY_S;
+                assert_eq!(end <= past.settled_until_s, is_settled);
+            }
+            assert!(past.until_s < end_s);
+        }
+    }
+
+    #[test]
+    fn of_windows_an_hour_apart_three_a_day_speak_and_three_ask_for_the_same() {
+        let noon_s = 20_000 * DAY_S + 12 * HOUR_S;
+        assert_eq!(speaking(noon_s).len(), 14 * 3);
+        assert_eq!(past(noon_s), past(noon_s + HOUR_S));
+        assert_eq!(past(noon_s), past(noon_s + 2 * HOUR_S));
+        assert_ne!(past(noon_s), past(noon_s + 3 * HOUR_S));
+        assert_ne!(past(noon_s), past(noon_s - HOUR_S));
+        assert_ne!(past(noon_s), past(noon_s + DAY_S));
+        let latest = speaking(noon_s + 2 * HOUR_S).into_iter().min();
+        assert_eq!(latest, Some(24));
     }
 }

@@ -2,6 +2,7 @@
 //! each model.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clickhouse::query::Query;
 
@@ -13,11 +14,12 @@ use crate::window::CohortWindow;
 use super::assemble::WindowBuilder;
 use super::blocks::Blocks;
 use super::builders::Builders;
-use super::queries::{CENSUS, EARLIER, HISTORY, SELVES_BEFORE, of_clean_series};
-use super::rows::{CensusRow, EarlierRow, HistoryRow, SelfRow};
+use super::held_past::Told;
+use super::queries::{CENSUS, EARLIER, SELVES_BEFORE, of_clean_series};
+use super::rows::{CensusRow, EarlierRow, SelfRow};
 use super::{
-    Arrivals, Asked, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span,
-    VersionHistory, failed, reports,
+    Arrivals, Asked, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, failed,
+    reports,
 };
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
@@ -55,6 +57,8 @@ pub fn batches(models: Vec<FoundModel>) -> Vec<Vec<FoundModel>> {
 #[derive(Debug, Default)]
 pub struct Fetched {
     pub(super) models: HashMap<ModelKey, FetchedModel>,
+    /// `None` where the past is not the store's.
+    pub(super) told: Option<Arc<Told>>,
 }
 
 /// What the store knows of one model.
@@ -64,7 +68,6 @@ pub(super) struct FetchedModel {
     pub(super) census: Vec<PlacementCount>,
     /// By version, in milliseconds since 1970.
     first_seen: BTreeMap<String, i64>,
-    pub(super) histories: Vec<VersionHistory>,
 }
 
 impl FetchedModel {
@@ -90,7 +93,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads everything but histories.
+    /// Reads everything but what earlier windows told.
     pub(super) async fn windows(
         &self,
         models: &[FoundModel],
@@ -186,26 +189,6 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads earlier verdicts.
-    pub(super) async fn add_histories(&self, fetched: &mut Fetched) -> Result<(), SourceError> {
-        let apps: Vec<(String, String)> = apps_of(fetched.models.keys())
-            .into_iter()
-            .map(|(app, environment)| (app.to_owned(), environment.to_owned()))
-            .collect();
-        let apps: Vec<(&str, &str)> = apps.iter().map(|(a, e)| (&**a, &**e)).collect();
-        let span = self.span;
-        let query = of_apps(self.store.query(HISTORY), &apps);
-        let query = query.bind(span.earliest_s()).bind(span.settled_until_s());
-        let query = span.bind_past(query);
-        let rows = query.fetch_all::<HistoryRow>().await;
-        for row in rows.map_err(failed("earlier verdicts"))? {
-            if let Some(model) = fetched.models.get_mut(&row.model_key()) {
-                model.histories.extend(VersionHistory::from_row(row));
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what devices of some versions were used to.
     pub(super) async fn selves_before(
         &self,
@@ -255,7 +238,8 @@ impl Reader<'_> {
     }
 }
 
-fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
+/// Returns the apps of models, with their environments, each once.
+pub(super) fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
     let mut apps: Vec<_> = models
         .map(|model| (&*model.app_id, &*model.environment))
         .collect();

@@ -1,5 +1,5 @@
 //! What earlier windows of the same length had: devices by chipset, and CV by version and chipset. Of
-//! windows that overlap, those speak that speak for the past of signals too, and the latest with them.
+//! windows that overlap, those speak that speak for the past of signals too, and of those the latest too.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use serde::Deserialize;
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 
-use super::{SourceError, Span, failed};
+use super::span::PastSpan;
+use super::{SourceError, failed};
 
 /// What each cohort had in earlier windows: its devices window by window, and the mean of its CVs. From
 /// the detector's own table, where a window that was judged again has one row; what is asked first is
 /// the same in all rows of a window. Counts of several versions are added when they are read: the store
-/// would have to look at each window of each by its names. Binds: look-back, window length, end, length,
-/// phase.
+/// would have to look at each window of each by its names. Binds: first and last end of windows, which of
+/// them ([`super::span::PastSpan`]).
 const COHORTS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset,
         groupArray(toUnixTimestamp64Milli(window_end)) AS ends_ms, groupArray(c.devices) AS devices,
@@ -25,8 +26,8 @@ const COHORTS: &str = "
             isNotNull(cv_within) AND isNotNull(cv_between)) AS within,
         countIf(isNotNull(cv_within) AND isNotNull(cv_between)) AS cv_windows
     FROM cohort_windows AS c FINAL
-    PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end < toDateTime(?)
-        AND window_seconds = ? AND (? - toUnixTimestamp(window_end)) % ? <= ?
+    PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end <= toDateTime(?)
+        AND window_seconds = ? AND intDiv(toUnixTimestamp(window_end) % ?, ?) = ?
     GROUP BY app_id, environment, model_id, model_version, chipset";
 
 #[derive(Debug, Row, Deserialize)]
@@ -83,12 +84,12 @@ pub struct UsualOfModel {
 #[derive(Debug, Default)]
 pub(super) struct Usual(pub(super) BTreeMap<ModelKey, UsualOfModel>);
 
-pub(super) async fn read(client: &Client, span: &Span) -> Result<Usual, SourceError> {
+pub(super) async fn read(client: &Client, past: &PastSpan) -> Result<Usual, SourceError> {
     let what = "earlier windows";
     // Most of the answer are numbers, and checking each costs as much as reading it.
     let client = client.clone().with_validation(false);
-    let query = client.query(COHORTS).bind(span.earliest_s());
-    let query = span.bind_past(query.bind(span.end_s()));
+    let query = client.query(COHORTS);
+    let query = past.bind(query.bind(past.from_s).bind(past.until_s));
     let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
     let mut usual = Usual::default();
     let mut windows: BTreeMap<(ModelKey, String), HashMap<i64, u64>> = BTreeMap::new();

@@ -1,12 +1,14 @@
 //! Asks for the windows of some models, and puts them together.
 
+use std::sync::Arc;
+
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::ModelKey;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
 use super::counted::Counted;
-use super::stored::{Fetched, Reader};
+use super::stored::{Fetched, Reader, apps_of};
 use super::{
     Arrivals, FoundModel, ModelWindows, Reads, Recording, Source, SourceError, Span, UsualOfModel,
 };
@@ -29,7 +31,12 @@ impl Source {
         let reader = self.reader(&store.counted, span);
         let mut fetched = reader.windows(models, arrivals).await?;
         if self.past.is_none() {
-            reader.add_histories(&mut fetched).await?;
+            let told = store.held_past.of(span.past());
+            let apps = apps_of(models.iter().map(|found| &found.model)).into_iter();
+            let apps = apps.map(|(app, environment)| (app.to_owned(), environment.to_owned()));
+            let client = &store.counted.client;
+            told.ask_histories(client, apps.collect()).await?;
+            fetched.told = Some(told);
         }
         Ok(fetched)
     }
@@ -45,7 +52,11 @@ impl Source {
         arrivals: &Arrivals,
         fetched: &mut Fetched,
     ) -> Result<ModelWindows, SourceError> {
-        let past = self.past.as_ref().map(|past| past.histories(model, span));
+        let histories = match (&self.past, &fetched.told) {
+            (Some(past), _) => past.histories(model, span).into(),
+            (None, Some(told)) => told.of_model(model),
+            (None, None) => Arc::default(),
+        };
         let recording = match &self.reads {
             Reads::Store(_) => {
                 let found = fetched.models.remove(model).unwrap_or_default();
@@ -54,7 +65,7 @@ impl Source {
                     versions: found.versions(),
                     cohorts: found.cohorts.unwrap_or_else(|| Ok(Vec::new()))?,
                     census: found.census,
-                    histories: past.unwrap_or(found.histories),
+                    histories,
                     certified: Vec::new(),
                     usual: UsualOfModel::default(),
                 });
@@ -69,7 +80,7 @@ impl Source {
             cohorts: self.recorded_cohorts(recording, model, span, arrivals)?,
             census: census.map(PlacementCount::from).collect(),
             versions: versions.map(VersionSeen::from).collect(),
-            histories: past.unwrap_or_default(),
+            histories,
             certified: Vec::new(),
             usual: UsualOfModel::default(),
         })
@@ -98,7 +109,8 @@ impl Source {
         recording.check_size(model, span, 2 * self.max_votes)?;
         let mut builder = self.builder(model, span, arrivals);
         for row in recording.votes(model, span) {
-            builder.add_vote(row)?;
+            let key = builder.key_of(&row.ran);
+            builder.add_vote(key, row)?;
         }
         builder.end_votes()?;
         if builder.needs_earlier_runs() {
@@ -107,7 +119,8 @@ impl Source {
             }
         }
         for row in recording.placements(model, span) {
-            builder.add_placement(row)?;
+            let key = builder.key_of(&row.ran);
+            builder.add_placement(key, row)?;
         }
         builder.finish()
     }

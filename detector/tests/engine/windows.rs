@@ -372,6 +372,64 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     store.stop().await;
 }
 
+/// What earlier windows told is asked for once for all that end in one eighth of a window's length, and may
+/// be asked for before.
+#[tokio::test]
+async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
+    let store = TestStore::start().await;
+    // Windows of 60 s, whose eighths begin at 0 s, 7 s, 14 s of a minute.
+    let base = base();
+    let base = after(base, 60 - base.as_second() % 60);
+    let reports = Reports {
+        version: "1.0.0",
+        previous: Some(("0.9.0", 8_200.0)),
+        ..Reports::default()
+    };
+    reports.store(&store, after(base, 30)).await;
+    let written = epwatch_detector::store::Store::new(store.client());
+    for end in [60, 68] {
+        let verdicts = evaluate(&store, after(base, end)).await;
+        let now = after(base, end + 1);
+        written.add_windows(&verdicts, now).await.unwrap();
+    }
+
+    let next = Reports {
+        version: "2.0.0",
+        place: V2,
+        ..Reports::default()
+    };
+    next.store(&store, after(base, 260)).await;
+    let source = Source::new(store.client(), 10_000);
+    let devices_before = async |source: &Source, second| {
+        let span = epwatch_detector::source::Span {
+            end: after(base, second),
+            window: config().window.0,
+            lookback: config().lookback.0,
+        };
+        let read = read_model(source, &span).await;
+        let history = read.history("2.0.0", "SM8635", &span);
+        let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+        tally.devices
+    };
+    let ahead = Source::new(store.client(), 10_000);
+    for source in [&source, &ahead] {
+        assert_eq!(devices_before(source, 300).await, 30);
+    }
+    let span = epwatch_detector::source::Span {
+        end: after(base, 308),
+        window: config().window.0,
+        lookback: config().lookback.0,
+    };
+    ahead.look_ahead(&span).await.unwrap();
+    let truncated = store.client().query("TRUNCATE TABLE cohort_windows");
+    truncated.execute().await.unwrap();
+    assert_eq!(devices_before(&source, 301).await, 30, "the same eighth");
+    assert_eq!(devices_before(&source, 308).await, 0, "the next one");
+    assert_eq!(devices_before(&ahead, 308).await, 30, "asked ahead");
+    assert_eq!(devices_before(&ahead, 315).await, 0, "the one after");
+    store.stop().await;
+}
+
 /// A first version has nothing before it: the lab's placement tells that all of it fell back.
 #[tokio::test]
 async fn a_certified_placement_is_the_reference_of_a_first_version() {

@@ -74,24 +74,40 @@ impl SparseHistogram {
 
     /// Adds another histogram. Saturates where counts end.
     pub fn merge(&mut self, other: &Self) {
+        let mut after = 0;
         for (index, count) in other.buckets() {
-            self.add(index, count);
+            after = self.add_after(after, index, count);
         }
     }
 
     fn add(&mut self, index: u16, n: u64) {
+        self.add_after(0, index, n);
+    }
+
+    /// Adds to a bucket that is none of the first `after`; returns where the next one up may lie.
+    fn add_after(&mut self, after: usize, index: u16, n: u64) -> usize {
         let n = n.min(i64::MAX.cast_unsigned() - self.total);
         if n == 0 {
-            return;
+            return after;
         }
         self.total += n;
-        match self.indices.binary_search(&index) {
-            Ok(at) => self.counts[at] += n,
-            Err(at) => {
-                self.indices.insert(at, index);
-                self.counts.insert(at, n);
+        // In what was merged before, buckets that follow each other mostly lie side by side.
+        let found = match self.indices.get(after) {
+            Some(next) if *next == index => Ok(0),
+            _ => self.indices[after..].binary_search(&index),
+        };
+        let at = match found {
+            Ok(at) => {
+                self.counts[after + at] += n;
+                at
             }
-        }
+            Err(at) => {
+                self.indices.insert(after + at, index);
+                self.counts.insert(after + at, n);
+                at
+            }
+        };
+        after + at + 1
     }
 
     /// Indices of the occupied buckets, rising.

@@ -7,7 +7,7 @@ use epwatch_stats::SparseHistogram;
 
 use crate::cohort::CohortKey;
 use crate::hash::{HashMap, HashSet};
-use crate::placement::Placement;
+use crate::placement::{Placement, PlacementMethod};
 use crate::reported::Reported;
 use crate::source::SourceError;
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
@@ -15,6 +15,8 @@ use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteles
 use super::placed::unknown_placement;
 use super::vote::VoteKey;
 use super::{Pair, WindowBuilder};
+
+type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>;
 
 /// Who took part without a vote.
 #[derive(Default)]
@@ -52,13 +54,14 @@ impl WindowBuilder {
                 own_against_self: vote.own_against_self,
                 ..VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self)
             };
-            self.latencies.insert(key, latency);
+            self.latencies.push((key, latency));
         }
-        let mut votes: BTreeMap<Pair, Vec<DeviceVote>> = BTreeMap::new();
+        let no_shape = self.texts.id("");
+        let mut votes: HashMap<Pair, Vec<DeviceVote>> = HashMap::default();
         for (key, latency) in std::mem::take(&mut self.latencies) {
             let without_shape = VoteKey {
-                shape_key: self.text(""),
-                ..key.clone()
+                shape_key: no_shape,
+                ..key
             };
             let placement = match self.placed.get_mut(&without_shape) {
                 Some(placed) => {
@@ -66,42 +69,37 @@ impl WindowBuilder {
                     placed.placement.clone()
                 }
                 // Nobody said where it ran.
-                None => Arc::new(unknown_placement(&key)),
+                None => {
+                    let method = self.texts.method(key.method);
+                    Arc::new(unknown_placement(method, key.fingerprint))
+                }
             };
-            let is_proven = !self.arrivals.newcomers.contains(&key.installation);
-            add_vote_to(&mut votes, key, placement, Some(latency), is_proven);
+            let vote = self.vote(&key, placement, Some(latency));
+            votes
+                .entry((key.version, key.chipset))
+                .or_default()
+                .push(vote);
         }
         for (key, placed) in std::mem::take(&mut self.placed) {
             if !placed.has_latency {
-                let is_proven = !self.arrivals.newcomers.contains(&key.installation);
-                add_vote_to(&mut votes, key, placed.placement, None, is_proven);
+                let vote = self.vote(&key, placed.placement, None);
+                votes
+                    .entry((key.version, key.chipset))
+                    .or_default()
+                    .push(vote);
             }
         }
 
         // Where a directive holds every device nobody votes, and the incident must hear of it.
         for (cohort, without) in &self.voteless {
             if !without.directed.is_empty() {
-                votes.entry(cohort.clone()).or_default();
+                votes.entry(*cohort).or_default();
             }
         }
 
         let mut cohorts: Vec<CohortWindow> = Vec::new();
-        for ((version, chipset), mut votes) in votes {
-            votes.sort_by(|a, b| {
-                (
-                    a.installation,
-                    &a.firmware,
-                    &a.shape_key,
-                    a.placement.fingerprint,
-                )
-                    .cmp(&(
-                        b.installation,
-                        &b.firmware,
-                        &b.shape_key,
-                        b.placement.fingerprint,
-                    ))
-            });
-            let cohort = (version, chipset);
+        for (cohort, mut votes) in votes {
+            votes.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
             for vote in &mut votes {
                 if let Some((_, model)) = self.device_models.get(&vote.installation) {
                     vote.device_model = model.clone();
@@ -113,47 +111,59 @@ impl WindowBuilder {
                 end: self.end,
                 length: self.length,
                 votes,
-                histograms: self.histograms(&cohort)?,
+                histograms: self.histograms(cohort)?,
                 voteless,
                 reported: Reported::default(),
                 key: CohortKey {
                     model: self.model.clone(),
-                    model_version: cohort.0.to_string(),
-                    chipset: cohort.1.to_string(),
+                    model_version: self.texts.get(cohort.0).to_string(),
+                    chipset: self.texts.get(cohort.1).to_string(),
                     firmware: None,
                 },
             });
         }
+        cohorts.sort_by(|a, b| name_of(a).cmp(&name_of(b)));
         Ok(cohorts)
     }
 
-    fn histograms(
-        &mut self,
-        cohort: &Pair,
-    ) -> Result<BTreeMap<Pair, SparseHistogram>, SourceError> {
-        let parts = self.counts.remove(cohort).unwrap_or_default().into_iter();
-        let built = parts.map(|(part, counts)| Ok((part, self.histogram(counts)?)));
+    fn vote(
+        &self,
+        key: &VoteKey,
+        placement: Arc<Placement>,
+        latency: Option<VoteLatency>,
+    ) -> DeviceVote {
+        DeviceVote {
+            installation: key.installation,
+            firmware: self.texts.get(key.firmware),
+            device_model: "".into(),
+            shape_key: self.texts.get(key.shape_key),
+            placement,
+            latency,
+            is_proven: !self.arrivals.newcomers.contains(&key.installation),
+        }
+    }
+
+    fn histograms(&mut self, cohort: Pair) -> Result<ByFirmwareAndShape, SourceError> {
+        let parts = self.counts.remove(&cohort).unwrap_or_default().into_iter();
+        let built = parts.map(|((firmware, shape_key), counts)| {
+            let part = (self.texts.get(firmware), self.texts.get(shape_key));
+            Ok((part, self.histogram(counts.buckets())?))
+        });
         built.collect()
     }
 }
 
-fn add_vote_to(
-    votes: &mut BTreeMap<Pair, Vec<DeviceVote>>,
-    key: VoteKey,
-    placement: Arc<Placement>,
-    latency: Option<VoteLatency>,
-    is_proven: bool,
-) {
-    votes
-        .entry((key.version, key.chipset))
-        .or_default()
-        .push(DeviceVote {
-            installation: key.installation,
-            firmware: key.firmware,
-            device_model: "".into(),
-            shape_key: key.shape_key,
-            placement,
-            latency,
-            is_proven,
-        });
+fn name_of(window: &CohortWindow) -> (&str, &str) {
+    (&window.key.model_version, &window.key.chipset)
+}
+
+/// Orders the votes of a cohort: no two are alike in all of it.
+fn order_of(vote: &DeviceVote) -> (Installation, &str, &str, u64, &PlacementMethod) {
+    (
+        vote.installation,
+        &vote.firmware,
+        &vote.shape_key,
+        vote.placement.fingerprint,
+        &vote.placement.method,
+    )
 }

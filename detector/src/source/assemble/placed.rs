@@ -5,8 +5,6 @@ use std::sync::Arc;
 use crate::placement::{Placement, PlacementMethod};
 use crate::source::rows::PlacementRow;
 
-use super::vote::VoteKey;
-
 /// Where a device ran.
 pub(super) struct Placed {
     pub(super) placement: Arc<Placement>,
@@ -48,10 +46,10 @@ impl Placed {
 }
 
 /// The placement of a vote whose session nobody told of.
-pub(super) fn unknown_placement(key: &VoteKey) -> Placement {
+pub(super) fn unknown_placement(method: PlacementMethod, fingerprint: u64) -> Placement {
     Placement {
-        method: PlacementMethod::clone(&key.method),
-        fingerprint: key.fingerprint,
+        method,
+        fingerprint,
         runtime: String::new(),
         n_nodes: 0,
         npu_nodes: 0,

@@ -2,6 +2,17 @@ use super::*;
 use crate::testing::{at, model};
 use crate::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 
+const RAN: Ran<'static> = Ran {
+    model_version: "2",
+    chipset: "SM8635",
+    firmware: "f",
+    installation: [1; 16],
+    graph_kind: "jit",
+    placement_source: "assignment_api",
+    fingerprint_algorithm: 1,
+    fingerprint_normalised: 7,
+};
+
 const NONE: (u64, f64, f64, f64, f64) = (0, 0.0, 0.0, 0.0, 0.0);
 const SOME: (u64, f64, f64, f64, f64) = (50, 9.0, 10.0, 12.0, 0.1);
 
@@ -10,17 +21,9 @@ fn row(
     earlier: (u64, f64, f64, f64, f64),
 ) -> VoteRow<'static> {
     let (version, (n, p10, p50, p95, cv)) = previous;
-    let (earlier_n, earlier_p10, earlier_p50, earlier_p95, earlier_cv) = earlier;
     VoteRow {
-        model_version: "2",
-        chipset: "SM8635",
-        firmware: "f",
+        ran: RAN,
         device_model: "phone",
-        installation: [1; 16],
-        graph_kind: "jit",
-        placement_source: "assignment_api",
-        fingerprint_algorithm: 1,
-        fingerprint_normalised: 7,
         shape_key: "static",
         hist_bucket: vec![500],
         hist_count: vec![30],
@@ -28,15 +31,7 @@ fn row(
         sum_us: 30_000.0,
         m2_us2: 0.0,
         previous: (version, n, p10, p50, p95, cv),
-        earlier: (
-            "f0",
-            "1.30/2.6",
-            earlier_n,
-            earlier_p10,
-            earlier_p50,
-            earlier_p95,
-            earlier_cv,
-        ),
+        earlier,
         absence: "too_few_runs",
         at: (0, 0, 0, 0),
     }
@@ -45,7 +40,8 @@ fn row(
 fn built(rows: Vec<VoteRow<'_>>) -> Vec<CohortWindow> {
     let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
     for row in rows {
-        builder.add_vote(row).unwrap();
+        let key = builder.key_of(&row.ran);
+        builder.add_vote(key, row).unwrap();
     }
     builder.end_votes().unwrap();
     builder.finish().unwrap()
@@ -84,14 +80,7 @@ fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
 
 fn placed(runtime: &'static str, exact: u64, reason: &'static str) -> PlacementRow<'static> {
     PlacementRow {
-        model_version: "2",
-        chipset: "SM8635",
-        firmware: "f",
-        installation: [1; 16],
-        graph_kind: "jit",
-        placement_source: "assignment_api",
-        fingerprint_algorithm: 1,
-        fingerprint_normalised: 7,
+        ran: RAN,
         votes: true,
         directed: false,
         fingerprint_exact: exact,
@@ -123,7 +112,8 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
             row.numbers = rows[one].numbers;
             // The nodes tell which one spoke.
             row.numbers.1 = u32::try_from(row.fingerprint_exact).unwrap();
-            builder.add_placement(row).unwrap();
+            let key = builder.key_of(&row.ran);
+            builder.add_placement(key, row).unwrap();
         }
         let windows = builder.finish().unwrap();
         assert_eq!(windows[0].votes.len(), 1);
@@ -144,9 +134,12 @@ fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
 #[test]
 fn those_that_a_directive_took_off_have_no_other_vote() {
     let session = |device: u8, directed: bool, firmware: &'static str| PlacementRow {
-        installation: [device; 16],
+        ran: Ran {
+            installation: [device; 16],
+            firmware,
+            ..RAN
+        },
         directed,
-        firmware,
         ..placed("1.31/2.7", 4, "a")
     };
     let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
@@ -158,7 +151,8 @@ fn those_that_a_directive_took_off_have_no_other_vote() {
         session(3, true, "f1"),
     ];
     for row in sessions {
-        builder.add_placement(row).unwrap();
+        let key = builder.key_of(&row.ran);
+        builder.add_placement(key, row).unwrap();
     }
     let window = &builder.finish().unwrap()[0];
     assert_eq!(window.voteless.directed, 3);

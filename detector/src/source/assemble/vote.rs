@@ -6,20 +6,20 @@ use std::sync::Arc;
 use epwatch_proto::{ParseError, SparseHistogram as Counted};
 use epwatch_stats::{Moments, SparseHistogram};
 
-use crate::hash::HashSet;
+use crate::hash::HashMap;
 use crate::placement::PlacementMethod;
 use crate::source::rows::{At, VoteRow};
 use crate::window::{AgainstSelf, BaselineAbsence, Installation, SelfBaseline, SelfBaselineKind};
 
-/// What makes a vote one. Texts are shared: there are few of them and many votes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct VoteKey {
-    pub(super) version: Arc<str>,
-    pub(super) chipset: Arc<str>,
+/// What makes a vote one, by the numbers of its texts: few texts, many votes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::source) struct VoteKey {
+    pub(super) version: TextId,
+    pub(super) chipset: TextId,
     pub(super) installation: Installation,
-    pub(super) firmware: Arc<str>,
-    pub(super) shape_key: Arc<str>,
-    pub(super) method: Arc<PlacementMethod>,
+    pub(super) firmware: TextId,
+    pub(super) shape_key: TextId,
+    pub(super) method: Method,
     pub(super) fingerprint: u64,
 }
 
@@ -80,19 +80,56 @@ impl Told {
     }
 }
 
+/// The number of one of [`Texts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::source) struct TextId(u32);
+
 /// Every text once.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Texts(HashSet<Arc<str>>);
+pub(in crate::source) struct Texts {
+    ids: HashMap<Arc<str>, TextId>,
+    texts: Vec<Arc<str>>,
+}
 
 impl Texts {
-    pub(in crate::source) fn shared(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(text) {
-            return known.clone();
+    /// Returns the number of a text.
+    pub(super) fn id(&mut self, text: &str) -> TextId {
+        if let Some(known) = self.ids.get(text) {
+            return *known;
         }
+        let next = u32::try_from(self.texts.len()).expect("fewer texts than rows of a window");
+        let id = TextId(next);
         let text: Arc<str> = text.into();
-        self.0.insert(text.clone());
-        text
+        self.texts.push(text.clone());
+        self.ids.insert(text, id);
+        id
     }
+
+    pub(super) fn get(&self, TextId(id): TextId) -> Arc<str> {
+        self.texts[id as usize].clone()
+    }
+
+    /// Returns what a method's numbers stand for.
+    pub(super) fn method(&self, method: Method) -> PlacementMethod {
+        PlacementMethod {
+            graph_kind: self.get(method.graph_kind).to_string(),
+            source: self.get(method.source).to_string(),
+            fingerprint_algorithm: method.algorithm,
+        }
+    }
+
+    pub(in crate::source) fn shared(&mut self, text: &str) -> Arc<str> {
+        let id = self.id(text);
+        self.get(id)
+    }
+}
+
+/// How a placement was read, by the numbers of its texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Method {
+    pub(super) graph_kind: TextId,
+    pub(super) source: TextId,
+    pub(super) algorithm: u32,
 }
 
 /// Buckets as a row holds them; in any order, since only the collector's rows are known to be sorted.
@@ -112,12 +149,12 @@ pub(super) fn added_up(buckets: Vec<u16>, counts: Vec<u64>) -> Result<Counted, P
 /// The baseline that says what a change of version did; within a version, of runtime.
 fn earlier_self(row: &VoteRow<'_>, texts: &mut Texts) -> Result<SelfBaseline, BaselineAbsence> {
     let (previous_version, n, p10_us, p50_us, p95_us, cv) = &row.previous;
-    let of_version = *n > 0 && *previous_version != row.model_version;
+    let of_version = *n > 0 && *previous_version != row.ran.model_version;
     let (kind, n, p10_us, p50_us, p95_us, cv) = if of_version {
         let kind = SelfBaselineKind::PreviousVersion(texts.shared(previous_version));
         (kind, n, p10_us, p50_us, p95_us, cv)
     } else {
-        let (_, _, n, p10_us, p50_us, p95_us, cv) = &row.earlier;
+        let (n, p10_us, p50_us, p95_us, cv) = &row.earlier;
         let kind = SelfBaselineKind::EarlierRuntime;
         (kind, n, p10_us, p50_us, p95_us, cv)
     };

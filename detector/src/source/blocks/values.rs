@@ -191,8 +191,10 @@ pub(in crate::source) struct List<'a, T: Value<'a>> {
 impl<'a, T: Value<'a>> List<'a, T> {
     /// Returns its values.
     pub(in crate::source) fn collected(&self) -> Vec<T> {
-        let values = self.range.clone();
-        values.map_while(|at| T::at(&self.column, at)).collect()
+        // Its length is that of values which came.
+        let mut values = Vec::with_capacity(self.range.len());
+        values.extend(self.range.clone().map_while(|at| T::at(&self.column, at)));
+        values
     }
 }
 

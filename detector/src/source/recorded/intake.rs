@@ -448,10 +448,7 @@ impl Context {
         let baselines = (previous.is_some() || earlier.is_some()).then(|| {
             Box::new(Baselines {
                 previous: previous.map(|b| (text(texts, &b.model_version), numbers(b))),
-                earlier: earlier.map(|b| {
-                    let runtime = format!("{}/{}", b.ort_version, b.ep_version);
-                    (text(texts, &b.vendor_fingerprint_hash), runtime, numbers(b))
-                }),
+                earlier: earlier.map(numbers),
             })
         });
         Series {

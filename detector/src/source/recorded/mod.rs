@@ -19,7 +19,7 @@ use crate::hash::{HashMap, HashSet};
 use crate::window::Installation;
 
 use super::rows::{
-    ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, SelfRow,
+    ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, Ran, SelfRow,
     VersionRow, VoteRow,
 };
 use super::{Asked, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
@@ -91,7 +91,7 @@ struct Series {
 #[derive(Debug, Default)]
 struct Baselines {
     previous: Option<(Arc<str>, Numbers)>,
-    earlier: Option<(Arc<str>, String, Numbers)>,
+    earlier: Option<Numbers>,
 }
 
 /// n, p10, p50, p95, CV.
@@ -231,19 +231,11 @@ impl Recording {
         mut sum: Sum<'a>,
     ) -> VoteRow<'a> {
         let (device, kind, shape) = id;
-        let kind = record.kind(kind);
         let (previous, earlier, absence) = sum.baselines();
         let moments = sum.moments();
         VoteRow {
-            model_version: &kind.model_version,
-            chipset: &kind.chipset,
-            firmware: &kind.firmware,
+            ran: record.kind(kind).ran(self.devices[device as usize]),
             device_model: &self.device_models[sum.device_model() as usize],
-            installation: self.devices[device as usize],
-            graph_kind: kind.graph_kind,
-            placement_source: kind.source,
-            fingerprint_algorithm: kind.algorithm,
-            fingerprint_normalised: kind.normalised,
             shape_key: &record.shapes[shape as usize],
             n: moments.n(),
             sum_us: moments.sum(),
@@ -277,16 +269,8 @@ impl Recording {
         }
         let rows = best.into_iter().map(|(key, (place, reasons))| {
             let (device, kind, votes, directed) = key;
-            let kind = record.kind(kind);
             PlacementRow {
-                model_version: &kind.model_version,
-                chipset: &kind.chipset,
-                firmware: &kind.firmware,
-                installation: self.devices[device as usize],
-                graph_kind: kind.graph_kind,
-                placement_source: kind.source,
-                fingerprint_algorithm: kind.algorithm,
-                fingerprint_normalised: kind.normalised,
+                ran: record.kind(kind).ran(self.devices[device as usize]),
                 votes,
                 directed,
                 // Put together already.
@@ -543,6 +527,19 @@ impl Recording {
 }
 
 impl Kind {
+    fn ran(&self, installation: Installation) -> Ran<'_> {
+        Ran {
+            model_version: &self.model_version,
+            chipset: &self.chipset,
+            firmware: &self.firmware,
+            installation,
+            graph_kind: self.graph_kind,
+            placement_source: self.source,
+            fingerprint_algorithm: self.algorithm,
+            fingerprint_normalised: self.normalised,
+        }
+    }
+
     fn cohort(&self) -> (&str, &str) {
         (&self.model_version, &self.chipset)
     }

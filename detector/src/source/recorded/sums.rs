@@ -44,7 +44,7 @@ impl<'a> Sum<'a> {
     }
 
     /// What the device was used to, as its latest series says.
-    pub(super) fn baselines(&self) -> (PreviousTuple<'a>, EarlierTuple<'a>, &'a str) {
+    pub(super) fn baselines(&self) -> (PreviousTuple<'a>, EarlierTuple, &'a str) {
         let (mut previous, mut earlier) = (PreviousTuple::default(), EarlierTuple::default());
         let known = self.latest.and_then(|series| series.baselines.as_deref());
         if let Some((version, (n, p10, p50, p95, cv))) =
@@ -52,18 +52,8 @@ impl<'a> Sum<'a> {
         {
             previous = (version.as_ref(), *n, *p10, *p50, *p95, *cv);
         }
-        if let Some((firmware, runtime, (n, p10, p50, p95, cv))) =
-            known.and_then(|known| known.earlier.as_ref())
-        {
-            earlier = (
-                firmware.as_ref(),
-                runtime.as_str(),
-                *n,
-                *p10,
-                *p50,
-                *p95,
-                *cv,
-            );
+        if let Some(numbers) = known.and_then(|known| known.earlier) {
+            earlier = numbers;
         }
         let absence = self.latest.map_or("", |series| series.absence);
         (previous, earlier, absence)
@@ -82,14 +72,14 @@ pub(super) fn earlier_row<'a>(model: &'a ModelKey, row: VoteRow<'a>) -> EarlierR
         app_id: &model.app_id,
         environment: &model.environment,
         model_id: &model.model_id,
-        model_version: row.model_version,
-        chipset: row.chipset,
-        firmware: row.firmware,
-        installation: row.installation,
-        graph_kind: row.graph_kind,
-        placement_source: row.placement_source,
-        fingerprint_algorithm: row.fingerprint_algorithm,
-        fingerprint_normalised: row.fingerprint_normalised,
+        model_version: row.ran.model_version,
+        chipset: row.ran.chipset,
+        firmware: row.ran.firmware,
+        installation: row.ran.installation,
+        graph_kind: row.ran.graph_kind,
+        placement_source: row.ran.placement_source,
+        fingerprint_algorithm: row.ran.fingerprint_algorithm,
+        fingerprint_normalised: row.ran.fingerprint_normalised,
         shape_key: row.shape_key,
         hist_bucket: row.hist_bucket,
         hist_count: row.hist_count,
