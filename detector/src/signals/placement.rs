@@ -90,6 +90,7 @@ pub fn changed(
 ) -> Option<PlacementChange> {
     let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::default();
     let (mut hit_devices, mut compared_devices) = (HashSet::default(), HashSet::default());
+    compared_devices.reserve(window.votes.len());
     let mut hits: Vec<(&DeviceVote, *const Placement)> = Vec::new();
     let mut origins: Option<Origin> = None;
     for vote in &window.votes {

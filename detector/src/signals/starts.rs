@@ -7,7 +7,7 @@ use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, placement, surprise};
 
@@ -120,34 +120,33 @@ fn starts_somewhere(
     let votes = window.votes.iter();
     let votes = votes.chain(previous.iter().flat_map(|window| &window.votes));
     let on_npu = votes.filter(|vote| vote.placement.npu_nodes > 0);
-    let devices: HashSet<Installation> = on_npu.map(|vote| vote.installation).collect();
     let is_proof = |reference: &PlacementReference| {
         matches!(reference, PlacementReference::Placement { origin, placement }
             if *origin != Origin::OtherChipsets && placement.npu_nodes > 0)
     };
-    devices.len() as u64 >= MIN_HITS
-        || baseline.placements.iter().any(is_proof)
+    baseline.placements.iter().any(is_proof)
         || 2 * past.hits < past.devices
+        || count_devices(on_npu) >= MIN_HITS
 }
 
 /// Devices hit with their codes, and how many there are in all.
 fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tally) {
     let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::default();
-    let mut devices: HashSet<Installation> = HashSet::default();
     for start in &window.reported.failed_starts {
-        devices.insert(start.installation);
         let codes = hit.entry(start.installation).or_default();
         codes.insert(&start.reason);
     }
     for vote in &window.votes {
-        devices.insert(vote.installation);
         if let Some(code) = code_of(vote) {
             hit.entry(vote.installation).or_default().insert(code);
         }
     }
+    let failed = window.reported.failed_starts.iter();
+    let failed = failed.map(|start| start.installation);
+    let votes = window.votes.iter().map(|vote| vote.installation);
     let tally = Tally {
         hits: hit.len() as u64,
-        devices: devices.len() as u64,
+        devices: different(votes.chain(failed)),
     };
     (hit, tally)
 }
