@@ -101,12 +101,14 @@ pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> 
             }
         }
         of_report.sort_by_key(|one| one.session);
+        // Series name their session by its place in the report, from 1.
         let mut rest = of_report.as_slice();
-        for (session, nth) in sessions.rows(report).zip(1..) {
+        for (session, nth) in sessions.rows(report).zip(1_usize..) {
             let session = session?;
             let of_session;
-            rest = &rest[rest.partition_point(|one| one.session < nth)..];
-            (of_session, rest) = rest.split_at(rest.partition_point(|one| one.session == nth));
+            rest = &rest[rest.partition_point(|one| usize::from(one.session) < nth)..];
+            let n_series = rest.partition_point(|one| usize::from(one.session) == nth);
+            (of_session, rest) = rest.split_at(n_series);
             if !session.takes_part() {
                 continue;
             }
