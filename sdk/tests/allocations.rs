@@ -67,8 +67,8 @@ fn a_run_of_a_known_stratum_allocates_nothing_seals_or_not() {
 /// The sealer's swap is waited for, a little, since to move on would begin the series anew.
 #[test]
 fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
-    const PARTS: usize = 50;
-    const ROUNDS: usize = 1_000;
+    const PARTS: usize = 250;
+    const ROUNDS: usize = 200;
     let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     core.set_installation(InstallationId::from_secret(b"secret"));
@@ -119,11 +119,14 @@ fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
     });
     sealed += core.seal(at(1_000_000)).iter().map(|r| r.runs).sum::<u64>();
     assert_eq!(sealed, runs);
-    // Where the machine puts the sealer aside in the middle of its swap, runs move on. The part that was
-    // disturbed least says what they do by themselves.
-    let least = *allocated.iter().min().unwrap();
-    let per_run = least as f64 / (ROUNDS * 2 * shapes.len()) as f64;
-    assert!(per_run < 1e-3, "{allocated:?} in parts of {ROUNDS} rounds");
+    // Where the machine puts the sealer aside in the middle of a swap, runs move on. That hits some
+    // parts; runs that move on for any other reason do so in most.
+    allocated.sort_unstable();
+    assert_eq!(
+        allocated[PARTS / 2],
+        0,
+        "{allocated:?} in parts of {ROUNDS} rounds"
+    );
 }
 
 fn builder() -> SessionBuilder {

@@ -7,8 +7,11 @@
 
 use std::{
     cell::Cell,
-    hint,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    hint, mem,
+    sync::atomic::{
+        AtomicU32,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
     thread,
 };
 
@@ -60,8 +63,8 @@ pub(super) struct Shards([Shard; policy::SHARDS]);
 struct Shard {
     /// Not std's mutex: half of its cost is to look for threads to wake, and here none ever waits.
     live: TryLock<Live>,
-    /// Whether it is the sealer who holds it.
-    is_swapping: AtomicBool,
+    /// Counts the sealer's swaps at their beginning and at their end: odd while there is one.
+    swaps: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -164,19 +167,24 @@ pub(super) enum Swapped {
 
 impl Shard {
     fn try_live(&self) -> Option<Locked<'_, Live>> {
-        let mut live = self.live.try_lock();
+        let mut swaps = self.swaps.load(Acquire);
         for _ in 0..TURNS {
-            if live.is_some() || !self.is_swapping.load(Relaxed) {
+            if let Some(live) = self.live.try_lock() {
+                return Some(live);
+            }
+            // A swap that ended since the lock was tried is no reason to move on.
+            let before = mem::replace(&mut swaps, self.swaps.load(Acquire));
+            let is_held_by_a_run = swaps == before && swaps.is_multiple_of(2);
+            if is_held_by_a_run {
                 break;
             }
             hint::spin_loop();
-            live = self.live.try_lock();
         }
-        live
+        None
     }
 
     fn while_swapping(&self, change: impl FnOnce(&mut Live)) {
-        self.is_swapping.store(true, Relaxed);
+        self.swaps.fetch_add(1, AcqRel);
         // A run holds it for nanoseconds, unless its thread was put aside meanwhile.
         let mut live = loop {
             match self.live.try_lock() {
@@ -186,6 +194,6 @@ impl Shard {
         };
         change(&mut live);
         drop(live);
-        self.is_swapping.store(false, Relaxed);
+        self.swaps.fetch_add(1, AcqRel);
     }
 }
