@@ -293,6 +293,13 @@ pub enum Reason {
         /// So many are needed of either.
         needed: u64,
     },
+    /// The NPU was asked for and has next to nothing; nothing says whether it should have more.
+    HardlyOnNpu {
+        /// Devices where the NPU has under 5 % of the work.
+        off_npu: u64,
+        /// Devices whose placement could be read.
+        devices: u64,
+    },
     /// Nothing changed since earlier windows of the version; nothing says whether they were right.
     AsBefore {
         /// Devices that were compared with them.

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::signals::SpeedReference;
+use crate::signals::placement::TOTAL_BELOW;
 use crate::verdict::many_are_new;
 
 use super::{Reason, beside, counted, latency, percent};
@@ -319,6 +320,13 @@ impl fmt::Display for Reason {
                      {needed} of either are needed"
                 )
             }
+            Reason::HardlyOnNpu { off_npu, devices } => write!(
+                f,
+                "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} \
+                 devices whose placement could be read; no version before and no certified placement says how \
+                 much it should have",
+                percent(TOTAL_BELOW)
+            ),
             Reason::AsBefore { devices } => write!(
                 f,
                 "{devices} devices were compared with earlier windows of this version and are about as fast, \

@@ -15,7 +15,7 @@ use crate::signals::median::CHANCE;
 use crate::signals::placement::TOTAL_BELOW;
 use crate::signals::starts::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange, Shift};
-use crate::window::{CohortWindow, DeviceVote};
+use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 use super::numbers::{numbers, on_the_cpu};
 use super::{CohortVerdict, CpuNodes, Severity, VerdictClass};
@@ -405,12 +405,15 @@ const UNCHANGED_P: f64 = 0.05;
 const UNCHANGED_RATIO: f64 = 1.25;
 
 fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
-    // Its own past says what changed, not whether it was right.
-    let by_placement = evidence
-        .placement
-        .as_ref()
-        .filter(|change| change.origin != Origin::SameVersion)
-        .map_or(0, PlacementChange::n_compared);
+    // Its own past says what changed, not whether it was right; and other chipsets that have little on
+    // the NPU say nothing for one that has next to nothing there.
+    let vouches = |change: &&PlacementChange| match change.origin {
+        Origin::PreviousVersion | Origin::Certified => true,
+        Origin::OtherChipsets => hardly_on_npu(window).is_none(),
+        Origin::SameVersion => false,
+    };
+    let by_placement = evidence.placement.as_ref().filter(vouches);
+    let by_placement = by_placement.map_or(0, PlacementChange::n_compared);
     let with_past = evidence
         .shift
         .as_ref()
@@ -431,7 +434,20 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     if as_before >= MIN_ELIGIBLE && evidence.shift.as_ref().is_some_and(unchanged) {
         reasons.push(Reason::AsBefore { devices: as_before });
     }
+    reasons.extend(hardly_on_npu(window));
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)
+}
+
+/// That next to nothing runs on the NPU on most of the devices, all of which asked for it.
+fn hardly_on_npu(window: &CohortWindow) -> Option<Reason> {
+    let devices_with = |matches: &dyn Fn(f64) -> bool| {
+        let share = |vote: &DeviceVote| vote.placement.npu_share().map(|(share, _)| share);
+        let votes = window.votes.iter();
+        count_devices(votes.filter(|vote| share(vote).is_some_and(matches)))
+    };
+    let devices = devices_with(&|_| true);
+    let off_npu = devices_with(&|share| share < TOTAL_BELOW);
+    (2 * off_npu > devices).then_some(Reason::HardlyOnNpu { off_npu, devices })
 }
 
 /// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which

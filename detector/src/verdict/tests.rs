@@ -456,11 +456,16 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
         VerdictClass::TotalFallback,
         Severity::Ticket,
     );
-    check(
-        &judged(&fallen, None, &others(0.6)),
-        VerdictClass::Healthy,
-        Severity::None,
-    );
+    // They may not be able to take it either, and they show nothing that says so.
+    for share in [0.6, 0.0] {
+        let unknown = judged(&fallen, None, &others(share));
+        check(&unknown, VerdictClass::NotEnoughData, Severity::Info);
+        let reason = unknown.reasons[1].to_string();
+        assert!(
+            reason.contains("under 5 % of the work on 60 of the 60"),
+            "{reason}"
+        );
+    }
     // Chipsets place differently by right.
     check(
         &judged(&partial, None, &others(0.95)),
