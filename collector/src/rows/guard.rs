@@ -10,10 +10,12 @@
 //! The file has a JSON array a line: day, app, environment, dimension, name. A line that a crash
 //! tore is passed over; nothing of its batch had gone out. Days long past are dropped at start.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+
+use foldhash::quality::RandomState;
 
 use super::Stored;
 use crate::config::NamesConfig;
@@ -56,7 +58,8 @@ impl Dimension {
 /// Names beyond the limit that reports had, by dimension.
 pub(crate) type Limited = [u64; 4];
 
-type Names = [HashSet<String>; 4];
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+type Names = [std::collections::HashSet<String, RandomState>; 4];
 
 #[derive(Debug, Default)]
 struct Day {
@@ -73,7 +76,7 @@ impl Day {
         if names.is_some_and(|names| names.contains(name)) {
             return (true, false);
         }
-        let n_names = names.map_or(0, HashSet::len);
+        let n_names = names.map_or(0, |names| names.len());
         if (most > 0 && n_names >= most) || self.n_names >= MAX_NAMES {
             return (false, false);
         }

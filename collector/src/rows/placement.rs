@@ -1,9 +1,10 @@
 //! The nodes behind a fingerprint, written once for each placement that this process sees.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use epwatch_proto::Session;
+use foldhash::quality::RandomState;
 
 use super::native::{Column, ColumnOf};
 use super::report::{TIME, U32S, WORD, WORDS};
