@@ -10,6 +10,7 @@
 mod batch;
 mod progress;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,8 +59,31 @@ pub(crate) struct Writer {
 }
 
 #[derive(Debug, Row, Deserialize)]
-struct RowCount {
-    n: u64,
+struct StoredRow {
+    wal_offset: u64,
+}
+
+/// A table that has a row for each report of a batch.
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    Copies,
+    Reports,
+}
+
+impl Table {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Copies => "report_copies",
+            Self::Reports => "reports",
+        }
+    }
+
+    fn of(self, rows: &Prepared) -> &Body {
+        match self {
+            Self::Copies => &rows.copies,
+            Self::Reports => &rows.reports,
+        }
+    }
 }
 
 /// The drain's time was up; what is left stays in the log.
@@ -168,6 +192,16 @@ impl Writer {
         from: WalOffset,
         limits: Limits,
     ) -> impl Future<Output = Batch> + Send + 'static {
+        self.read(from, limits, Arc::default())
+    }
+
+    /// As [`Self::read_batch`], without the records at these places.
+    fn read(
+        &self,
+        from: WalOffset,
+        limits: Limits,
+        without: Arc<HashSet<u64>>,
+    ) -> impl Future<Output = Batch> + Send + 'static {
         let (wal, known) = (self.wal.clone(), self.known_placements.clone());
         let (names, tables) = (self.names.clone(), self.tables.clone());
         let (collector_id, bucket) = (self.collector_id(), self.bucket);
@@ -176,8 +210,13 @@ impl Writer {
             loop {
                 let (wal, known) = (wal.clone(), known.clone());
                 let (names, tables) = (names.clone(), tables.clone());
+                let without = without.clone();
                 let read = on_disk(move || {
-                    let chunk = wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
+                    let mut chunk =
+                        wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
+                    chunk
+                        .records
+                        .retain(|record| !without.contains(&record.offset.0));
                     let mut names = lock(&names);
                     let rows = Prepared::from_records(
                         &chunk.records,
@@ -312,44 +351,79 @@ impl Writer {
 
     async fn try_insert(&self, batch: &Batch, may_be_stored: bool) -> Result<(), SinkError> {
         let (rows, sink) = (&batch.rows, &self.sink);
-        self.insert_once("report_copies", batch, &rows.copies, may_be_stored)
+        self.insert_once(Table::Copies, batch, may_be_stored)
             .await?;
         // Without a token: what is new to this process differs after a restart, and the table
         // keeps one row of each anyway.
         sink.insert_body("placements", &rows.placements, None)
             .await?;
-        self.insert_once("reports", batch, &rows.reports, may_be_stored)
+        self.insert_once(Table::Reports, batch, may_be_stored)
             .await?;
         self.rollup.rebuild(&rows.buckets).await
     }
 
     /// Inserts one table's rows of a batch, under a token by which the store knows a repetition.
     /// A store remembers a token for an hour or for so many batches, and we may come back later
-    /// than that: so where the rows may be there already, they are looked for.
+    /// than that: so where the rows may be there already, they are looked for. Of several shards some may
+    /// have theirs: then only the others' rows go out.
     async fn insert_once(
+        &self,
+        table: Table,
+        batch: &Batch,
+        may_be_stored: bool,
+    ) -> Result<(), SinkError> {
+        let (first, end, name) = (batch.from, batch.next, table.name());
+        let body = table.of(&batch.rows);
+        let token = format!("{}-{first}-{end}-{name}", self.wal.collector_id());
+        let mut stored = HashSet::new();
+        if may_be_stored {
+            stored = self.stored_of(name, batch).await?;
+        }
+        if stored.is_empty() {
+            return self.sink.insert_body(name, body, Some(&token)).await;
+        }
+        if stored.len() >= body.n_rows {
+            return Ok(());
+        }
+        let n_stored = stored.len();
+        let missing = self.read_without(batch, stored).await;
+        let token = format!("{token}-after-{n_stored}");
+        self.sink
+            .insert_body(name, table.of(&missing), Some(&token))
+            .await
+    }
+
+    /// The rows of a batch that a table has, by their place in the log.
+    async fn stored_of(
         &self,
         table: &'static str,
         batch: &Batch,
-        body: &Body,
-        may_be_stored: bool,
-    ) -> Result<(), SinkError> {
-        let (first, end) = (batch.from, batch.next);
-        let days = batch.rows.buckets.first().zip(batch.rows.buckets.last());
-        if let (true, Some((oldest, newest))) = (may_be_stored, days) {
-            let sql = format!(
-                "SELECT count() AS n FROM {table} WHERE collector_id = {} \
-                 AND wal_offset >= {first} AND wal_offset < {end} \
-                 AND toDate(received_at) BETWEEN toDate(toDateTime({oldest}, 'UTC')) \
-                 AND toDate(toDateTime({newest}, 'UTC')) + 1",
-                self.collector_id()
-            );
-            let found = self.sink.fetch::<RowCount>(table, &sql).await?;
-            if found.first().is_some_and(|row| row.n >= body.n_rows as u64) {
-                return Ok(());
-            }
-        }
-        let token = format!("{}-{first}-{end}-{table}", self.wal.collector_id());
-        self.sink.insert_body(table, body, Some(&token)).await
+    ) -> Result<HashSet<u64>, SinkError> {
+        let buckets = &batch.rows.buckets;
+        let Some((oldest, newest)) = buckets.first().zip(buckets.last()) else {
+            return Ok(HashSet::new());
+        };
+        let sql = format!(
+            "SELECT wal_offset FROM {table} WHERE collector_id = {} \
+             AND wal_offset >= {} AND wal_offset < {} \
+             AND toDate(received_at) BETWEEN toDate(toDateTime({oldest}, 'UTC')) \
+             AND toDate(toDateTime({newest}, 'UTC')) + 1",
+            self.collector_id(),
+            batch.from,
+            batch.next,
+        );
+        let stored = self.sink.fetch::<StoredRow>(table, &sql).await?;
+        Ok(stored.into_iter().map(|row| row.wal_offset).collect())
+    }
+
+    /// Reads a batch again, without the rows at these places.
+    async fn read_without(&self, batch: &Batch, stored: HashSet<u64>) -> Prepared {
+        let limits = Limits {
+            end: batch.next,
+            max_records: usize::MAX,
+            max_bytes: usize::MAX,
+        };
+        self.read(batch.from, limits, Arc::new(stored)).await.rows
     }
 
     fn collector_id(&self) -> u64 {

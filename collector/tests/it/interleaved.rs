@@ -1,7 +1,7 @@
 //! Moments between two steps of writer and roll-up, held open: what others do in them must not be
 //! forgotten, done twice, or waited for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use epwatch_collector::Collector;
@@ -252,11 +252,12 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// The store has a batch, the collector died before it wrote that down, and comes back when the
-/// store has forgotten the batch's token.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
-    let store = Store::start().await;
+const COPY_ROWS: &str = "SELECT count() AS n FROM report_copies";
+const REPORT_ROWS: &str = "SELECT count() AS n FROM reports";
+
+/// Stores a batch of twenty reports, and makes the store forget its token. Gives the log as it was when the
+/// batch had gone out and the collector died, before it wrote down that the store has it.
+async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let gate = Gate::before(store.socket()).await;
     let wal = store.dir.path().join("wal");
     let mut before = config(&wal);
@@ -283,7 +284,7 @@ async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
     let at_the_crash = store.dir.path().join("wal-at-the-crash");
     copy_dir(&wal, &at_the_crash);
 
-    let first = start_with(&store, config(&wal)).await;
+    let first = start_with(store, config(&wal)).await;
     store.eventually(COPIES, 20).await;
     first.stop().await;
     for table in ["reports", "report_copies"] {
@@ -291,12 +292,40 @@ async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
             format!("ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = 0");
         store.client.query(&forget).execute().await.unwrap();
     }
-    let second = start_with(&store, config(&at_the_crash)).await;
-    wait_until("the batch is taken as stored", || second.is_drained()).await;
-    second.stop().await;
+    at_the_crash
+}
+
+async fn comes_back_with(store: &Store, wal: &Path) {
+    let collector = start_with(store, config(wal)).await;
+    wait_until("the batch is taken as stored", || collector.is_drained()).await;
+    collector.stop().await;
     assert_eq!(store.number(COPIES).await, 20);
-    let copies = "SELECT count() AS n FROM report_copies";
-    assert_eq!(store.number(copies).await, 20);
+    assert_eq!(store.number(COPY_ROWS).await, 20);
+    assert_eq!(store.number(REPORT_ROWS).await, 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
+    let store = Store::start().await;
+    let at_the_crash = stored_and_not_written_down(&store).await;
+    comes_back_with(&store, &at_the_crash).await;
+    store.engine.stop().await;
+}
+
+/// As where one of several shards was away.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_batch_that_is_stored_in_part_the_rest_is_stored() {
+    let store = Store::start().await;
+    let at_the_crash = stored_and_not_written_down(&store).await;
+    for (table, odd) in [("report_copies", 0), ("reports", 1)] {
+        let lose = format!(
+            "ALTER TABLE {table} DELETE WHERE sequence % 2 = {odd} SETTINGS mutations_sync = 2"
+        );
+        store.client.query(&lose).execute().await.unwrap();
+    }
+    assert_eq!(store.number(COPY_ROWS).await, 10);
+    assert_eq!(store.number(REPORT_ROWS).await, 10);
+    comes_back_with(&store, &at_the_crash).await;
     store.engine.stop().await;
 }
 
