@@ -67,6 +67,10 @@ pub const SEGMENT_BYTES: u64 = 128 << 10;
 /// How often the spool is looked through for something to upload.
 pub const UPLOAD_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
+/// Shortest interval that a collector may ask for: one that is at fault, or is none, must not keep
+/// a device awake.
+pub const MIN_ADVISED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A call takes no longer: a radio that is kept awake for a dead connection costs more than the
 /// next attempt.
 pub const UPLOAD_DEADLINE: Duration = Duration::from_secs(30);
