@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::{Engine, lock};
+use super::{Engine, lock, text_of};
 use crate::{
     budget::{Budget, NetworkKind, Refusal},
     deletion, directives,
     identity::Secret,
     policy, random_u64,
-    spool::Spool,
+    spool::{Pending, Spool},
     time::Now,
     upload::{
         Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer,
@@ -144,8 +144,15 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(None);
         };
-        let (reports, losses) = spool.pending(most);
+        let Pending {
+            reports,
+            losses,
+            error,
+        } = spool.pending(most);
         self.count(&losses);
+        if let Some(error) = error {
+            self.last_error = Some(text_of(&error));
+        }
         if reports.is_empty() {
             self.sender.reports.idle(now.mono);
             return Ok(None);

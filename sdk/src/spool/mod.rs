@@ -55,6 +55,16 @@ pub(crate) enum SpoolError {
         #[source]
         source: io::Error,
     },
+    /// A report that waits cannot be read, for example because the app has too many files open. It
+    /// stays.
+    #[error("failed to read report {sequence} from the spool")]
+    Read {
+        /// Its number.
+        sequence: u64,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
     /// A report cannot be written, for example because the disk is full.
     #[error("failed to write report {sequence} to the spool")]
     Write {
@@ -72,6 +82,15 @@ pub(crate) struct Loss {
     pub(crate) reason: DropReason,
     pub(crate) reports: u64,
     pub(crate) runs: u64,
+}
+
+/// What is to be sent next.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) reports: Vec<(ReportKey, Bytes)>,
+    pub(crate) losses: Vec<Loss>,
+    /// Why some wait on that were to be among them.
+    pub(crate) error: Option<SpoolError>,
 }
 
 /// What was found when the spool was opened.
@@ -221,29 +240,31 @@ impl Spool {
     }
 
     /// The oldest reports that fit, at most a request's number of them; what turns out to be
-    /// corrupt is dropped. One report is given even if it does not fit.
-    pub(crate) fn pending(&mut self, max_bytes: u64) -> (Vec<(ReportKey, Bytes)>, Vec<Loss>) {
-        let mut pending = Vec::new();
-        let mut losses = Vec::new();
+    /// corrupt is dropped, what cannot be read now stays. One report is given even if it does not
+    /// fit.
+    pub(crate) fn pending(&mut self, max_bytes: u64) -> Pending {
+        let mut pending = Pending::default();
         let mut total = 0;
         for stream in self.ended.iter_mut().chain([&mut self.own]) {
             for (key, length) in stream.open_records() {
-                if pending.len() == MAX_REPORTS {
-                    return (pending, losses);
-                }
-                if !pending.is_empty() && total + length > max_bytes {
-                    return (pending, losses);
+                let n_reports = pending.reports.len();
+                if n_reports == MAX_REPORTS || (n_reports > 0 && total + length > max_bytes) {
+                    return pending;
                 }
                 match stream.read(&key) {
-                    Some(report) => {
+                    Ok(Some(report)) => {
                         total += length;
-                        pending.push((key, report));
+                        pending.reports.push((key, report));
                     }
-                    None => losses.extend(stream.give_up(&key)),
+                    Ok(None) => pending.losses.extend(stream.give_up(&key)),
+                    Err(source) => {
+                        let sequence = key.sequence.get();
+                        pending.error = Some(SpoolError::Read { sequence, source });
+                    }
                 }
             }
         }
-        (pending, losses)
+        pending
     }
 
     /// Deletes a report, because the collector has it or never will.
