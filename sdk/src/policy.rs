@@ -64,6 +64,14 @@ pub const MAX_SPOOL_AGE: Duration = Duration::from_secs(12 * 24 * 3600);
 /// enough that a full spool is some dozens of files.
 pub const SEGMENT_BYTES: u64 = 128 << 10;
 
+/// Ended streams that wait beyond those that a report can name, each in a folder of its own: those
+/// of an app that crashed at each of some hundred starts without a network.
+pub const MAX_UNTAKEN_STREAMS: usize = 256;
+
+/// What a stream's folder takes on disk beside its reports: a block for itself and one for its
+/// state.
+pub const STREAM_DIR_BYTES: u64 = 8 << 10;
+
 /// How often the spool is looked through for something to upload.
 pub const UPLOAD_INTERVAL: Duration = Duration::from_secs(15 * 60);
 

@@ -12,6 +12,7 @@
 //! each seal a process takes over the streams that ended: it uploads what they left, and names them
 //! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
 //! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
+//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go.
 
 mod quota;
 mod segment;
@@ -34,7 +35,7 @@ use crate::{
     config::Limits,
     core::SealedReport,
     files::{self, FileLock},
-    folder,
+    folder, policy,
     time::Now,
 };
 use quota::SegmentUse;
@@ -172,9 +173,12 @@ impl Spool {
             left_bytes = left_bytes.saturating_sub(bytes);
             self.ended.push(taken);
         }
-        for path in untaken.into_iter().rev() {
+        let n_kept = untaken.len().min(policy::MAX_UNTAKEN_STREAMS);
+        left_bytes = left_bytes.saturating_sub(n_kept as u64 * policy::STREAM_DIR_BYTES);
+        for (nth, path) in untaken.into_iter().rev().enumerate() {
             let bytes = stream::bytes_of(&path);
-            if bytes <= left_bytes {
+            let is_kept = nth < n_kept;
+            if is_kept && bytes <= left_bytes {
                 left_bytes -= bytes;
                 continue;
             }
@@ -190,6 +194,10 @@ impl Spool {
                     reports,
                     runs,
                 });
+            }
+            // Empty it can still be named; each folder takes room, though.
+            if !is_kept {
+                stream.remove();
             }
         }
         Ok(found)

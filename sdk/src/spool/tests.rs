@@ -216,6 +216,38 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
     assert_eq!(lost + left / one, n as u64 + 10);
 }
 
+/// An app that crashed at each start, without a network: the latest of its folders are kept, and
+/// what the others held is counted.
+#[test]
+fn folders_of_a_crash_loop_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let streams = dir.path().join(STREAMS);
+    files::create_private_dir(&streams).unwrap();
+    let most = MAX_ENDED_STREAMS + policy::MAX_UNTAKEN_STREAMS;
+    let first = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let starts: Vec<_> = (0..most + 20).map(|_| random_stream()).collect();
+    for (seconds, stream) in (0..).zip(&starts) {
+        let mut own = StreamDir::begin(&streams, *stream).unwrap();
+        for sequence in 1..=2 {
+            let report = sealed(*stream, sequence, 100);
+            own.append(&report, now(WALL), 400).unwrap();
+        }
+        let folder = fs::File::open(streams.join(stream.to_string())).unwrap();
+        let at = first + Duration::from_secs(seconds);
+        folder.set_modified(at).unwrap();
+    }
+    let (spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(spool.ended.len(), MAX_ENDED_STREAMS);
+    assert_eq!(stream_dirs(&streams).unwrap().len(), most + 1);
+    // The oldest can be named in the next report, the latest are of most use.
+    let gone = &starts[MAX_ENDED_STREAMS..MAX_ENDED_STREAMS + 20];
+    let is_there = |stream: &StreamId| streams.join(stream.to_string()).exists();
+    assert!(!gone.iter().any(is_there));
+    let losses = found.losses.iter();
+    let lost: u64 = losses.map(|loss| loss.reports).sum();
+    assert_eq!(lost, 40);
+}
+
 #[test]
 fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     let dir = tempfile::tempdir().unwrap();
