@@ -50,6 +50,8 @@ pub(crate) struct Engine {
     clock: Clock,
     core: Arc<Mutex<Core>>,
     spool: Option<Spool>,
+    /// The folder was left to the next process: its stream must not be begun again.
+    has_ended: bool,
     /// The installation's, while the spool is open.
     secret: Option<Secret>,
     sender: Sender,
@@ -80,6 +82,7 @@ impl Engine {
             clock,
             core,
             spool: None,
+            has_ended: false,
             secret: None,
             boot_id: String::new(),
             last_error: None,
@@ -89,7 +92,7 @@ impl Engine {
     /// Reads what is on disk. Where that fails the SDK records on, and tries again at the next
     /// seal: a full disk may have room then.
     fn open(&mut self) {
-        if self.spool.is_some() || !self.may_keep() {
+        if self.spool.is_some() || self.has_ended || !self.may_keep() {
             return;
         }
         if let Err(error) = self.try_open() {
@@ -260,6 +263,7 @@ impl Engine {
     /// Seals the rest and leaves the folder to the next process.
     pub(crate) fn end(&mut self) {
         self.seal();
+        self.has_ended = true;
         self.secret = None;
         let last = lock(&self.core).last_sequence();
         if let Some(spool) = self.spool.take() {

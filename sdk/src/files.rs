@@ -19,25 +19,80 @@ impl FileLock {
     /// Waits for the lock. Only ever called on the SDK's own thread.
     pub(crate) fn wait(path: &Path) -> io::Result<Self> {
         let file = open_private(path)?;
-        file.lock()?;
+        flock::wait(&file)?;
         Ok(Self { file })
     }
 
     /// The lock, unless a living process holds it.
     pub(crate) fn try_take(path: &Path) -> io::Result<Option<Self>> {
         let file = open_private(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self { file })),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(error),
-        }
+        let is_ours = flock::try_take(&file)?;
+        Ok(is_ours.then(|| Self { file }))
     }
 }
 
 impl Drop for FileLock {
     /// Closing alone would not do: a child that the host forks at this moment has the file too.
     fn drop(&mut self) {
-        let _ = self.file.unlock();
+        let _ = flock::release(&self.file);
+    }
+}
+
+/// Not std's locks: on Android those of Rust before 1.98 are stubs that fail.
+#[cfg(unix)]
+mod flock {
+    use std::{fs::File, io};
+
+    use rustix::{
+        fs::{FlockOperation, flock},
+        io::{Errno, retry_on_intr},
+    };
+
+    pub(super) fn wait(file: &File) -> io::Result<()> {
+        Ok(retry_on_intr(|| {
+            flock(file, FlockOperation::LockExclusive)
+        })?)
+    }
+
+    /// `false` if another process or handle has it.
+    pub(super) fn try_take(file: &File) -> io::Result<bool> {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn release(file: &File) -> io::Result<()> {
+        Ok(flock(file, FlockOperation::Unlock)?)
+    }
+}
+
+#[cfg(not(unix))]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "std's locks work there, and rustix has none"
+)]
+mod flock {
+    use std::{
+        fs::{File, TryLockError},
+        io,
+    };
+
+    pub(super) fn wait(file: &File) -> io::Result<()> {
+        file.lock()
+    }
+
+    pub(super) fn try_take(file: &File) -> io::Result<bool> {
+        match file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn release(file: &File) -> io::Result<()> {
+        file.unlock()
     }
 }
 
@@ -108,21 +163,6 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
-/// Writes a file that must not be there yet; `false` if it is.
-pub(crate) fn create_whole(path: &Path, content: &[u8]) -> io::Result<bool> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(UNFINISHED)
-        .tempfile_in(dir)?;
-    file.write_all(content)?;
-    file.as_file().sync_all()?;
-    match file.persist_noclobber(path) {
-        Ok(_) => sync_dir(dir).map(|()| true),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error.error),
-    }
-}
-
 /// Makes names durable, not only content.
 #[cfg(unix)]
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
@@ -132,4 +172,23 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 pub(crate) fn sync_dir(_dir: &Path) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_by_one_until_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = FileLock::try_take(&path).unwrap();
+        assert!(first.is_some());
+        assert!(FileLock::try_take(&path).unwrap().is_none());
+        drop(first);
+        let second = FileLock::wait(&path).unwrap();
+        assert!(FileLock::try_take(&path).unwrap().is_none());
+        drop(second);
+        assert!(FileLock::try_take(&path).unwrap().is_some());
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! `DIR/secret` holds exactly 32 bytes, readable by this user alone. Its SHA-256, cut to 16 bytes,
 //! is the installation's id; presenting the secret is what authorises deletion. It is written
-//! whole under another name and then linked to its own without replacing, under the folder's lock:
-//! processes that start together agree on one, and a kill leaves none or a whole one.
+//! whole under another name and then renamed, under the folder's lock: processes that start
+//! together agree on one, and a kill leaves none or a whole one.
 
 use std::{fs, io, path::Path};
 
@@ -70,24 +70,19 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     files::create_private_dir(dir).map_err(io)?;
     let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
     let path = dir.join(SECRET_FILE);
-    // At most two rounds: what is there and unreadable is put aside, what is not there is made.
-    loop {
-        match fs::read(&path) {
-            Ok(bytes) => match Secret::from_bytes(&bytes) {
-                Some(secret) => return Ok(secret),
-                // Someone cut or replaced it. A new installation is honest; half a secret is not.
-                None => fs::rename(&path, dir.join(UNREADABLE_FILE)).map_err(io)?,
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut secret = [0; SECRET_BYTES];
-                getrandom::fill(&mut secret).map_err(|_| IdentityError::NoRandomness)?;
-                if files::create_whole(&path, &secret).map_err(io)? {
-                    return Ok(Secret(secret));
-                }
-            }
-            Err(error) => return Err(io(error)),
-        }
+    match fs::read(&path) {
+        Ok(bytes) => match Secret::from_bytes(&bytes) {
+            Some(secret) => return Ok(secret),
+            // Someone cut or replaced it. A new installation is honest; half a secret is not.
+            None => fs::rename(&path, dir.join(UNREADABLE_FILE)).map_err(io)?,
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io(error)),
     }
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(|_| IdentityError::NoRandomness)?;
+    files::replace(&path, &secret).map_err(io)?;
+    Ok(Secret(secret))
 }
 
 /// Whether there is an installation in this folder.

@@ -64,12 +64,28 @@ pub const MAX_SPOOL_AGE: Duration = Duration::from_secs(12 * 24 * 3600);
 /// enough that a full spool is some dozens of files.
 pub const SEGMENT_BYTES: u64 = 128 << 10;
 
+/// Ended streams that wait beyond those that a report can name, each in a folder of its own: those
+/// of an app that crashed at each of some hundred starts without a network.
+pub const MAX_UNTAKEN_STREAMS: usize = 256;
+
+/// What a stream's folder takes on disk beside its reports: a block for itself and one for its
+/// state.
+pub const STREAM_DIR_BYTES: u64 = 8 << 10;
+
 /// How often the spool is looked through for something to upload.
 pub const UPLOAD_INTERVAL: Duration = Duration::from_secs(15 * 60);
+
+/// Shortest interval that a collector may ask for: one that is at fault, or is none, must not keep
+/// a device awake.
+pub const MIN_ADVISED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A call takes no longer: a radio that is kept awake for a dead connection costs more than the
 /// next attempt.
 pub const UPLOAD_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A connection that was idle for longer is made anew. Between calls nobody reads it, so it cannot
+/// answer pings: collectors close it after 80 seconds, and a network that changed leaves it dead.
+pub const MAX_IDLE_CONNECTION: Duration = Duration::from_secs(30);
 
 /// First wait after a failed upload; doubled each time.
 pub const BACKOFF_FIRST: Duration = Duration::from_secs(5);

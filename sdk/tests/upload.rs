@@ -312,6 +312,20 @@ fn a_host_can_carry_the_bytes_itself() {
     assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
 }
 
+/// The stream was ended and left to the next process: its state must not say 0 again.
+#[test]
+fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    run(&session(&watch, "1"), 10);
+    assert!(watch.stop(PATIENCE));
+    let stream = dir.path().join("streams").join(watch.stream().to_string());
+    let state = std::fs::read(stream.join("state")).unwrap();
+    assert!(watch.next_upload().is_none());
+    assert_eq!(std::fs::read(stream.join("state")).unwrap(), state);
+}
+
 #[test]
 fn a_host_that_carries_the_bytes_is_held_back_as_we_would_be() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::{Engine, lock};
+use super::{Engine, lock, text_of};
 use crate::{
     budget::{Budget, NetworkKind, Refusal},
     deletion, directives,
     identity::Secret,
     policy, random_u64,
-    spool::Spool,
+    spool::{Pending, Spool},
     time::Now,
     upload::{
         Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer,
@@ -144,8 +144,15 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(None);
         };
-        let (reports, losses) = spool.pending(most);
+        let Pending {
+            reports,
+            losses,
+            error,
+        } = spool.pending(most);
         self.count(&losses);
+        if let Some(error) = error {
+            self.last_error = Some(text_of(&error));
+        }
         if reports.is_empty() {
             self.sender.reports.idle(now.mono);
             return Ok(None);
@@ -328,9 +335,12 @@ impl Engine {
         self.sender.deletion.hurry(now);
     }
 
-    /// Nothing will be sent for an interval.
+    /// Nothing will be sent for an interval, deletions included: where the host sends, they wait
+    /// for it as reports do.
     pub(crate) fn idle(&mut self) {
-        self.sender.reports.idle(self.clock.now().mono);
+        let now = self.clock.now().mono;
+        self.sender.reports.idle(now);
+        self.sender.deletion.idle(now);
     }
 
     /// Lets a flush try again what failed before.
@@ -362,5 +372,45 @@ impl Engine {
     /// The network as the host says it, and the bytes spent today: unmetered, metered.
     pub(crate) fn spent(&self) -> (NetworkKind, (u64, u64)) {
         (self.sender.network, self.sender.budget.spent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::{
+        DeviceFacts, SdkConfig, consent::Consent, core::Core, directives::Opened, random_stream,
+        time::Clock,
+    };
+
+    fn engine(dir: &std::path::Path) -> Engine {
+        let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir)
+            .with_device(DeviceFacts::simulated("SM8650"))
+            .with_uploads_by_host()
+            .build()
+            .unwrap();
+        let clock = Clock::start();
+        let core = Core::new(config.core.clone(), random_stream(), clock.now());
+        let consent = Arc::new(Consent::new(true));
+        let core = Arc::new(Mutex::new(core));
+        Engine::new(config, clock, core, Arc::new(Opened::default()), consent)
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_the_host_keeps_no_thread_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut engine = engine(dir.path());
+        let now = engine.clock.now().mono;
+        let secret = Secret::from_bytes(&[1; 32]).unwrap();
+        engine.sender.set_deletions(vec![secret], now);
+        assert_eq!(engine.wait(), None);
+        engine.idle();
+        let wait = engine.wait().unwrap();
+        assert!(wait > engine.config.upload_interval / 2, "{wait:?}");
+        // The host gets it whenever it asks.
+        let now = engine.clock.now();
+        assert!(engine.next_deletion(Asked::ByHost, now).is_some());
     }
 }

@@ -10,7 +10,7 @@ use std::{
     hint, mem,
     sync::atomic::{
         AtomicU32,
-        Ordering::{AcqRel, Acquire, Relaxed},
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
     thread,
 };
@@ -185,9 +185,11 @@ impl Shard {
 
     fn while_swapping(&self, change: impl FnOnce(&mut Live)) {
         self.swaps.fetch_add(1, AcqRel);
-        // A run holds it for nanoseconds, unless its thread was put aside meanwhile.
+        // A run holds it for nanoseconds, unless its thread was put aside meanwhile. A run that finds
+        // it held by us must see the count that we raised: by acquiring alone, ARM may show them in
+        // reverse.
         let mut live = loop {
-            match self.live.try_lock() {
+            match self.live.try_lock_explicit(AcqRel, Release) {
                 Some(live) => break live,
                 None => thread::yield_now(),
             }

@@ -12,6 +12,7 @@
 //! each seal a process takes over the streams that ended: it uploads what they left, and names them
 //! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
 //! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
+//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go.
 
 mod quota;
 mod segment;
@@ -34,7 +35,7 @@ use crate::{
     config::Limits,
     core::SealedReport,
     files::{self, FileLock},
-    folder,
+    folder, policy,
     time::Now,
 };
 use quota::SegmentUse;
@@ -51,6 +52,16 @@ pub(crate) enum SpoolError {
     Open {
         /// The SDK's folder.
         dir: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A report that waits cannot be read, for example because the app has too many files open. It
+    /// stays.
+    #[error("failed to read report {sequence} from the spool")]
+    Read {
+        /// Its number.
+        sequence: u64,
         /// What the system says.
         #[source]
         source: io::Error,
@@ -72,6 +83,15 @@ pub(crate) struct Loss {
     pub(crate) reason: DropReason,
     pub(crate) reports: u64,
     pub(crate) runs: u64,
+}
+
+/// What is to be sent next.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) reports: Vec<(ReportKey, Bytes)>,
+    pub(crate) losses: Vec<Loss>,
+    /// Why some wait on that were to be among them.
+    pub(crate) error: Option<SpoolError>,
 }
 
 /// What was found when the spool was opened.
@@ -153,9 +173,12 @@ impl Spool {
             left_bytes = left_bytes.saturating_sub(bytes);
             self.ended.push(taken);
         }
-        for path in untaken.into_iter().rev() {
+        let n_kept = untaken.len().min(policy::MAX_UNTAKEN_STREAMS);
+        left_bytes = left_bytes.saturating_sub(n_kept as u64 * policy::STREAM_DIR_BYTES);
+        for (nth, path) in untaken.into_iter().rev().enumerate() {
             let bytes = stream::bytes_of(&path);
-            if bytes <= left_bytes {
+            let is_kept = nth < n_kept;
+            if is_kept && bytes <= left_bytes {
                 left_bytes -= bytes;
                 continue;
             }
@@ -171,6 +194,10 @@ impl Spool {
                     reports,
                     runs,
                 });
+            }
+            // Empty it can still be named; each folder takes room, though.
+            if !is_kept {
+                stream.remove();
             }
         }
         Ok(found)
@@ -221,29 +248,31 @@ impl Spool {
     }
 
     /// The oldest reports that fit, at most a request's number of them; what turns out to be
-    /// corrupt is dropped. One report is given even if it does not fit.
-    pub(crate) fn pending(&mut self, max_bytes: u64) -> (Vec<(ReportKey, Bytes)>, Vec<Loss>) {
-        let mut pending = Vec::new();
-        let mut losses = Vec::new();
+    /// corrupt is dropped, what cannot be read now stays. One report is given even if it does not
+    /// fit.
+    pub(crate) fn pending(&mut self, max_bytes: u64) -> Pending {
+        let mut pending = Pending::default();
         let mut total = 0;
         for stream in self.ended.iter_mut().chain([&mut self.own]) {
             for (key, length) in stream.open_records() {
-                if pending.len() == MAX_REPORTS {
-                    return (pending, losses);
-                }
-                if !pending.is_empty() && total + length > max_bytes {
-                    return (pending, losses);
+                let n_reports = pending.reports.len();
+                if n_reports == MAX_REPORTS || (n_reports > 0 && total + length > max_bytes) {
+                    return pending;
                 }
                 match stream.read(&key) {
-                    Some(report) => {
+                    Ok(Some(report)) => {
                         total += length;
-                        pending.push((key, report));
+                        pending.reports.push((key, report));
                     }
-                    None => losses.extend(stream.give_up(&key)),
+                    Ok(None) => pending.losses.extend(stream.give_up(&key)),
+                    Err(source) => {
+                        let sequence = key.sequence.get();
+                        pending.error = Some(SpoolError::Read { sequence, source });
+                    }
                 }
             }
         }
-        (pending, losses)
+        pending
     }
 
     /// Deletes a report, because the collector has it or never will.

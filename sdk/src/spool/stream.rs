@@ -9,6 +9,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -289,17 +290,23 @@ impl StreamDir {
         Ok(())
     }
 
-    /// A report's bytes as they were sealed; `None` if the disk gives others back.
-    pub(super) fn read(&self, key: &ReportKey) -> Option<Bytes> {
+    /// A report's bytes as they were sealed; `None` if the disk does not have them any more.
+    ///
+    /// # Errors
+    /// If they cannot be read now, for example because the app has too many files open.
+    pub(super) fn read(&self, key: &ReportKey) -> io::Result<Option<Bytes>> {
         let mut segments = self.segments.iter();
-        let (segment, meta) =
-            segments.find_map(|s| s.open().find(|m| m.key == *key).map(|m| (s, m)))?;
-        let mut file = File::open(&segment.path).ok()?;
-        file.seek(SeekFrom::Start(meta.bytes.start)).ok()?;
-        let length = usize::try_from(meta.bytes.end - meta.bytes.start).ok()?;
-        let mut report = vec![0; length];
-        file.read_exact(&mut report).ok()?;
-        (crc32c::crc32c(&report) == meta.crc).then(|| report.into())
+        let found = segments.find_map(|s| s.open().find(|m| m.key == *key).map(|m| (s, m)));
+        let Some((segment, meta)) = found else {
+            return Ok(None);
+        };
+        match read_range(&segment.path, &meta.bytes) {
+            Ok(report) => Ok((crc32c::crc32c(&report) == meta.crc).then(|| report.into())),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => Ok(None),
+                _ => Err(error),
+            },
+        }
     }
 
     pub(super) fn give_up(&mut self, key: &ReportKey) -> Option<Loss> {
@@ -425,6 +432,15 @@ impl StreamDir {
             _ => true,
         }
     }
+}
+
+fn read_range(path: &Path, range: &Range<u64>) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(range.start))?;
+    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn encode_state(state: State) -> [u8; STATE_BYTES] {

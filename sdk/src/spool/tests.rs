@@ -37,9 +37,13 @@ fn now(wall_unix_ms: i64) -> Now {
 }
 
 fn sequences(spool: &mut Spool) -> Vec<u64> {
-    let (pending, losses) = spool.pending(u64::MAX);
-    assert!(losses.is_empty());
-    pending.iter().map(|(key, _)| key.sequence.get()).collect()
+    let pending = spool.pending(u64::MAX);
+    assert!(pending.losses.is_empty() && pending.error.is_none());
+    pending
+        .reports
+        .iter()
+        .map(|(key, _)| key.sequence.get())
+        .collect()
 }
 
 fn append(spool: &mut Spool, stream: StreamId, sequences: impl IntoIterator<Item = u64>) {
@@ -75,8 +79,8 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
     assert_eq!(found.ended, [expected]);
     // The ack of 1 was not written down: it comes again, and is a duplicate then.
     assert_eq!(sequences(&mut next), [1, 2, 3]);
-    let (bytes, _) = next.pending(u64::MAX);
-    assert_eq!(bytes[2].1, sealed(first, 3, 100).bytes);
+    let pending = next.pending(u64::MAX).reports;
+    assert_eq!(pending[2].1, sealed(first, 3, 100).bytes);
 
     for sequence in 1..=3 {
         assert_eq!(next.finish(&key(first, sequence)), 10);
@@ -175,7 +179,7 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
     drop(alive);
     let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
     assert_eq!(found.ended.len(), MAX_ENDED_STREAMS);
-    for (key, _) in spool.pending(u64::MAX).0 {
+    for (key, _) in spool.pending(u64::MAX).reports {
         spool.finish(&key);
     }
     spool.retire_ended(|_| false);
@@ -210,6 +214,38 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
         .sum();
     assert!(left <= few.max_spool_bytes, "{left}");
     assert_eq!(lost + left / one, n as u64 + 10);
+}
+
+/// An app that crashed at each start, without a network: the latest of its folders are kept, and
+/// what the others held is counted.
+#[test]
+fn folders_of_a_crash_loop_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let streams = dir.path().join(STREAMS);
+    files::create_private_dir(&streams).unwrap();
+    let most = MAX_ENDED_STREAMS + policy::MAX_UNTAKEN_STREAMS;
+    let first = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let starts: Vec<_> = (0..most + 20).map(|_| random_stream()).collect();
+    for (seconds, stream) in (0..).zip(&starts) {
+        let mut own = StreamDir::begin(&streams, *stream).unwrap();
+        for sequence in 1..=2 {
+            let report = sealed(*stream, sequence, 100);
+            own.append(&report, now(WALL), 400).unwrap();
+        }
+        let folder = fs::File::open(streams.join(stream.to_string())).unwrap();
+        let at = first + Duration::from_secs(seconds);
+        folder.set_modified(at).unwrap();
+    }
+    let (spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    assert_eq!(spool.ended.len(), MAX_ENDED_STREAMS);
+    assert_eq!(stream_dirs(&streams).unwrap().len(), most + 1);
+    // The oldest can be named in the next report, the latest are of most use.
+    let gone = &starts[MAX_ENDED_STREAMS..MAX_ENDED_STREAMS + 20];
+    let is_there = |stream: &StreamId| streams.join(stream.to_string()).exists();
+    assert!(!gone.iter().any(is_there));
+    let losses = found.losses.iter();
+    let lost: u64 = losses.map(|loss| loss.reports).sum();
+    assert_eq!(lost, 40);
 }
 
 #[test]
@@ -255,8 +291,8 @@ fn a_request_takes_what_fits_and_at_least_one() {
     let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
     append(&mut spool, stream, 1..=10);
     let length = sealed(stream, 1, 100).bytes.len() as u64;
-    assert_eq!(spool.pending(3 * length).0.len(), 3);
-    assert_eq!(spool.pending(1).0.len(), 1);
+    assert_eq!(spool.pending(3 * length).reports.len(), 3);
+    assert_eq!(spool.pending(1).reports.len(), 1);
 }
 
 #[test]
@@ -273,14 +309,39 @@ fn a_report_that_rots_on_disk_is_given_up_and_counted() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[30] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    let (pending, losses) = spool.pending(u64::MAX);
-    assert_eq!(pending.len(), 1);
+    let pending = spool.pending(u64::MAX);
+    assert_eq!(pending.reports.len(), 1);
     let expected = Loss {
         reason: DropReason::SpoolCorrupt,
         reports: 1,
         runs: 10,
     };
-    assert_eq!(losses, [expected]);
+    assert_eq!(pending.losses, [expected]);
+}
+
+/// As where the app has too many files open: what cannot be opened is neither gone nor rotten.
+#[test]
+fn a_report_that_cannot_be_read_now_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, limits(1 << 20, 100)).unwrap();
+    append(&mut spool, stream, 1..=3);
+    let own = dir.path().join(STREAMS).join(stream.to_string());
+    let segment = own.join("0000000000000002.seg");
+    let away = own.join("away");
+    fs::rename(&segment, &away).unwrap();
+    // Opens, and cannot be read.
+    fs::create_dir(&segment).unwrap();
+    let pending = spool.pending(u64::MAX);
+    let got: Vec<_> = pending.reports.iter().map(|(key, _)| *key).collect();
+    assert_eq!(got, [key(stream, 1), key(stream, 3)]);
+    assert_eq!(pending.losses, []);
+    let error = pending.error.unwrap().to_string();
+    assert!(error.contains("read report 2"), "{error}");
+
+    fs::remove_dir(&segment).unwrap();
+    fs::rename(&away, &segment).unwrap();
+    assert_eq!(sequences(&mut spool), [1, 2, 3]);
 }
 
 /// Where the disk is full, or the folder is gone: an error that names the report, and what was
@@ -293,7 +354,7 @@ fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
     fs::remove_dir_all(dir.path().join("streams")).unwrap();
     let error = spool.append(&sealed(stream, 1, 10), now(WALL)).unwrap_err();
     assert!(error.to_string().contains("report 1"), "{error}");
-    assert!(spool.pending(u64::MAX).0.is_empty());
+    assert!(spool.pending(u64::MAX).reports.is_empty());
     assert!(spool.enforce(now(WALL)).is_empty());
 }
 
@@ -335,13 +396,13 @@ proptest! {
                     next = 1;
                 }
             }
-            let (pending, losses) = spool.pending(u64::MAX);
+            let Pending { reports, losses, .. } = spool.pending(u64::MAX);
             prop_assert!(losses.is_empty());
             // An ack that a kill made forgotten may come again; nothing else may.
-            let got: Vec<_> = pending.iter().map(|(key, _)| *key).collect();
+            let got: Vec<_> = reports.iter().map(|(key, _)| *key).collect();
             prop_assert!(got.iter().all(|k| kept.contains(k) || acked.contains(k)));
             prop_assert!(kept.iter().all(|k| got.contains(k)));
-            for (key, bytes) in pending {
+            for (key, bytes) in reports {
                 let expected = sealed(key.stream, key.sequence.get(), 100);
                 prop_assert_eq!(bytes, expected.bytes);
             }
@@ -383,9 +444,10 @@ fn a_killed_process_loses_nothing_it_had_kept() {
         "{:?}",
         found.losses
     );
-    let (pending, losses) = spool.pending(u64::MAX);
-    assert!(losses.is_empty());
+    let pending = spool.pending(u64::MAX);
+    assert!(pending.losses.is_empty());
     let got: BTreeSet<_> = pending
+        .reports
         .iter()
         .map(|(key, _)| (key.stream, key.sequence.get()))
         .collect();

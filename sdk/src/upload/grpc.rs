@@ -5,7 +5,7 @@
 
 mod counted;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epwatch_proto::{UploadFailureKind, v1::collector_service_client::CollectorServiceClient};
 use tonic::{
@@ -16,7 +16,10 @@ use tonic::{
 
 use self::counted::{CountingConnector, SentBytes};
 use super::{Answer, Payload, UploadBatch, UploadError, deletion_request};
-use crate::config::{SdkConfig, TrustedRoots};
+use crate::{
+    config::{SdkConfig, TrustedRoots},
+    policy,
+};
 
 /// What gRPC servers call "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -49,7 +52,7 @@ impl LazyTransport {
             unreachable!("it was made above")
         };
         let before = transport.sent.get();
-        let answer = transport.call(batch);
+        let answer = transport.call(batch, Instant::now());
         (answer, transport.sent.get() - before)
     }
 }
@@ -60,6 +63,8 @@ struct GrpcTransport {
     runtime: tokio::runtime::Runtime,
     endpoint: Endpoint,
     client: Option<CollectorServiceClient<Channel>>,
+    /// When its last call ended.
+    used_at: Instant,
     authorization: MetadataValue<Ascii>,
     deadline: Duration,
     sent: SentBytes,
@@ -97,13 +102,17 @@ impl GrpcTransport {
             runtime,
             endpoint,
             client: None,
+            used_at: Instant::now(),
             authorization,
             deadline: config.upload_deadline,
             sent: SentBytes::default(),
         })
     }
 
-    fn call(&mut self, batch: &UploadBatch) -> Result<Answer, UploadError> {
+    fn call(&mut self, batch: &UploadBatch, now: Instant) -> Result<Answer, UploadError> {
+        if now.saturating_duration_since(self.used_at) > policy::MAX_IDLE_CONNECTION {
+            self.client = None;
+        }
         let (endpoint, client, sent) = (&self.endpoint, &mut self.client, &self.sent);
         let (authorization, deadline) = (&self.authorization, self.deadline);
         let call = async {
@@ -128,6 +137,7 @@ impl GrpcTransport {
         let answer: Result<Result<Answer, Status>, _> = self
             .runtime
             .block_on(async { tokio::time::timeout(deadline, call).await });
+        self.used_at = Instant::now();
         match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(status)) => Err(error_of(&status)),
@@ -205,4 +215,94 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use epwatch_proto::{
+        SendClock,
+        v1::{
+            self,
+            collector_service_server::{CollectorService, CollectorServiceServer},
+        },
+    };
+    use tokio::runtime::Runtime;
+    use tonic::{Response, transport::server::TcpIncoming};
+
+    use super::*;
+
+    /// Stores everything.
+    struct Storing;
+
+    #[tonic::async_trait]
+    impl CollectorService for Storing {
+        async fn upload(
+            &self,
+            _: Request<v1::UploadRequest>,
+        ) -> Result<Response<v1::UploadResponse>, Status> {
+            Ok(Response::new(v1::UploadResponse::default()))
+        }
+
+        async fn delete_installation(
+            &self,
+            _: Request<v1::DeleteInstallationRequest>,
+        ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+            Err(Status::unimplemented("deletion"))
+        }
+
+        async fn put_model_manifest(
+            &self,
+            _: Request<v1::PutModelManifestRequest>,
+        ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
+            Err(Status::unimplemented("manifest"))
+        }
+
+        async fn put_certified_placement(
+            &self,
+            _: Request<v1::PutCertifiedPlacementRequest>,
+        ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
+            Err(Status::unimplemented("placement"))
+        }
+    }
+
+    /// A collector at this listener, with its connections, until it is dropped.
+    fn serve(listener: &TcpListener) -> Runtime {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = listener.try_clone().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let _inside = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let server = tonic::transport::Server::builder()
+            .add_service(CollectorServiceServer::new(Storing))
+            .serve_with_incoming(TcpIncoming::from(listener));
+        runtime.spawn(server);
+        runtime
+    }
+
+    /// Between calls nobody answers the collector's pings, so it closes the connection.
+    #[test]
+    fn a_connection_that_was_idle_for_long_is_not_trusted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let config = SdkConfig::builder("app", &endpoint, "key", dir.path())
+            .build()
+            .unwrap();
+        let mut transport = GrpcTransport::new(&config).unwrap();
+        let sdk = config.core.sdk.clone();
+        let batch = UploadBatch::new(Vec::new(), SendClock::default(), sdk, Vec::new());
+
+        let collector = serve(&listener);
+        transport.call(&batch, Instant::now()).unwrap();
+        drop(collector);
+        let _collector = serve(&listener);
+        let later = Instant::now() + policy::MAX_IDLE_CONNECTION * 2;
+        transport.call(&batch, later).unwrap();
+    }
 }

@@ -67,7 +67,8 @@ impl Schedule {
     }
 
     /// An answer came. More is sent at once unless the collector asked to wait; `made_progress`
-    /// is false where it kept none of what it got.
+    /// is false where it kept none of what it got, which is a failure whatever wait it asked for:
+    /// the same request again, without one of ours, could go on for ever.
     pub(crate) fn answered(
         &mut self,
         now: Duration,
@@ -76,24 +77,20 @@ impl Schedule {
         jitter: u64,
     ) {
         if let Some(interval) = advice.next_interval {
-            self.interval = interval.clamp(Duration::from_millis(1), MAX_ADVISED);
+            self.interval = interval.clamp(policy::MIN_ADVISED_INTERVAL, MAX_ADVISED);
         }
         if let Some(bytes) = advice.max_request_bytes {
             // The request's own fields take some of it.
             let most = bytes.saturating_sub(4 << 10).max(1);
             self.max_request_bytes = most.min(policy::MAX_REQUEST_BYTES);
         }
-        if let Some(delay) = advice.retry_after {
-            self.failures = 0;
-            self.next_at = now + delay.min(MAX_ADVISED);
-            self.not_before = self.next_at;
-        } else if made_progress {
-            self.failures = 0;
-            self.next_at = now;
-            self.not_before = now;
-        } else {
-            self.failed(now, None, jitter);
+        if !made_progress {
+            self.failed(now, advice.retry_after, jitter);
+            return;
         }
+        self.failures = 0;
+        self.next_at = now + advice.retry_after.unwrap_or_default().min(MAX_ADVISED);
+        self.not_before = self.next_at;
     }
 
     /// No answer came: waits grow, with full jitter, so that a fleet does not come back at once.
@@ -166,9 +163,31 @@ mod tests {
 
     #[test]
     fn a_collector_that_keeps_nothing_is_not_hammered() {
+        for retry_after in [None, Some(0), Some(1)] {
+            let advice = Advice {
+                retry_after: retry_after.map(Duration::from_millis),
+                ..Advice::default()
+            };
+            let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
+            schedule.answered(Duration::ZERO, advice, false, 0);
+            let first = schedule.next_at();
+            assert!(first >= policy::BACKOFF_FIRST / 2, "{retry_after:?}");
+            schedule.answered(Duration::ZERO, advice, false, 0);
+            assert!(schedule.next_at() > first, "{retry_after:?}");
+            assert!(schedule.is_held(first), "{retry_after:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_that_would_keep_the_device_awake_is_not_taken() {
         let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
-        schedule.answered(Duration::ZERO, Advice::default(), false, 0);
-        assert!(schedule.next_at() >= policy::BACKOFF_FIRST / 2);
+        let advice = Advice {
+            next_interval: Some(Duration::from_millis(1)),
+            ..Advice::default()
+        };
+        schedule.answered(Duration::ZERO, advice, true, 0);
+        schedule.idle(Duration::ZERO);
+        assert_eq!(schedule.next_at(), policy::MIN_ADVISED_INTERVAL);
     }
 
     proptest! {
