@@ -42,17 +42,20 @@ impl Consent {
     }
 
     /// `false` if it was so before.
+    ///
+    /// To say that it is not given always forgets: an earlier process may have been killed before
+    /// it came to that.
     pub(crate) fn set(&self, is_given: bool) -> bool {
         let mut wish = self.lock();
-        wish.n_told += u64::from(is_given);
+        match is_given {
+            true => wish.n_told += 1,
+            false => wish.n_forget += 1,
+        }
         if wish.is_given == is_given {
             return false;
         }
         wish.is_given = is_given;
         wish.n_changes += 1;
-        if !is_given {
-            wish.n_forget += 1;
-        }
         true
     }
 
@@ -84,5 +87,17 @@ mod tests {
         consent.forget();
         assert_eq!(consent.wish().n_forget, 2);
         assert_eq!(consent.wish().n_changes, 2);
+    }
+
+    #[test]
+    fn a_start_without_consent_forgets_nothing_and_saying_so_does() {
+        let consent = Consent::new(false);
+        assert_eq!(consent.wish().n_forget, 0);
+        assert!(!consent.set(false));
+        let wish = consent.wish();
+        assert_eq!(
+            (wish.is_given, wish.n_forget, wish.n_changes),
+            (false, 1, 0)
+        );
     }
 }

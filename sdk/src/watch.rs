@@ -256,7 +256,11 @@ impl Watch {
     /// installation and a new stream, and counts the runs that were given up as dropped.
     ///
     /// It holds for this process and is not remembered: hosts keep their users' choice, and start
-    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no. Other
+    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no, or not
+    /// known yet. A process that is killed right after a withdrawal may not have come to the wipe,
+    /// which waits for an upload under way. So say `false` here at each start where the choice is
+    /// no: that is a withdrawal also where consent was withheld, wipes what an earlier process
+    /// kept, and does nothing where nothing is. The start alone wipes nothing. Other
     /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
     /// and keep nothing until they are told otherwise.
     pub fn set_consent(&self, is_given: bool) {
