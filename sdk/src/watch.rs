@@ -264,15 +264,8 @@ impl Watch {
     /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
     /// and keep nothing until they are told otherwise.
     pub fn set_consent(&self, is_given: bool) {
-        if is_given {
-            self.shared.consent.set(true);
-            engine::lock(&self.shared.core).set_recording(true);
-        } else if self.shared.consent.set(false) {
-            let now = self.shared.clock.now_on_caller();
-            let mut core = engine::lock(&self.shared.core);
-            core.set_recording(false);
-            core.forget(random_stream(), 0, now);
-        }
+        let now = self.shared.clock.now_on_caller();
+        self.shared.consent.tell(is_given, &self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
 
@@ -280,8 +273,7 @@ impl Watch {
     /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
     pub fn reset_installation(&self) {
         let now = self.shared.clock.now_on_caller();
-        self.shared.consent.forget();
-        engine::lock(&self.shared.core).forget(random_stream(), 0, now);
+        self.shared.consent.reset(&self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
 
