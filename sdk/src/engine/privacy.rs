@@ -207,6 +207,7 @@ mod tests {
         files::FileLock,
         folder,
         recorder::SessionRecorder,
+        self_test,
         time::Clock,
     };
 
@@ -292,5 +293,28 @@ mod tests {
         assert!(engine.spool.is_some(), "{:?}", engine.last_error());
         let health = lock(core).health().clone();
         assert_eq!((health.runs_observed, health.consent_changes), (0, 2));
+    }
+
+    #[test]
+    fn nothing_is_learnt_into_a_folder_that_another_process_wiped() {
+        let process = Process::start();
+        run(&process.session(), 10);
+        let lessons = {
+            let mut core = lock(&process.core);
+            core.seal(process.clock.now());
+            core.take_lessons()
+        };
+        assert!(!lessons.is_empty());
+        let finished = || self_test::save_finished(process.folder.path(), &[[1; 16]]);
+        deletion::forget(process.folder.path()).unwrap();
+        process.engine.teach(&lessons).unwrap();
+        finished().unwrap();
+        for name in folder::MEMORIES {
+            assert!(!process.path(name).exists(), "{name}");
+        }
+        // Nor into one where it began a new installation.
+        identity::load_or_create(process.folder.path()).unwrap();
+        process.engine.teach(&lessons).unwrap();
+        assert!(!process.path(folder::BASELINES).exists());
     }
 }
