@@ -69,7 +69,7 @@ impl Engine {
         opened: Arc<Opened>,
         consent: Arc<Consent>,
     ) -> Self {
-        let now = clock.now_on_caller().mono;
+        let now = clock.now().mono;
         Self {
             sender: Sender::new(config.upload_interval, now),
             privacy: Privacy::new(consent),

@@ -127,7 +127,7 @@ impl Watch {
     /// If the system gives no thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
+        let core = Core::new(config.core.clone(), random_stream(), clock.now());
         let conditions = core
             .conditions()
             .with_thermal_read(config.thermal_zones.is_some());
@@ -230,7 +230,7 @@ impl Watch {
     /// # Ok(()) }
     /// ```
     pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
-        let now = self.shared.clock.now_on_caller();
+        let now = self.shared.clock.now();
         let core = engine::lock(&self.shared.core);
         core.directives.plan(&model.model, now)
     }
@@ -264,7 +264,7 @@ impl Watch {
     /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
     /// and keep nothing until they are told otherwise.
     pub fn set_consent(&self, is_given: bool) {
-        let now = self.shared.clock.now_on_caller();
+        let now = self.shared.clock.now();
         self.shared.consent.tell(is_given, &self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
@@ -272,7 +272,7 @@ impl Watch {
     /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
     /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
     pub fn reset_installation(&self) {
-        let now = self.shared.clock.now_on_caller();
+        let now = self.shared.clock.now();
         self.shared.consent.reset(&self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
@@ -481,7 +481,7 @@ impl Watch {
         let mut directives = String::new();
         let (ort_version, chipset, sessions) = {
             let core = engine::lock(&self.shared.core);
-            let now = self.shared.clock.now_on_caller();
+            let now = self.shared.clock.now();
             // Writing to a String cannot fail.
             let _ = core.directives.explain(&mut directives, now);
             let ort_version = core.runtime().ort_version.clone();
@@ -518,7 +518,7 @@ impl Shared {
         let (recorder, wants_seal) = {
             let mut core = engine::lock(&self.core);
             core.directives.followed(in_effect.directive_ids());
-            let recorder = core.open_session(info, self.clock.now_on_caller());
+            let recorder = core.open_session(info, self.clock.now());
             (recorder, core.wants_seal())
         };
         if wants_seal {
