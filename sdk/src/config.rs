@@ -409,7 +409,7 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// What the spool may take.
+    /// What the spool of this process may take; others that share the folder have their own.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self
