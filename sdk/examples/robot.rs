@@ -60,6 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     .with_thermal_zones(true)
     .with_consent(has_consent());
     let watch = Watch::start(config.build()?)?;
+    // A `no` that came while the program was down, or was killed, is a withdrawal, too.
+    watch.set_consent(has_consent());
     let environment = runtime::load(setting("ORT_DYLIB_PATH", "libonnxruntime.so"))?.build()?;
     let model = PathBuf::from(env::var("MODEL").map_err(|_| "MODEL must name an ONNX model")?);
     let mut session = session(&watch, &environment, &model)?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     files::{self, FileLock},
-    folder,
+    folder, identity,
     time::Now,
 };
 
@@ -217,6 +217,11 @@ impl Budget {
         }
         let spent = self.spent.of(network);
         *spent = how(*spent);
+        if !identity::exists(dir) {
+            // Another process has wiped the folder since we looked, and nothing comes after that.
+            self.is_kept = false;
+            return Ok(());
+        }
         let json = serde_json::to_vec(&self.spent).map_err(io::Error::other)?;
         let kept = files::replace(&dir.join(FILE), &json);
         self.is_kept = kept.is_ok();
@@ -242,6 +247,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deletion;
     use proptest::prelude::*;
 
     const LIMITS: ByteBudget = ByteBudget {
@@ -250,6 +256,13 @@ mod tests {
     };
     const NOON: i64 = 20_000 * DAY_MS + DAY_MS / 2;
     const HOUR: u64 = 3_600_000;
+
+    /// A folder with an installation.
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        identity::load_or_create(dir.path()).unwrap();
+        dir
+    }
 
     fn at(wall_unix_ms: i64, uptime_ms: u64) -> Now {
         Now {
@@ -266,7 +279,7 @@ mod tests {
     #[test]
     fn each_network_has_its_own_and_a_restart_remembers() {
         use NetworkKind::{Metered, Offline, Unknown, Unmetered};
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let mut budget = Budget::default();
         let now = at(NOON, HOUR);
         assert_eq!(left(&mut budget, dir.path(), Unmetered, now), Some(1_000));
@@ -286,7 +299,7 @@ mod tests {
 
     #[test]
     fn metered_networks_are_for_those_that_allow_them() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let limits = ByteBudget::default();
         let network = NetworkKind::Metered;
         let refused = Budget::default().left(dir.path(), &limits, network, at(NOON, 1), "boot");
@@ -295,7 +308,7 @@ mod tests {
 
     #[test]
     fn two_processes_add_up() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let network = NetworkKind::Unmetered;
         let (mut one, mut other) = (Budget::default(), Budget::default());
         let now = at(NOON, HOUR);
@@ -307,8 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_another_process_wiped_stays_so() {
+        let dir = folder();
+        let network = NetworkKind::Unmetered;
+        let now = at(NOON, HOUR);
+        let mut budget = Budget::default();
+        left(&mut budget, dir.path(), network, now);
+        budget.reserve(dir.path(), network, 300).unwrap();
+        deletion::forget(dir.path()).unwrap();
+        budget.correct(dir.path(), network, 300, 200).unwrap();
+        assert!(!dir.path().join(FILE).exists());
+        assert_eq!(left(&mut budget, dir.path(), network, now), Some(800));
+    }
+
+    #[test]
     fn a_file_of_nonsense_is_a_new_day() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         std::fs::write(dir.path().join(FILE), b"\0nonsense").unwrap();
         let mut budget = Budget::default();
         let now = at(NOON, HOUR);
@@ -320,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_clock_from_the_far_future_does_not_block_for_years() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let mut budget = Budget::default();
         let network = NetworkKind::Unmetered;
         left(
@@ -345,7 +372,7 @@ mod tests {
         fn a_jumping_clock_brings_no_second_budget(
             jumps in prop::collection::vec((-5_i64..5, 0_u64..4), 1..60),
         ) {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = folder();
             let mut budget = Budget::default();
             let (mut uptime, mut sent) = (HOUR, 0);
             for (days, hours) in jumps {

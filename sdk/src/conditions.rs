@@ -97,6 +97,10 @@ impl PackedConditions {
 
 /// The conditions that hold now: one atomic word, so that a run reads them without waiting, and
 /// beside it whether runs are recorded at all.
+///
+/// The word names the performance mode by a number whose text was written before: stored with
+/// release and loaded with acquire, so that whoever has the number, and the sealer that gets it from
+/// there, has the text, too.
 #[derive(Debug)]
 pub(crate) struct CurrentConditions(AtomicU32, AtomicBool);
 
@@ -109,7 +113,7 @@ impl CurrentConditions {
     }
 
     pub(crate) fn set(&self, conditions: PackedConditions) {
-        self.0.store(conditions.0, Ordering::Relaxed);
+        self.0.store(conditions.0, Ordering::Release);
     }
 
     /// All but the thermal status, which stays.
@@ -126,7 +130,7 @@ impl CurrentConditions {
     fn update(&self, changed: impl Fn(PackedConditions) -> PackedConditions) {
         let changed = |now| Some(changed(PackedConditions(now)).0);
         // It cannot fail: the closure always has a value.
-        let _ = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+        let _ = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, changed);
     }
 
     /// Whether consent is given: without it nothing is kept of a run, not even its number.
@@ -141,7 +145,7 @@ impl CurrentConditions {
 
     #[inline]
     pub(crate) fn get(&self) -> PackedConditions {
-        PackedConditions(self.0.load(Ordering::Relaxed))
+        PackedConditions(self.0.load(Ordering::Acquire))
     }
 }
 

@@ -409,7 +409,7 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// What the spool may take.
+    /// What the spool of this process may take; others that share the folder have their own.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self
@@ -461,7 +461,8 @@ impl SdkConfigBuilder {
 
     /// Whether the user's consent is there from the start; the default is `true`. With `false`
     /// nothing is recorded, written or sent until
-    /// [`Watch::set_consent`](crate::Watch::set_consent) gives it.
+    /// [`Watch::set_consent`](crate::Watch::set_consent) gives it. That is no withdrawal: what an
+    /// earlier process kept stays for when it is given, and is wiped by `set_consent(false)`.
     pub fn with_consent(mut self, is_given: bool) -> Self {
         self.config.has_consent = is_given;
         self

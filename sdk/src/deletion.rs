@@ -27,12 +27,13 @@ const MAX_LOOKED_AT: usize = 256;
 
 /// Forgets the installation of this folder. Gives back how many runs waited in its spool.
 ///
-/// A folder that is not there is as good as wiped, and is not made.
+/// A folder that is not there is as good as wiped, and is not made; where nothing of ours is in it,
+/// nothing comes into it.
 ///
 /// # Errors
 /// If the secret cannot be moved or something cannot be removed; it is to be tried again.
 pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
-    if !dir.try_exists()? {
+    if !dir.try_exists()? || kept(dir)?.is_empty() {
         return Ok(0);
     }
     let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
@@ -74,24 +75,36 @@ fn retire(dir: &Path) -> io::Result<()> {
     files::sync_dir(dir)
 }
 
-/// Removes all that the SDK ever writes, but for the lock and the deletions that wait. Only names
-/// of its own: a host may have given a folder that holds other things.
 fn wipe(dir: &Path) -> io::Result<u64> {
     let runs = spool::runs_left(dir);
-    let mut paths: Vec<PathBuf> = folder::MEMORIES.iter().map(|name| dir.join(name)).collect();
-    paths.extend([SECRET_FILE, UNREADABLE_FILE, budget::FILE].map(|name| dir.join(name)));
-    for entry in fs::read_dir(dir)?.flatten() {
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with(files::UNFINISHED) {
-            paths.push(entry.path());
-        }
+    let streams = dir.join(spool::STREAMS);
+    for path in kept(dir)? {
+        gone(match path == streams {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        })?;
     }
-    for path in paths {
-        gone(fs::remove_file(path))?;
-    }
-    gone(fs::remove_dir_all(dir.join(spool::STREAMS)))?;
     files::sync_dir(dir)?;
     Ok(runs)
+}
+
+/// What there is of all that the SDK ever writes, but for the lock and the deletions that wait.
+/// Only names of its own: a host may have given a folder that holds other things.
+fn kept(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_ours = [SECRET_FILE, UNREADABLE_FILE, budget::FILE, spool::STREAMS]
+            .contains(&&*name)
+            || folder::MEMORIES.contains(&&*name)
+            || name.starts_with(files::UNFINISHED);
+        if is_ours {
+            kept.push(entry.path());
+        }
+    }
+    Ok(kept)
 }
 
 fn gone(removed: io::Result<()>) -> io::Result<()> {
@@ -167,10 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_never_made_stays_so() {
+    fn a_folder_that_was_never_made_or_used_stays_so() {
         let dir = tempfile::tempdir().unwrap();
         let never = dir.path().join("never");
         assert_eq!(forget(&never).unwrap(), 0);
         assert!(!never.exists());
+        fs::write(dir.path().join("the app's own file"), b"kept").unwrap();
+        assert_eq!(forget(dir.path()).unwrap(), 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -71,7 +71,7 @@ impl Engine {
         opened: Arc<Opened>,
         consent: Arc<Consent>,
     ) -> Self {
-        let now = clock.now_on_caller().mono;
+        let now = clock.now().mono;
         Self {
             sender: Sender::new(config.upload_interval, now),
             privacy: Privacy::new(consent),
@@ -242,7 +242,13 @@ impl Engine {
 
     /// Adds lessons to the file that all processes of the app share.
     fn teach(&self, lessons: &[crate::baseline::Lesson]) -> std::io::Result<()> {
-        let _lock = FileLock::wait(&self.config.dir.join(folder::LOCK))?;
+        let dir = &self.config.dir;
+        let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+        let is_still = |secret| identity::is_still(dir, secret);
+        if !self.secret.as_ref().is_some_and(is_still) {
+            // Another process has forgotten it since we looked: nothing of it comes after a wipe.
+            return Ok(());
+        }
         let mut book = self.read_book();
         for lesson in lessons {
             book.absorb(lesson);

@@ -53,7 +53,8 @@ pub const MAX_BASELINES_BYTES: u64 = 4 << 20;
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// Holds more than twelve days of reports of one busy model. When full the oldest segment goes first: a
-/// fresh regression matters more than an old one.
+/// fresh regression matters more than an old one. For each process: several that share a folder may
+/// take as much each, and what one that ended left counts with the one that took it over.
 pub const MAX_SPOOL_BYTES: u64 = 8 << 20;
 
 /// Older reports are given up: the collector keeps raw rows for 14 days, and with two days for the

@@ -47,15 +47,6 @@ impl Clock {
         at.saturating_duration_since(self.origin)
     }
 
-    /// For a caller's thread: without the uptime, which is read from a file.
-    pub(crate) fn now_on_caller(&self) -> Now {
-        Now {
-            mono: self.mono(Instant::now()),
-            wall_unix_ms: wall_unix_ms(),
-            uptime_ms: None,
-        }
-    }
-
     pub(crate) fn now(&self) -> Now {
         Now {
             mono: self.mono(Instant::now()),
@@ -72,18 +63,36 @@ pub(crate) fn wall_unix_ms() -> i64 {
     ms.clamp(0, epwatch_proto::MAX_UNIX_MS)
 }
 
-/// Linux and Android: /proc/uptime counts sleep too. It is no file on a disk.
+/// Linux and Android: sleep counts too. A clock, not `/proc/uptime`, which Android's apps may not
+/// read and callers' threads should not.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn uptime_ms() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/uptime").ok()?;
-    let (seconds, rest) = text.split_once('.')?;
-    let hundredths = rest.split_whitespace().next()?;
-    let seconds: u64 = seconds.parse().ok()?;
-    let hundredths: u64 = hundredths.get(..2)?.parse().ok()?;
-    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
+    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let since_boot = Duration::try_from(since_boot).ok()?;
+    u64::try_from(since_boot.as_millis()).ok()
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn uptime_ms() -> Option<u64> {
     None
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_since_boot_is_the_system_s() {
+        let before = uptime_ms().unwrap();
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let after = uptime_ms().unwrap();
+        let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        let theirs = Duration::from_secs_f64(seconds).as_millis();
+        // It is told in hundredths of a second, cut.
+        let (before, after) = (u128::from(before), u128::from(after));
+        assert!(
+            before <= theirs + 20 && theirs <= after,
+            "{before} {theirs} {after}"
+        );
+    }
 }

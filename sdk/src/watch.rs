@@ -127,7 +127,7 @@ impl Watch {
     /// If the system gives no thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let core = Core::new(config.core.clone(), random_stream(), clock.now_on_caller());
+        let core = Core::new(config.core.clone(), random_stream(), clock.now());
         let conditions = core
             .conditions()
             .with_thermal_read(config.thermal_zones.is_some());
@@ -230,7 +230,7 @@ impl Watch {
     /// # Ok(()) }
     /// ```
     pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
-        let now = self.shared.clock.now_on_caller();
+        let now = self.shared.clock.now();
         let core = engine::lock(&self.shared.core);
         core.directives.plan(&model.model, now)
     }
@@ -256,28 +256,24 @@ impl Watch {
     /// installation and a new stream, and counts the runs that were given up as dropped.
     ///
     /// It holds for this process and is not remembered: hosts keep their users' choice, and start
-    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no. Other
+    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no, or not
+    /// known yet. A process that is killed right after a withdrawal may not have come to the wipe,
+    /// which waits for an upload under way. So say `false` here at each start where the choice is
+    /// no: that is a withdrawal also where consent was withheld, wipes what an earlier process
+    /// kept, and does nothing where nothing is. The start alone wipes nothing. Other
     /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
     /// and keep nothing until they are told otherwise.
     pub fn set_consent(&self, is_given: bool) {
-        if is_given {
-            self.shared.consent.set(true);
-            engine::lock(&self.shared.core).set_recording(true);
-        } else if self.shared.consent.set(false) {
-            let now = self.shared.clock.now_on_caller();
-            let mut core = engine::lock(&self.shared.core);
-            core.set_recording(false);
-            core.forget(random_stream(), 0, now);
-        }
+        let now = self.shared.clock.now();
+        self.shared.consent.tell(is_given, &self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
 
     /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
     /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
     pub fn reset_installation(&self) {
-        let now = self.shared.clock.now_on_caller();
-        self.shared.consent.forget();
-        engine::lock(&self.shared.core).forget(random_stream(), 0, now);
+        let now = self.shared.clock.now();
+        self.shared.consent.reset(&self.shared.core, now);
         self.shared.ask(Command::Wake);
     }
 
@@ -485,7 +481,7 @@ impl Watch {
         let mut directives = String::new();
         let (ort_version, chipset, sessions) = {
             let core = engine::lock(&self.shared.core);
-            let now = self.shared.clock.now_on_caller();
+            let now = self.shared.clock.now();
             // Writing to a String cannot fail.
             let _ = core.directives.explain(&mut directives, now);
             let ort_version = core.runtime().ort_version.clone();
@@ -522,7 +518,7 @@ impl Shared {
         let (recorder, wants_seal) = {
             let mut core = engine::lock(&self.core);
             core.directives.followed(in_effect.directive_ids());
-            let recorder = core.open_session(info, self.clock.now_on_caller());
+            let recorder = core.open_session(info, self.clock.now());
             (recorder, core.wants_seal())
         };
         if wants_seal {

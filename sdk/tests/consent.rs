@@ -83,6 +83,8 @@ fn withheld_consent_leaves_no_trace_and_giving_it_begins() {
     let watch = start(config(&never, &collector.endpoint()).with_consent(false));
     let session = session(&watch);
     run(&session, 10);
+    // Said at each start by hosts that keep the choice: there is nothing to forget.
+    watch.set_consent(false);
     watch.flush(PATIENCE).unwrap();
     assert!(watch.next_upload().is_none());
     assert!(
@@ -245,6 +247,34 @@ fn a_deletion_outlives_the_process_and_goes_also_without_consent() {
     assert_eq!(collector.deleted(), [old]);
     assert_eq!(files(dir.path()), ["lock".into()].into());
     assert!(collector.calls().is_empty());
+}
+
+/// The process was killed before its thread came to the wipe: the folder is as before.
+#[test]
+fn a_withdrawal_that_a_kill_lost_is_made_by_the_next_process_that_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = start(config(dir.path(), NOWHERE));
+    run(&session(&watch), 10);
+    watch.flush(PATIENCE).unwrap_err();
+    let old = secret(dir.path());
+    assert!(watch.stop(PATIENCE));
+    let kept = files(dir.path());
+
+    // Hosts that ask their user or their settings later start like this, and go on as before.
+    let collector = Collector::start(KEY);
+    let asks = start(config(dir.path(), &collector.endpoint()).with_consent(false));
+    asks.flush(PATIENCE).unwrap();
+    assert_eq!(files(dir.path()), kept);
+    asks.set_consent(true);
+    asks.flush(PATIENCE).unwrap();
+    assert_eq!(collector.reports()[0].key.installation, old);
+    assert!(asks.stop(PATIENCE));
+
+    let told = start(config(dir.path(), &collector.endpoint()).with_consent(false));
+    told.set_consent(false);
+    told.flush(PATIENCE).unwrap();
+    assert_eq!(collector.deleted(), [old]);
+    assert_eq!(files(dir.path()), ["lock".into()].into());
 }
 
 #[test]

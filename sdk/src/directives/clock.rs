@@ -79,14 +79,17 @@ impl ServerClock {
 
     /// Counts on by the time since boot, which goes on while the device sleeps.
     pub(crate) fn advance(&mut self, now: Now) {
-        if !self.has_heard() {
+        // Where it is not known this once, nothing is lost by waiting; going on by the monotonic
+        // clock alone, the next time would count the same span again.
+        let is_unknown_now = self.uptime_ms.is_some() && now.uptime_ms.is_none();
+        if !self.has_heard() || is_unknown_now {
             return;
         }
         let least_unix_ms = self.least(now);
         *self = Self {
             least_unix_ms,
             at: now.mono,
-            uptime_ms: now.uptime_ms.or(self.uptime_ms),
+            uptime_ms: now.uptime_ms,
             is_exact: self.is_exact,
         };
     }
@@ -170,6 +173,18 @@ mod tests {
         assert_eq!(slept.estimate_unix_ms, SERVER + HOUR);
         clock.heard(0, now(80, wrong, None));
         assert!(clock.judge(now(80, wrong, None)).least_unix_ms > SERVER);
+    }
+
+    #[test]
+    fn a_span_counts_once_where_the_time_since_boot_is_not_known_for_once() {
+        let mut clock = ServerClock::default();
+        clock.heard(SERVER, now(10, 5, Some(10_000)));
+        clock.advance(now(70, 5, None));
+        let between = clock.judge(now(70, 5, None));
+        assert_eq!(between.least_unix_ms, SERVER + 60_000);
+        clock.advance(now(130, 5, Some(130_000)));
+        let after = clock.judge(now(130, 5, Some(130_000)));
+        assert_eq!(after.least_unix_ms, SERVER + 120_000);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     core::Core,
     engine,
     files::{self, FileLock},
-    folder,
+    folder, identity,
     time::Now,
 };
 
@@ -120,6 +120,10 @@ impl DirectiveFile {
             core.directives.to_store(now)
         };
         if stored.held == self.written.held && stored.held.is_empty() {
+            return Ok(());
+        }
+        if !identity::exists(&self.dir) {
+            // Another process has wiped the folder since we looked, and nothing comes after that.
             return Ok(());
         }
         files::replace(&self.path(), &stored.to_bytes())?;

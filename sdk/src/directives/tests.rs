@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
-use crate::{DeviceFacts, ModelInfo, config::CoreConfig};
+use crate::{DeviceFacts, ModelInfo, config::CoreConfig, core::Core, folder, identity};
 
 const SERVER: i64 = 1_800_000_000_000;
 const HOUR: i64 = 3_600_000;
@@ -421,6 +421,24 @@ fn public_keys_that_anyone_can_sign_for_are_none() {
         forgeable += usize::from(is_forged);
     }
     assert!(forgeable >= 3, "{forgeable}");
+}
+
+/// Another process may have wiped the folder a moment ago.
+#[test]
+fn directives_are_kept_beside_an_installation_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = config.with_directive_key("ops", public_key(&operator()));
+    let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
+    let core = std::sync::Mutex::new(core);
+    let mut file = DirectiveFile::new(dir.path().to_owned());
+    let off = directive("off", DirectiveAction::NpuOff);
+    file.receive(&core, answer([sign(&off)]), at(0)).unwrap();
+    let path = dir.path().join(folder::DIRECTIVES);
+    assert!(!path.exists());
+    identity::load_or_create(dir.path()).unwrap();
+    file.pass(&core, at(1)).unwrap();
+    assert!(path.exists());
 }
 
 proptest! {

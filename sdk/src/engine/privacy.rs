@@ -70,7 +70,6 @@ impl Engine {
     pub(crate) fn follow_consent(&mut self) {
         let wish = self.privacy.consent.wish();
         let now = self.clock.now().mono;
-        self.privacy.is_given = wish.is_given;
         self.set_network(wish.network);
         if wish.n_forget != self.privacy.n_forgotten {
             self.privacy.n_forgotten = wish.n_forget;
@@ -84,16 +83,17 @@ impl Engine {
             self.look_for_deletions();
         }
         self.notice_others();
-        if self
-            .privacy
-            .orphaned_at
-            .is_some_and(|told| told != wish.n_told)
-        {
-            self.privacy.orphaned_at = None;
-        }
         let mut core = lock(&self.core);
+        // Asked again: the host may have said something else while we were at the files, and began
+        // or ended recording with it, which holds. It has the core when it does.
+        let wish = self.privacy.consent.wish();
+        let privacy = &mut self.privacy;
+        privacy.is_given = wish.is_given;
+        if privacy.orphaned_at.is_some_and(|told| told != wish.n_told) {
+            privacy.orphaned_at = None;
+        }
         core.set_consent_changes(wish.n_changes);
-        core.set_recording(wish.is_given && self.privacy.orphaned_at.is_none());
+        core.set_recording(wish.is_given && privacy.orphaned_at.is_none());
         drop(core);
         if self.spool.is_none() && self.last_error.is_none() {
             self.open();
@@ -189,5 +189,132 @@ impl Engine {
             (true, true) => "withdrawn by another process of the app",
             (false, _) => "withheld: nothing is recorded, written or sent",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, sync::Mutex, thread};
+
+    use epwatch_proto::{Placement, ReasonCode};
+
+    use super::*;
+    use crate::{
+        config::{ModelInfo, SdkConfig},
+        core::{Core, SessionInfo},
+        device::DeviceFacts,
+        directives::Opened,
+        files::FileLock,
+        folder,
+        recorder::SessionRecorder,
+        self_test,
+        time::Clock,
+    };
+
+    /// An SDK whose steps are made by hand.
+    struct Process {
+        folder: tempfile::TempDir,
+        clock: Clock,
+        core: Arc<Mutex<Core>>,
+        consent: Arc<Consent>,
+        engine: Engine,
+    }
+
+    impl Process {
+        /// With consent, and its folder open.
+        fn start() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path())
+                .with_device(DeviceFacts::simulated("SM8650"))
+                .build()
+                .unwrap();
+            let clock = Clock::start();
+            let core = Core::new(config.core.clone(), random_stream(), clock.now());
+            let core = Arc::new(Mutex::new(core));
+            let consent = Arc::new(Consent::new(true));
+            let opened = Arc::new(Opened::default());
+            let (ours, its) = (Arc::clone(&core), Arc::clone(&consent));
+            let mut engine = Engine::new(config, clock, ours, opened, its);
+            engine.follow_consent();
+            assert!(engine.spool.is_some(), "{:?}", engine.last_error());
+            Self {
+                folder,
+                clock,
+                core,
+                consent,
+                engine,
+            }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn session(&self) -> Arc<SessionRecorder> {
+            let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+            let info = SessionInfo::new(ModelInfo::new("m", "1").unwrap(), placement);
+            lock(&self.core).open_session(info, self.clock.now())
+        }
+    }
+
+    fn run(session: &SessionRecorder, runs: u64) {
+        for n in 0..runs {
+            let began = Duration::from_millis(10 * n);
+            session.record(began, Duration::from_millis(8), "static");
+        }
+    }
+
+    #[test]
+    fn a_pass_that_began_before_a_withdrawal_does_not_record_on() {
+        let mut process = Process::start();
+        let session = process.session();
+        let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
+        let before = lock(&process.core).stream();
+        process.consent.forget();
+        let Process {
+            clock,
+            core,
+            consent,
+            engine,
+            ..
+        } = &mut process;
+        thread::scope(|s| {
+            s.spawn(|| engine.follow_consent());
+            // It has read the wish by then, and waits for the folder.
+            while lock(core).stream() == before {
+                thread::yield_now();
+            }
+            consent.tell(false, core, clock.now());
+            drop(at_files);
+        });
+        run(&session, 10);
+        // What is recorded is counted as it is forgotten.
+        lock(core).forget(random_stream(), 0, clock.now());
+        let health = lock(core).health().clone();
+        assert!(health.dropped.is_empty(), "{health:?}");
+        assert_eq!(health.consent_changes, 1);
+    }
+
+    #[test]
+    fn nothing_is_learnt_into_a_folder_that_another_process_wiped() {
+        let process = Process::start();
+        run(&process.session(), 10);
+        let lessons = {
+            let mut core = lock(&process.core);
+            core.seal(process.clock.now());
+            core.take_lessons()
+        };
+        assert!(!lessons.is_empty());
+        let finished = || self_test::save_finished(process.folder.path(), &[[1; 16]]);
+        deletion::forget(process.folder.path()).unwrap();
+        process.engine.teach(&lessons).unwrap();
+        finished().unwrap();
+        for name in folder::MEMORIES {
+            assert!(!process.path(name).exists(), "{name}");
+        }
+        // Nor into one where it began a new installation.
+        identity::load_or_create(process.folder.path()).unwrap();
+        process.engine.teach(&lessons).unwrap();
+        assert!(!process.path(folder::BASELINES).exists());
     }
 }

@@ -330,7 +330,7 @@ impl Engine {
             return;
         }
         self.sender.network = network;
-        let now = self.clock.now_on_caller().mono;
+        let now = self.clock.now().mono;
         self.sender.reports.hurry(now);
         self.sender.deletion.hurry(now);
     }
@@ -355,7 +355,7 @@ impl Engine {
 
     /// Time until the next upload, and bytes that wait.
     pub(crate) fn outlook(&self) -> (Duration, u64) {
-        let now = self.clock.now_on_caller();
+        let now = self.clock.now();
         let usage = self
             .spool
             .as_ref()

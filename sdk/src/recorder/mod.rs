@@ -1,9 +1,9 @@
 //! From runs to series: what happens on the inference path, and what the sealer takes from it.
 //!
 //! A run costs a key comparison, a histogram increment and some arithmetic: no allocation once its
-//! series exists, no I/O, no clock (times are passed in), and no waiting. Series live in a few
-//! shards ([`shards`]), each behind a lock that a run only ever *tries*; where all are held the
-//! sample is dropped and counted. The sealer swaps what a series recorded for something empty, so
+//! series exists, no I/O, no clock (times are passed in), and no waiting but for the sealer, some
+//! hundred turns at most. Series live in a few shards ([`shards`]), each behind a lock that a run
+//! only ever *tries*; where all are held the sample is dropped and counted. The sealer swaps what a series recorded for something empty, so
 //! it holds a lock for well under a microsecond and later runs need no allocation either.
 //!
 //! Keys are bounded twice: input shapes and performance modes beyond their cap are `other`, and
@@ -117,7 +117,8 @@ impl SessionRecorder {
     /// `x:1x3x224x224`; empty: unknown; at most 128 bytes, and 8 different ones a session, more
     /// are `other`.
     ///
-    /// Never waits: a run that finds every shard held is dropped and counted.
+    /// Never blocks: it tries some hundred times at most while the sealer swaps, and a run that finds
+    /// every shard held is dropped and counted. The first run of a stratum or shape allocates.
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
         if !self.conditions.is_recording() {
             return;

@@ -44,7 +44,9 @@ use epwatch_proto::{
 use ort::session::Session as OrtSession;
 use sha2::{Digest, Sha256};
 
-use crate::{core::Core, engine, files, folder, policy, session::ObservedSession, watch::Watch};
+use crate::{
+    core::Core, engine, files, folder, identity, policy, session::ObservedSession, watch::Watch,
+};
 pub(crate) use memory::TestKey;
 use memory::{Begin, TestMemory};
 
@@ -185,9 +187,8 @@ impl Watch {
             key
         };
         let dir = &self.shared.dir;
-        let unusable = |_| SelfTestSkip::NotReady;
-        let begun = change_memory(dir, |memory| memory.begin(key, is_repeat)).map_err(unusable)?;
-        match begun {
+        let begun = change_memory(dir, |memory| memory.begin(key, is_repeat));
+        match begun.ok().flatten().ok_or(SelfTestSkip::NotReady)? {
             Begin::Run => {
                 session.self_test_repeated();
                 Ok(key)
@@ -208,13 +209,18 @@ pub(crate) fn save_finished(dir: &std::path::Path, keys: &[TestKey]) -> std::io:
             memory.finish(*key);
         }
     })
+    .map(|_| ())
 }
 
+/// `None`: another process has wiped the folder, and nothing comes into it after that.
 fn change_memory<T>(
     dir: &std::path::Path,
     change: impl FnOnce(&mut TestMemory) -> T,
-) -> std::io::Result<T> {
+) -> std::io::Result<Option<T>> {
     let _lock = files::FileLock::wait(&dir.join(folder::LOCK))?;
+    if !identity::exists(dir) {
+        return Ok(None);
+    }
     let path = dir.join(folder::SELF_TESTS);
     let json = match files::read_bounded(&path, memory::MAX_FILE_BYTES) {
         Ok(json) => json.unwrap_or_default(),
@@ -228,7 +234,7 @@ fn change_memory<T>(
     if after != json {
         files::replace(&path, &after)?;
     }
-    Ok(changed)
+    Ok(Some(changed))
 }
 
 fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {

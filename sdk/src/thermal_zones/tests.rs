@@ -151,7 +151,7 @@ fn core() -> Core {
     Core::new(
         config,
         crate::random_stream(),
-        crate::time::Clock::start().now_on_caller(),
+        crate::time::Clock::start().now(),
     )
 }
 
