@@ -13,7 +13,7 @@ use epwatch_proto::{Outcome, QuickCheck, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
-use crate::auth::{AppKeys, Scope};
+use crate::auth::{Caller, Scope};
 use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
@@ -39,7 +39,6 @@ const QUOTA_RETRY: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) wal: Wal,
-    pub(crate) keys: Arc<AppKeys>,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Arc<OutcomeLedger>,
@@ -305,15 +304,10 @@ fn pushback(error: &WalError) -> Status {
 impl CollectorService for Ingest {
     async fn upload(
         &self,
-        request: Request<v1::UploadRequest>,
+        mut request: Request<v1::UploadRequest>,
     ) -> Result<Response<v1::UploadResponse>, Status> {
         let started = Instant::now();
-        self.metrics.requests.inc();
-        let scope = match self.keys.prove(request.metadata()) {
-            Ok(scope) => scope,
-            Err(status) => return self.refuse_call("unauthenticated", status),
-        };
-        let network = request.extensions().get::<Network>().copied();
+        let Caller { scope, network } = Caller::of(&mut request);
         let call = match UploadRequest::try_from(request.into_inner()) {
             Ok(call) => call,
             Err(error) => {

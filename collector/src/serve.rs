@@ -374,11 +374,9 @@ fn serve_reports(
     let config = &parts.config;
     let ingest = Ingest {
         wal: wal.clone(),
-        keys: gate.keys.clone(),
         deletions: aside.deletions.clone(),
         directives: aside.directives.clone(),
         calls: Calls::new(
-            gate.keys.clone(),
             aside.deletions.clone(),
             aside.sink.clone(),
             parts.clock.clone(),
@@ -392,7 +390,8 @@ fn serve_reports(
         limits: Limits::new(&parts.config.limits),
         standings: aside.standings.clone(),
     };
-    let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
+    let (keys, tls) = (gate.keys.clone(), gate.tls.clone());
+    let front = Front::new(config, ingest, keys, tls, parts.metrics.clone());
     front.serve(listener, stop)
 }
 

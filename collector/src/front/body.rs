@@ -14,6 +14,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::{Code, Status};
 
+use super::inflate::{Encoding, inflate};
 use super::retry;
 
 /// When to come again if bodies take all the room there is; calls last milliseconds.
@@ -63,6 +64,23 @@ impl Charge {
         self.taken.fetch_add(n, Relaxed);
         Ok(())
     }
+
+    /// Inflates a body that was received, and takes what it is larger by: reports are slices of it, so it
+    /// is held until the call ends.
+    ///
+    /// # Errors
+    /// As [`Self::take`], and `INVALID_ARGUMENT` for what is no such stream or a bomb.
+    pub(crate) fn inflate(
+        &self,
+        encoding: Encoding,
+        compressed: &[u8],
+        max_bytes: usize,
+    ) -> Result<Bytes, Status> {
+        let inflated = inflate(encoding, compressed, max_bytes);
+        let inflated = inflated.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        self.take(inflated.len().saturating_sub(compressed.len()))?;
+        Ok(inflated)
+    }
 }
 
 impl Drop for Charge {
@@ -94,6 +112,11 @@ impl Arriving {
             limit,
             deadline: None,
         }
+    }
+
+    /// What the body's call has taken of the budget.
+    pub(crate) fn charge(&self) -> Arc<Charge> {
+        self.charge.clone()
     }
 }
 
