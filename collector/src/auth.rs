@@ -60,6 +60,13 @@ impl Scope {
         fits(&self.app, app) && fits(&self.environment, environment)
     }
 
+    /// The app and environment that the key proves, each empty where it is for all of them.
+    #[must_use]
+    pub(crate) fn proven(&self) -> (&str, &str) {
+        let (app, environment) = (self.app.as_deref(), self.environment.as_deref());
+        (app.unwrap_or_default(), environment.unwrap_or_default())
+    }
+
     /// What the key proves, for telling a developer what is wrong.
     #[must_use]
     pub(crate) fn describe(&self) -> String {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::AppKeyConfig;
+use epwatch_collector::config::{AppKeyConfig, NewKey};
 use epwatch_collector::units::ByteSize;
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
@@ -198,10 +198,22 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let gate = Gate::before(store.socket()).await;
     let mut config = config(&store.dir.path().join("wal"));
     config.wal.max_bytes = ByteSize(4 << 20);
+    let key = NewKey::random().unwrap();
+    config.keys = vec![AppKeyConfig {
+        sha256: key.sha256.clone(),
+        app: "com.example.camera".to_owned(),
+        ..AppKeyConfig::default()
+    }];
     let collector = Collector::start(config, gate.client(), CancellationToken::new())
         .await
         .unwrap();
     let mut device = connect(&collector).await;
+    let with_key = |message| {
+        let mut call = Request::new(message);
+        let value = format!("Bearer {}", key.secret).parse().unwrap();
+        call.metadata_mut().insert("authorization", value);
+        call
+    };
     let mut sequence = 0;
     // The last bytes of room take a single report at most.
     for n_reports in [100, 1] {
@@ -209,7 +221,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
             let reports: Vec<_> = (1..=n_reports)
                 .map(|n| report(1, 1, sequence + n))
                 .collect();
-            if let Err(status) = device.upload(request(&reports)).await {
+            if let Err(status) = device.upload(with_key(request(&reports))).await {
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
                 break;
             }
@@ -222,7 +234,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let counted = |outcome| collector.n_reports(outcome);
     let (overloaded, n_calls) = (counted(epwatch_proto::Outcome::RefusedOverloaded), 3);
     for _ in 0..n_calls {
-        device.upload(call.clone()).await.unwrap_err();
+        device.upload(with_key(call.clone())).await.unwrap_err();
     }
     assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 0);
     assert_eq!(
@@ -233,7 +245,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     gate.open();
     let deadline = Instant::now() + PATIENCE;
     let answer = loop {
-        match device.upload(call.clone()).await {
+        match device.upload(with_key(call.clone())).await {
             Ok(answer) => break answer.into_inner(),
             Err(status) => assert!(Instant::now() < deadline, "never taken: {status}"),
         }
@@ -241,7 +253,11 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     };
     assert_eq!(answer.results.len(), 1, "{answer:?}");
     assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 1);
+    let overloaded = counted(epwatch_proto::Outcome::RefusedOverloaded);
     collector.stop().await;
+    let answered = "SELECT toUInt64(sum(answered_by_outcome['refused_overloaded'])) AS n \
+                    FROM loss_ledger_daily_v1 WHERE app_id = 'com.example.camera' AND environment = ''";
+    assert_eq!(store.number(answered).await, overloaded);
     let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
                    WHERE outcome = 'refused_malformed'";
     assert_eq!(store.number(refused).await, 1);
