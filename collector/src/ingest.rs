@@ -18,6 +18,7 @@ use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
+use crate::front::refusal::CallRefusal;
 use crate::front::retry;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -272,14 +273,6 @@ impl Ingest {
         }
         answered.await.unwrap_or(Err(WalError::Closed))
     }
-
-    fn refuse_call<T>(&self, reason: &'static str, status: Status) -> Result<T, Status> {
-        self.metrics
-            .requests_refused
-            .get_or_create(&[("reason", reason)])
-            .inc();
-        Err(status)
-    }
 }
 
 fn refused(outcome: Outcome, detail: String, facts: &Facts<'_>) -> Refusal {
@@ -343,19 +336,16 @@ impl CollectorService for Ingest {
     ) -> Result<Response<v1::UploadResponse>, Status> {
         let started = Instant::now();
         let Caller { scope, network } = Caller::of(&mut request);
-        let call = match UploadRequest::try_from(request.into_inner()) {
-            Ok(call) => call,
-            Err(error) => {
-                return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
-            }
-        };
+        let call = UploadRequest::try_from(request.into_inner())
+            .map_err(|error| Status::invalid_argument(error.detail()))?;
         let n_reports = call.reports.len();
         let key = || scope.describe();
         if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
             let of_call = self.of_call(&scope, n_reports);
             of_call.count(Outcome::RefusedQuota);
             let text = "refused_quota: too many reports with this app key";
-            return Err(retry::later(Code::ResourceExhausted, text, wait));
+            let status = retry::later(Code::ResourceExhausted, text, wait);
+            return Err(CallRefusal::Quota.mark(status));
         }
         let TakenUp {
             batch,

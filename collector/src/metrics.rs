@@ -4,8 +4,8 @@
 //! | metric | labels | what it says |
 //! |---|---|---|
 //! | `collector_reports_total` | `outcome` | reports by how they ended |
-//! | `collector_requests_total` | | upload calls taken up |
-//! | `collector_requests_refused_total` | `reason` | calls refused as a whole |
+//! | `collector_requests_total` | | requests on the devices' port: uploads, deletions, manifests, placements, and what is none of them |
+//! | `collector_requests_refused_total` | `reason` | those of them that were refused as a whole |
 //! | `collector_connections` | | open connections |
 //! | `collector_connections_closed_total` | `reason` | connections that we ended |
 //! | `collector_reloads_total` | `end` | key and certificate files read again |
@@ -39,6 +39,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
+use crate::front::refusal::CallRefusal;
 use crate::ledger::LedgerGauges;
 use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
@@ -55,8 +56,7 @@ pub struct Metrics {
     /// Of others in this process, on the same page.
     beside: Mutex<Vec<Registry>>,
     outcomes: Vec<Counter>,
-    /// Requests refused as a whole, by reason.
-    pub(crate) requests_refused: Family<Labels, Counter>,
+    requests_refused: Family<Labels, Counter>,
     pub(crate) requests: Counter,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Labels, Counter>,
@@ -115,11 +115,15 @@ impl Metrics {
         };
         let outcomes = Outcome::ALL.iter().map(counter).collect();
         let requests = Counter::default();
-        registry.register("requests", "Upload calls taken up", requests.clone());
-        let requests_refused = at_zero("reason", &["unauthenticated", "malformed"]);
+        registry.register(
+            "requests",
+            "Requests on the devices' port, of all calls, refused ones too",
+            requests.clone(),
+        );
+        let requests_refused = at_zero("reason", &CallRefusal::ALL.map(CallRefusal::label));
         registry.register(
             "requests_refused",
-            "Upload calls refused as a whole, their reports unread",
+            "Requests refused as a whole, by reason",
             requests_refused.clone(),
         );
         let connections = Gauge::default();
@@ -296,6 +300,12 @@ impl Metrics {
     /// Shows another component's metrics on the same page.
     pub fn show_beside(&self, registry: Registry) {
         lock(&self.beside).push(registry);
+    }
+
+    /// Counts a call that was refused as a whole.
+    pub(crate) fn count_refusal(&self, reason: CallRefusal) {
+        let labels = [("reason", reason.label())];
+        self.requests_refused.get_or_create(&labels).inc();
     }
 
     pub(crate) fn note_closed(&self, reason: &'static str) {

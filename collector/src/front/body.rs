@@ -14,7 +14,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::{Code, Status};
 
-use super::inflate::{Encoding, inflate};
+use super::inflate::{Encoding, InflateError, inflate};
+use super::refusal::CallRefusal;
 use super::retry;
 
 /// When to come again if bodies take all the room there is; calls last milliseconds.
@@ -59,7 +60,8 @@ impl Charge {
         if used > self.budget.max {
             self.budget.used.fetch_sub(n, Relaxed);
             let text = "too many request bytes in flight";
-            return Err(retry::later(Code::ResourceExhausted, text, BUSY));
+            let status = retry::later(Code::ResourceExhausted, text, BUSY);
+            return Err(CallRefusal::BodyBudget.mark(status));
         }
         self.taken.fetch_add(n, Relaxed);
         Ok(())
@@ -77,7 +79,14 @@ impl Charge {
         max_bytes: usize,
     ) -> Result<Bytes, Status> {
         let inflated = inflate(encoding, compressed, max_bytes);
-        let inflated = inflated.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let inflated = inflated.map_err(|error| {
+            let refusal = match error {
+                InflateError::Size { .. } => CallRefusal::TooLarge,
+                InflateError::Ratio { .. } => CallRefusal::Bomb,
+                InflateError::Corrupt(_) => CallRefusal::Malformed,
+            };
+            refusal.mark(Status::invalid_argument(error.to_string()))
+        })?;
         self.take(inflated.len().saturating_sub(compressed.len()))?;
         Ok(inflated)
     }

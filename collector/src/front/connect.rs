@@ -169,6 +169,8 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     }
     let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
     *answer.status_mut() = http;
+    // As tonic does: whoever counts refusals looks there.
+    answer.extensions_mut().insert(status.clone());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);
     if let Some(delay) = delay {

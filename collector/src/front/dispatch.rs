@@ -23,6 +23,7 @@ use tower_service::Service;
 use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
 use super::connect::{self, Answer};
 use super::inflate::Encoding;
+use super::refusal::CallRefusal;
 use crate::auth::{AppKeys, Caller};
 use crate::metrics::Metrics;
 use crate::standing::Network;
@@ -84,6 +85,7 @@ impl<S: CollectorService> Dispatch<S> {
         request: Request<Incoming>,
         network: Option<Network>,
     ) -> impl Future<Output = Response<AnswerBody>> {
+        self.metrics.requests.inc();
         let charge = Charge::new(self.budget.clone());
         let (mut head, body) = request.into_parts();
         let admitted = self.admit(&mut head, network);
@@ -99,6 +101,7 @@ impl<S: CollectorService> Dispatch<S> {
             return Either::Left(calling.map(move |answer| {
                 drop(charge);
                 let answer = answer.map_or_else(Status::into_http, sent);
+                self.count_refusal(&answer);
                 answer.map(AnswerBody::Left)
             }));
         }
@@ -106,17 +109,21 @@ impl<S: CollectorService> Dispatch<S> {
         Either::Right(Box::pin(async move {
             let answer = self.answer_other(request, admitted).await;
             drop(charge);
+            self.count_refusal(&answer);
             answer
         }))
     }
 
+    /// Whatever refuses a call, its status is with the answer.
+    fn count_refusal<B>(&self, answer: &Response<B>) {
+        if let Some(status) = answer.extensions().get::<Status>() {
+            self.metrics.count_refusal(CallRefusal::of(status));
+        }
+    }
+
     /// Proves the call's key, and leaves what it proves for the call.
     fn admit(&self, head: &mut Parts, network: Option<Network>) -> Result<(), Status> {
-        self.metrics.requests.inc();
-        let scope = self.keys.prove(&head.headers).inspect_err(|_| {
-            let labels = [("reason", "unauthenticated")];
-            self.metrics.requests_refused.get_or_create(&labels).inc();
-        })?;
+        let scope = self.keys.prove(&head.headers)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
         if CERTIFYING.contains(&call) {
             scope.may_certify()?;

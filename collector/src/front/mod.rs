@@ -11,6 +11,7 @@ mod connections;
 mod dispatch;
 mod gather;
 mod inflate;
+pub(crate) mod refusal;
 pub(crate) mod retry;
 pub(crate) mod tls;
 

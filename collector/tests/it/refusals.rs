@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::{AppKeyConfig, NewKey};
+use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
 use epwatch_collector::units::ByteSize;
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
 use crate::gate::Gate;
+use crate::http::post;
 use crate::support::{PATIENCE, Store, config, connect, report, request, send, start, start_with};
 
 /// Reads one of the operator's pages.
@@ -264,4 +265,109 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let stored = "SELECT count() AS n FROM counted_reports_v1";
     assert_eq!(store.number(stored).await, sequence + 1);
     store.engine.stop().await;
+}
+
+/// Whoever watches the port sees why calls end there, not only that some key is not known.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let entry = |key: &NewKey, upload_only| AppKeyConfig {
+        sha256: key.sha256.clone(),
+        upload_only,
+        ..AppKeyConfig::default()
+    };
+    let collector = crate::hostile::start(&dir, |config| {
+        config.keys = vec![entry(&key, false), entry(&shipped, true)];
+        config.max_request_bytes = ByteSize(1 << 20);
+        config.connections.max_body_bytes = ByteSize(1 << 20);
+        config.limits.key = RateConfig {
+            per_minute: 1,
+            burst: 1,
+        };
+    })
+    .await;
+    let address = collector.listen();
+    let bearer = |key: &NewKey| format!("Bearer {}", key.secret);
+    let (by_key, by_shipped) = (bearer(&key), bearer(&shipped));
+    let auth = ("Authorization", by_key.as_str());
+    let sound = request(&[report(1, 1, 1)]).encode_to_vec();
+    let status = |call: &str, headers: &[(&str, &str)], body: &[u8]| {
+        post(address, call, headers, body).status
+    };
+
+    assert_eq!(status("Upload", &[], &sound), 401);
+    let shipped_auth = ("Authorization", by_shipped.as_str());
+    assert_eq!(status("PutModelManifest", &[shipped_auth], b""), 403);
+    assert_eq!(status("Nothing", &[auth], b""), 404);
+    assert_eq!(
+        status("Upload", &[auth, ("Content-Encoding", "br")], b""),
+        501
+    );
+    assert_eq!(status("Upload", &[auth], b"\xff\xff"), 400);
+    assert_eq!(status("Upload", &[auth], b""), 400);
+    assert_eq!(status("Upload", &[auth], &vec![0; (1 << 20) + 1]), 413);
+    let bomb = crate::protocols::gzip(&vec![0; 1 << 20]);
+    assert_eq!(
+        status("Upload", &[auth, ("Content-Encoding", "gzip")], &bomb),
+        400
+    );
+    // What tonic refuses, and not the call, counts too.
+    let (sender, messages) = tokio::sync::mpsc::channel(2);
+    let headers = [("authorization", by_key.as_str())];
+    let calling = crate::hostile::half_a_grpc_call(address, "Upload", &headers, messages).await;
+    let no_message = b"\0\0\0\0\x02\xff\xff".as_slice();
+    sender.send(Ok(no_message.into())).await.unwrap();
+    drop(sender);
+    assert_eq!(calling.await.unwrap().as_deref(), Some("13"));
+    let mut device = connect(&collector).await;
+    let mut message = request(&[]);
+    message.reports = vec![vec![7; 1 << 20].into()];
+    let mut call = Request::new(message);
+    call.metadata_mut()
+        .insert("authorization", by_key.parse().unwrap());
+    let refused = device.upload(call).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    assert_eq!(status("Upload", &[auth], &sound), 200);
+    assert_eq!(status("Upload", &[auth], &sound), 429);
+    let counted = |reason: &str, n: u64| {
+        let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
+        let metrics = collector.metrics().encode();
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    };
+    for (reason, n) in [
+        ("unauthenticated", 1),
+        ("forbidden", 1),
+        ("unsupported", 2),
+        ("malformed", 3),
+        ("too_large", 2),
+        ("bomb", 1),
+        ("quota", 1),
+        ("body_budget", 0),
+    ] {
+        counted(reason, n);
+    }
+    assert!(
+        collector
+            .metrics()
+            .encode()
+            .contains("collector_requests_total 12\n")
+    );
+
+    // A body that never ends takes the room of others.
+    let mut waiting = crate::http::open(address);
+    write!(
+        waiting,
+        "POST {}/Upload HTTP/1.1\r\nHost: test\r\nContent-Type: application/proto\r\n\
+         Authorization: {by_key}\r\nContent-Length: 1000000\r\n\r\n",
+        crate::http::SERVICE
+    )
+    .unwrap();
+    waiting.write_all(&[0; 900_000]).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while status("Upload", &[auth], &[0; 200_000]) != 429 {
+        assert!(Instant::now() < deadline, "the room is never full");
+    }
+    counted("body_budget", 1);
+    collector.stop().await;
 }
