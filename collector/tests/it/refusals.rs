@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
-use epwatch_collector::units::ByteSize;
+use epwatch_collector::units::{ByteSize, Period};
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
@@ -370,4 +370,45 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     }
     counted("body_budget", 1);
     collector.stop().await;
+}
+
+/// The store refused the counts of before: those that came since go with them when the collector stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_stores_the_last_refusals_too() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    // The writer says nothing by itself: a full batch makes it, and then the stop.
+    config.batch.period = Period(Duration::from_secs(60));
+    config.batch.max_bytes = ByteSize(1 << 20);
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let run = async |sql: &str| store.client.query_raw(sql).execute().await.unwrap();
+    run("RENAME TABLE report_outcomes TO outcomes_aside").await;
+    let mut no_model = report(1, 1, 1);
+    no_model.sessions[0].model = None;
+    send(&mut device, &[no_model]).await;
+    for first in [2, 1_002] {
+        let full: Vec<_> = (first..first + 1_000).map(|n| report(1, 1, n)).collect();
+        assert!(send(&mut device, &full).await.is_empty());
+    }
+    let stored = "SELECT count() AS n FROM reports";
+    store.eventually(stored, 2_000).await;
+    let failed = "collector_store_errors_total{what=\"report_outcomes\"}";
+    let deadline = Instant::now() + PATIENCE;
+    while !collector.metrics().encode().contains(failed) {
+        assert!(Instant::now() < deadline, "the counts were never sent");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut newer_scheme = report(1, 1, 2_002);
+    newer_scheme.series[0].hist_scheme = 99;
+    send(&mut device, &[newer_scheme]).await;
+    run("RENAME TABLE outcomes_aside TO report_outcomes").await;
+    collector.stop().await;
+    for outcome in ["refused_malformed", "refused_unsupported"] {
+        let told = format!(
+            "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes WHERE outcome = '{outcome}'"
+        );
+        assert_eq!(store.number(&told).await, 1, "{outcome}");
+    }
+    store.engine.stop().await;
 }
