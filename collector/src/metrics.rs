@@ -18,7 +18,7 @@
 //! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
 //! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
 //! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
-//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store |
+//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store that failed, whoever made them; 1 while it takes what the writer sends |
 //! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
 //! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
 //! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
@@ -75,6 +75,7 @@ pub struct Metrics {
     pub(crate) ledger_reports: LedgerGauges,
     pub(crate) ledger_runs: LedgerGauges,
     pub(crate) store_errors: Family<Labels, Counter>,
+    /// Set by the writer alone: another's missing grant says nothing of reports.
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
     pub(crate) wal_skipped_bytes: Counter,
@@ -223,7 +224,11 @@ impl Metrics {
             store_errors.clone(),
         );
         let store_up = Gauge::default();
-        registry.register("store_up", "1 while the store answers", store_up.clone());
+        registry.register(
+            "store_up",
+            "1 while the store takes what the writer sends: reports, and now and then how far it is",
+            store_up.clone(),
+        );
         let wal_torn_tails = Counter::default();
         registry.register(
             "wal_torn_tails",

@@ -354,9 +354,8 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
             Ok(())
         };
         tokio::select! {
-            closed = closing => match closed {
-                Ok(()) => { rollup.metrics.store_up.set(1); }
-                Err(error) => note_failure(&rollup.metrics, "rollup", &error),
+            closed = closing => if let Err(error) = closed {
+                note_failure(&rollup.metrics, "rollup", &error);
             },
             () = stop.cancelled() => return,
         }

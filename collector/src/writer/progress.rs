@@ -40,7 +40,10 @@ impl Writer {
                         at: Instant::now(),
                     });
                 }
-                Err(error) => note_failure(&self.metrics, "collector_checkpoints", &error),
+                Err(error) => {
+                    self.metrics.store_up.set(0);
+                    note_failure(&self.metrics, "collector_checkpoints", &error);
+                }
             }
         }
         if let Err(error) = self.flush_outcomes().await {

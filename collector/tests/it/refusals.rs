@@ -191,6 +191,33 @@ async fn pages_say_whether_the_collector_is_ready() {
     collector.stop().await;
 }
 
+/// What reports do not need, a grant or a table of directives, takes no collector out of service.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.directives.refresh = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let aside = "RENAME TABLE directives TO directives_aside";
+    store.client.query_raw(aside).execute().await.unwrap();
+    let n_failed = || -> u64 {
+        let metrics = collector.metrics().encode();
+        let failed = "collector_store_errors_total{what=\"directives\"} ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(failed));
+        line.map_or(0, |n| n.parse().unwrap())
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while n_failed() < 20 {
+        assert!(Instant::now() < deadline, "directives are never asked for");
+        let metrics = collector.metrics().encode();
+        assert!(metrics.contains("collector_store_up 1\n"), "{metrics}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
 /// A log that is full refuses a call as a whole: its malformed reports come again with the others,
 /// and are counted when they are answered.
 #[tokio::test(flavor = "multi_thread")]
