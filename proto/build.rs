@@ -5,8 +5,12 @@ use std::{env, error::Error, path::PathBuf};
 use tonic_prost_build::Config;
 
 /// Fields that hold a message but stay bytes in our Rust types. On the wire the two are the same,
-/// and the collector must keep the bytes that came in: it makes them durable, and compares them.
-const KEPT_AS_BYTES: [(&str, &str); 1] = [("RecordedReport", "report")];
+/// and the collector must keep the bytes that came in: it makes them durable, and compares them. Of a
+/// placement that is certified it looks at the length before it decodes it.
+const KEPT_AS_BYTES: [(&str, &str); 2] = [
+    ("RecordedReport", "report"),
+    ("PutCertifiedPlacementRequest", "placement"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Asked when it runs: a checkout may be moved together with what was built in it.
@@ -29,10 +33,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = Config::new();
     config.bytes(["."]);
-    // Written by hand, to bound what decoding takes: src/upload_wire.rs.
+    // Written by hand, to bound what decoding takes: src/upload_wire.rs, src/manifest_wire.rs.
     config.extern_path(
         ".epwatch.v1.UploadRequest",
         "crate::upload_wire::UploadRequest",
+    );
+    config.extern_path(
+        ".epwatch.v1.ModelManifest",
+        "crate::manifest_wire::ModelManifest",
     );
     tonic_prost_build::configure()
         .build_client(env::var_os("CARGO_FEATURE_CLIENT").is_some())

@@ -9,16 +9,16 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use subtle::ConstantTimeEq;
-use tonic::Status;
-use tonic::metadata::MetadataMap;
+use tonic::{Request, Status};
 
 use crate::config::{
     CollectorConfig, KeyEntry, KeyHash, Problem, hash_of, inline_keys, read_keys_file,
 };
+use crate::standing::Network;
 
 const ANY: &str = "*";
-const HEADER: &str = "authorization";
 const SCHEME: &str = "Bearer";
 
 /// The keys that are accepted, now.
@@ -60,6 +60,13 @@ impl Scope {
         fits(&self.app, app) && fits(&self.environment, environment)
     }
 
+    /// The app and environment that the key proves, each empty where it is for all of them.
+    #[must_use]
+    pub(crate) fn proven(&self) -> (&str, &str) {
+        let (app, environment) = (self.app.as_deref(), self.environment.as_deref());
+        (app.unwrap_or_default(), environment.unwrap_or_default())
+    }
+
     /// What the key proves, for telling a developer what is wrong.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
@@ -89,6 +96,26 @@ impl Scope {
             return Err(Status::permission_denied(text));
         }
         Ok(())
+    }
+}
+
+/// Who makes a call: known before any of the request's body is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// What the app key proved.
+    pub(crate) scope: Arc<Scope>,
+    /// `None`: not known, or not asked for.
+    pub(crate) network: Option<Network>,
+}
+
+impl Caller {
+    /// Takes what the port found out about a call.
+    ///
+    /// # Panics
+    /// If it let the call in without proving its key.
+    pub(crate) fn of<M>(request: &mut Request<M>) -> Self {
+        let caller = request.extensions_mut().remove();
+        caller.expect("the port proves each call's key")
     }
 }
 
@@ -128,7 +155,7 @@ impl AppKeys {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, for a device the end of trying with this key.
-    pub(crate) fn prove(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
+    pub(crate) fn prove(&self, headers: &HeaderMap) -> Result<Arc<Scope>, Status> {
         let table = self
             .table
             .read()
@@ -137,7 +164,7 @@ impl AppKeys {
         if table.is_open {
             return Ok(Arc::default());
         }
-        let Some(header) = metadata.get(HEADER) else {
+        let Some(header) = headers.get(AUTHORIZATION) else {
             return Err(Status::unauthenticated(
                 "expected metadata `authorization: Bearer <app key>`",
             ));
@@ -216,11 +243,11 @@ mod tests {
     }
 
     fn prove(keys: &AppKeys, header: Option<&str>) -> Result<Arc<Scope>, Status> {
-        let mut metadata = MetadataMap::new();
+        let mut headers = HeaderMap::new();
         if let Some(header) = header {
-            metadata.insert(HEADER, header.parse().unwrap());
+            headers.insert(AUTHORIZATION, header.parse().unwrap());
         }
-        keys.prove(&metadata)
+        keys.prove(&headers)
     }
 
     #[track_caller]

@@ -12,6 +12,7 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Request, Response, Status};
 
+use crate::auth::AppKeys;
 use crate::config::CollectorConfig;
 use crate::front::Front;
 use crate::metrics::Metrics;
@@ -144,7 +145,8 @@ thread_local! {
     static FRONT: (tokio::runtime::Runtime, Arc<Front<Nobody>>) = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let config = CollectorConfig::default();
-        let front = Front::new(&config, Nobody, None, Arc::new(Metrics::new()));
+        let keys = Arc::new(AppKeys::new(&config).expect("a config without keys"));
+        let front = Front::new(&config, Nobody, keys, None, Arc::new(Metrics::new()));
         (runtime.expect("a runtime"), Arc::new(front))
     };
 }

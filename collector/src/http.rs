@@ -1,7 +1,7 @@
 //! The operator's side door: `/metrics`, `/healthz`, `/readyz`.
 //!
 //! Alive means that it answers. Ready means that reports can be taken *and* stored soon: the log
-//! takes writes and the store answers. A load balancer may send devices elsewhere then; those that
+//! takes writes and the store takes what the writer sends. A load balancer may send devices elsewhere then; those that
 //! come anyway are served from the log.
 
 use std::sync::Arc;

@@ -13,11 +13,12 @@ use epwatch_proto::{Outcome, QuickCheck, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
-use crate::auth::{AppKeys, Scope};
+use crate::auth::{Caller, Scope};
 use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
+use crate::front::refusal::CallRefusal;
 use crate::front::retry;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -39,7 +40,6 @@ const QUOTA_RETRY: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) wal: Wal,
-    pub(crate) keys: Arc<AppKeys>,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Arc<OutcomeLedger>,
@@ -65,6 +65,24 @@ struct TakenUp {
     /// With their places in the call. Not counted yet: if the log does not take the others, all of
     /// them come again.
     refused: Vec<(usize, Refusal)>,
+}
+
+/// What is counted of a call that is refused as a whole: all of its reports, and under what its key
+/// proves, for whose they are was not read or is not all the same.
+struct OfCall {
+    metrics: Arc<Metrics>,
+    ledger: Arc<OutcomeLedger>,
+    scope: Arc<Scope>,
+    n_reports: u64,
+    now_us: u64,
+}
+
+impl OfCall {
+    fn count(&self, outcome: Outcome) {
+        self.metrics.count_many(outcome, self.n_reports);
+        self.ledger
+            .count(self.now_us, self.scope.proven(), outcome, self.n_reports);
+    }
 }
 
 impl Ingest {
@@ -204,9 +222,8 @@ impl Ingest {
         self.metrics.count(outcome);
         // What a stranger claims is not proven; its label would be of his choosing.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
-        let (app_id, environment) = named.map_or(("", ""), |(app, env)| (app, env));
-        self.ledger
-            .count(self.clock.now_us(), app_id, environment, outcome);
+        let named = named.map_or(("", ""), |(app, env)| (app, env));
+        self.ledger.count(self.clock.now_us(), named, outcome, 1);
         v1::ReportResult {
             index: u32::try_from(index).expect("at most 1,000 reports"),
             key: key.as_ref().map(Into::into),
@@ -216,35 +233,45 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports durable.
-    async fn keep(&self, batch: Batch, accepted: Accepted) -> Result<(), WalError> {
+    fn of_call(&self, scope: &Arc<Scope>, n_reports: usize) -> OfCall {
+        OfCall {
+            metrics: self.metrics.clone(),
+            ledger: self.ledger.clone(),
+            scope: scope.clone(),
+            n_reports: n_reports as u64,
+            now_us: self.clock.now_us(),
+        }
+    }
+
+    /// Makes the accepted reports of a call durable. If the log does not take them, all that the call has
+    /// are refused.
+    async fn keep(
+        &self,
+        batch: Batch,
+        accepted: Accepted,
+        scope: &Arc<Scope>,
+        n_reports: usize,
+    ) -> Result<(), WalError> {
         let (answer, answered) = oneshot::channel();
-        let (metrics, seen) = (self.metrics.clone(), self.seen.clone());
-        let n_reports = accepted.len() as u64;
+        let (seen, of_call) = (self.seen.clone(), self.of_call(scope, n_reports));
         let done = move |end: Result<WalOffset, WalError>| {
             match &end {
                 Ok(_) => {
+                    let n_stored = accepted.len() as u64;
                     seen.remember(accepted);
-                    metrics.count_many(Outcome::Stored, n_reports);
+                    of_call.metrics.count_many(Outcome::Stored, n_stored);
                 }
-                Err(error) => metrics.count_many(outcome_of(error), n_reports),
+                Err(error) => of_call.count(outcome_of(error)),
             }
             // Who no longer waits sends again, and hears `duplicate`.
             let _ = answer.send(end.map(|_| ()));
         };
         if let Err(error) = self.wal.submit(batch, done) {
-            self.metrics.count_many(outcome_of(&error), n_reports);
+            let of_call = self.of_call(scope, n_reports);
+            of_call.count(outcome_of(&error));
             return Err(error);
         }
         answered.await.unwrap_or(Err(WalError::Closed))
-    }
-
-    fn refuse_call<T>(&self, reason: &'static str, status: Status) -> Result<T, Status> {
-        self.metrics
-            .requests_refused
-            .get_or_create(&[("reason", reason)])
-            .inc();
-        Err(status)
     }
 }
 
@@ -305,28 +332,20 @@ fn pushback(error: &WalError) -> Status {
 impl CollectorService for Ingest {
     async fn upload(
         &self,
-        request: Request<v1::UploadRequest>,
+        mut request: Request<v1::UploadRequest>,
     ) -> Result<Response<v1::UploadResponse>, Status> {
         let started = Instant::now();
-        self.metrics.requests.inc();
-        let scope = match self.keys.prove(request.metadata()) {
-            Ok(scope) => scope,
-            Err(status) => return self.refuse_call("unauthenticated", status),
-        };
-        let network = request.extensions().get::<Network>().copied();
-        let call = match UploadRequest::try_from(request.into_inner()) {
-            Ok(call) => call,
-            Err(error) => {
-                return self.refuse_call("malformed", Status::invalid_argument(error.detail()));
-            }
-        };
+        let Caller { scope, network } = Caller::of(&mut request);
+        let call = UploadRequest::try_from(request.into_inner())
+            .map_err(|error| Status::invalid_argument(error.detail()))?;
         let n_reports = call.reports.len();
         let key = || scope.describe();
         if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
-            self.metrics
-                .count_many(Outcome::RefusedQuota, n_reports as u64);
+            let of_call = self.of_call(&scope, n_reports);
+            of_call.count(Outcome::RefusedQuota);
             let text = "refused_quota: too many reports with this app key";
-            return Err(retry::later(Code::ResourceExhausted, text, wait));
+            let status = retry::later(Code::ResourceExhausted, text, wait);
+            return Err(CallRefusal::Quota.mark(status));
         }
         let TakenUp {
             batch,
@@ -334,11 +353,9 @@ impl CollectorService for Ingest {
             refused,
         } = self.take_up(&scope, network, &call.clock, &call.reports);
         if !batch.is_empty()
-            && let Err(error) = self.keep(batch, accepted).await
+            && let Err(error) = self.keep(batch, accepted, &scope, n_reports).await
         {
             // A device sends all of them again, and hears `duplicate` or the same refusals then.
-            let n_refused = refused.len() as u64;
-            self.metrics.count_many(outcome_of(&error), n_refused);
             return Err(pushback(&error));
         }
         let refused = refused.into_iter();

@@ -4,8 +4,8 @@
 //! | metric | labels | what it says |
 //! |---|---|---|
 //! | `collector_reports_total` | `outcome` | reports by how they ended |
-//! | `collector_requests_total` | | upload calls taken up |
-//! | `collector_requests_refused_total` | `reason` | calls refused as a whole |
+//! | `collector_requests_total` | | requests on the devices' port: uploads, deletions, manifests, placements, and what is none of them |
+//! | `collector_requests_refused_total` | `reason` | those of them that were refused as a whole |
 //! | `collector_connections` | | open connections |
 //! | `collector_connections_closed_total` | `reason` | connections that we ended |
 //! | `collector_reloads_total` | `end` | key and certificate files read again |
@@ -18,7 +18,7 @@
 //! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
 //! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
 //! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
-//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store |
+//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store that failed, whoever made them; 1 while it takes what the writer sends |
 //! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
 //! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
 //! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
@@ -39,6 +39,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
+use crate::front::refusal::CallRefusal;
 use crate::ledger::LedgerGauges;
 use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
@@ -55,8 +56,7 @@ pub struct Metrics {
     /// Of others in this process, on the same page.
     beside: Mutex<Vec<Registry>>,
     outcomes: Vec<Counter>,
-    /// Requests refused as a whole, by reason.
-    pub(crate) requests_refused: Family<Labels, Counter>,
+    requests_refused: Family<Labels, Counter>,
     pub(crate) requests: Counter,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Labels, Counter>,
@@ -75,6 +75,7 @@ pub struct Metrics {
     pub(crate) ledger_reports: LedgerGauges,
     pub(crate) ledger_runs: LedgerGauges,
     pub(crate) store_errors: Family<Labels, Counter>,
+    /// Set by the writer alone: another's missing grant says nothing of reports.
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
     pub(crate) wal_skipped_bytes: Counter,
@@ -115,11 +116,15 @@ impl Metrics {
         };
         let outcomes = Outcome::ALL.iter().map(counter).collect();
         let requests = Counter::default();
-        registry.register("requests", "Upload calls taken up", requests.clone());
-        let requests_refused = at_zero("reason", &["unauthenticated", "malformed"]);
+        registry.register(
+            "requests",
+            "Requests on the devices' port, of all calls, refused ones too",
+            requests.clone(),
+        );
+        let requests_refused = at_zero("reason", &CallRefusal::ALL.map(CallRefusal::label));
         registry.register(
             "requests_refused",
-            "Upload calls refused as a whole, their reports unread",
+            "Requests refused as a whole, by reason",
             requests_refused.clone(),
         );
         let connections = Gauge::default();
@@ -219,7 +224,11 @@ impl Metrics {
             store_errors.clone(),
         );
         let store_up = Gauge::default();
-        registry.register("store_up", "1 while the store answers", store_up.clone());
+        registry.register(
+            "store_up",
+            "1 while the store takes what the writer sends: reports, and now and then how far it is",
+            store_up.clone(),
+        );
         let wal_torn_tails = Counter::default();
         registry.register(
             "wal_torn_tails",
@@ -296,6 +305,12 @@ impl Metrics {
     /// Shows another component's metrics on the same page.
     pub fn show_beside(&self, registry: Registry) {
         lock(&self.beside).push(registry);
+    }
+
+    /// Counts a call that was refused as a whole.
+    pub(crate) fn count_refusal(&self, reason: CallRefusal) {
+        let labels = [("reason", reason.label())];
+        self.requests_refused.get_or_create(&labels).inc();
     }
 
     pub(crate) fn note_closed(&self, reason: &'static str) {

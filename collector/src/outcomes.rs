@@ -37,7 +37,14 @@ impl OutcomeLedger {
         }
     }
 
-    pub(crate) fn count(&self, now_us: u64, app_id: &str, environment: &str, outcome: Outcome) {
+    /// Counts `n_reports` of an app and environment, each empty where nothing proves it.
+    pub(crate) fn count(
+        &self,
+        now_us: u64,
+        (app_id, environment): (&str, &str),
+        outcome: Outcome,
+        n_reports: u64,
+    ) {
         let mut kind = Kind {
             bucket: bucket_of(now_us, self.bucket),
             app_id: app_id.to_owned(),
@@ -49,7 +56,7 @@ impl OutcomeLedger {
             kind.app_id.clear();
             kind.environment.clear();
         }
-        *counts.entry(kind).or_default() += 1;
+        *counts.entry(kind).or_default() += n_reports;
     }
 
     /// Takes all counts out.
@@ -72,18 +79,20 @@ mod tests {
     #[test]
     fn outcomes_add_up_by_bucket_and_app_and_stay_bounded() {
         let ledger = OutcomeLedger::new(Duration::from_secs(60));
-        ledger.count(61_000_000, "a", "production", Outcome::Duplicate);
-        ledger.count(119_999_999, "a", "production", Outcome::Duplicate);
-        ledger.count(120_000_000, "a", "production", Outcome::Duplicate);
+        let app = ("a", "production");
+        ledger.count(61_000_000, app, Outcome::Duplicate, 1);
+        ledger.count(119_999_999, app, Outcome::Duplicate, 2);
+        ledger.count(120_000_000, app, Outcome::Duplicate, 2);
         let counts: Vec<(u32, u64)> = ledger
             .take()
             .into_iter()
             .map(|(k, n)| (k.bucket, n))
             .collect();
-        assert_eq!(counts, [(60, 2), (120, 1)]);
+        assert_eq!(counts, [(60, 3), (120, 2)]);
 
         for app in 0..3_000 {
-            ledger.count(0, &app.to_string(), "production", Outcome::RefusedConflict);
+            let app = app.to_string();
+            ledger.count(0, (&app, "production"), Outcome::RefusedConflict, 1);
         }
         let counts = ledger.take();
         assert!(counts.len() <= MAX_KINDS + 1);

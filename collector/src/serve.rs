@@ -354,9 +354,8 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
             Ok(())
         };
         tokio::select! {
-            closed = closing => match closed {
-                Ok(()) => { rollup.metrics.store_up.set(1); }
-                Err(error) => note_failure(&rollup.metrics, "rollup", &error),
+            closed = closing => if let Err(error) = closed {
+                note_failure(&rollup.metrics, "rollup", &error);
             },
             () = stop.cancelled() => return,
         }
@@ -374,11 +373,9 @@ fn serve_reports(
     let config = &parts.config;
     let ingest = Ingest {
         wal: wal.clone(),
-        keys: gate.keys.clone(),
         deletions: aside.deletions.clone(),
         directives: aside.directives.clone(),
         calls: Calls::new(
-            gate.keys.clone(),
             aside.deletions.clone(),
             aside.sink.clone(),
             parts.clock.clone(),
@@ -392,7 +389,8 @@ fn serve_reports(
         limits: Limits::new(&parts.config.limits),
         standings: aside.standings.clone(),
     };
-    let front = Front::new(config, ingest, gate.tls.clone(), parts.metrics.clone());
+    let (keys, tls) = (gate.keys.clone(), gate.tls.clone());
+    let front = Front::new(config, ingest, keys, tls, parts.metrics.clone());
     front.serve(listener, stop)
 }
 

@@ -196,7 +196,6 @@ impl Backoff {
 
 /// Counts a failed call and says it; the chain of causes in one line.
 pub(crate) fn note_failure(metrics: &Metrics, table: &'static str, error: &SinkError) {
-    metrics.store_up.set(0);
     metrics.store_errors.get_or_create(&[("what", table)]).inc();
     let error = error as &(dyn std::error::Error + 'static);
     tracing::warn!(error, "store call failed, trying again");

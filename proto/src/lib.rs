@@ -31,6 +31,7 @@ pub mod histogram;
 mod ids;
 pub mod latency;
 pub mod manifest;
+mod manifest_wire;
 pub mod occurred;
 mod outcome;
 pub mod placement;
@@ -77,6 +78,7 @@ pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResp
     reason = "generated"
 )]
 pub mod v1 {
+    pub use crate::manifest_wire::ModelManifest;
     pub use crate::upload_wire::UploadRequest;
 
     include!(concat!(env!("OUT_DIR"), "/epwatch.v1.rs"));

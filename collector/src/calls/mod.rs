@@ -1,5 +1,6 @@
 //! The calls beside Upload: deletion, manifests, certified placements. All want an app key; the
-//! last two want one that no app carries, if the operator marked those that apps do.
+//! last two want one that no app carries, if the operator marked those that apps do. The port has proved
+//! it before any of the call was read.
 //!
 //! What they store goes straight to the store, unlike reports: they come from a release pipeline,
 //! rarely, and whoever hears "later" sends them again. Doing that is harmless.
@@ -13,10 +14,9 @@ use std::time::Duration;
 use clickhouse::{Row, RowWrite};
 use epwatch_proto::{ParseError, v1};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
-use crate::auth::{AppKeys, Scope};
+use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::front::retry;
@@ -33,7 +33,6 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the calls work with.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    keys: Arc<AppKeys>,
     deletions: Arc<Deletions>,
     sink: Sink,
     clock: Arc<dyn Clock>,
@@ -43,14 +42,12 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(
-        keys: Arc<AppKeys>,
         deletions: Arc<Deletions>,
         sink: Sink,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            keys,
             deletions,
             sink,
             clock,
@@ -65,7 +62,6 @@ impl Calls {
         &self,
         request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
-        self.prove(request.metadata())?;
         let secret = request.into_inner().secret;
         if secret.len() != SECRET_BYTES {
             // Never the bytes themselves: they are the installation's password.
@@ -84,9 +80,9 @@ impl Calls {
 
     pub(crate) async fn put_model_manifest(
         &self,
-        request: Request<v1::PutModelManifestRequest>,
+        mut request: Request<v1::PutModelManifestRequest>,
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
-        let scope = self.prove_to_certify(request.metadata())?;
+        let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
         let put = manifest::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
         let row = put.row(&scope, self.now_ms());
@@ -99,9 +95,9 @@ impl Calls {
 
     pub(crate) async fn put_certified_placement(
         &self,
-        request: Request<v1::PutCertifiedPlacementRequest>,
+        mut request: Request<v1::PutCertifiedPlacementRequest>,
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
-        let scope = self.prove_to_certify(request.metadata())?;
+        let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
         let put = certified::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
         let stored_at_unix_ms = self.now_ms();
@@ -111,20 +107,6 @@ impl Calls {
         Ok(Response::new(v1::PutCertifiedPlacementResponse {
             stored_at_unix_ms,
         }))
-    }
-
-    fn prove(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
-        self.metrics.requests.inc();
-        self.keys.prove(metadata).inspect_err(|_| {
-            let labels = [("reason", "unauthenticated")];
-            self.metrics.requests_refused.get_or_create(&labels).inc();
-        })
-    }
-
-    fn prove_to_certify(&self, metadata: &MetadataMap) -> Result<Arc<Scope>, Status> {
-        let scope = self.prove(metadata)?;
-        scope.may_certify()?;
-        Ok(scope)
     }
 
     fn room(&self) -> Result<SemaphorePermit<'_>, Status> {

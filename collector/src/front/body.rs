@@ -14,6 +14,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::{Code, Status};
 
+use super::inflate::{Encoding, InflateError, inflate};
+use super::refusal::CallRefusal;
 use super::retry;
 
 /// When to come again if bodies take all the room there is; calls last milliseconds.
@@ -58,10 +60,35 @@ impl Charge {
         if used > self.budget.max {
             self.budget.used.fetch_sub(n, Relaxed);
             let text = "too many request bytes in flight";
-            return Err(retry::later(Code::ResourceExhausted, text, BUSY));
+            let status = retry::later(Code::ResourceExhausted, text, BUSY);
+            return Err(CallRefusal::BodyBudget.mark(status));
         }
         self.taken.fetch_add(n, Relaxed);
         Ok(())
+    }
+
+    /// Inflates a body that was received, and takes what it is larger by: reports are slices of it, so it
+    /// is held until the call ends.
+    ///
+    /// # Errors
+    /// As [`Self::take`], and `INVALID_ARGUMENT` for what is no such stream or a bomb.
+    pub(crate) fn inflate(
+        &self,
+        encoding: Encoding,
+        compressed: &[u8],
+        max_bytes: usize,
+    ) -> Result<Bytes, Status> {
+        let inflated = inflate(encoding, compressed, max_bytes);
+        let inflated = inflated.map_err(|error| {
+            let refusal = match error {
+                InflateError::Size { .. } => CallRefusal::TooLarge,
+                InflateError::Ratio { .. } => CallRefusal::Bomb,
+                InflateError::Corrupt(_) => CallRefusal::Malformed,
+            };
+            refusal.mark(Status::invalid_argument(error.to_string()))
+        })?;
+        self.take(inflated.len().saturating_sub(compressed.len()))?;
+        Ok(inflated)
     }
 }
 
@@ -94,6 +121,11 @@ impl Arriving {
             limit,
             deadline: None,
         }
+    }
+
+    /// What the body's call has taken of the budget.
+    pub(crate) fn charge(&self) -> Arc<Charge> {
+        self.charge.clone()
     }
 }
 

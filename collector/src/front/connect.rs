@@ -18,7 +18,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::body::{Arriving, CollectError, collect};
-use super::inflate::{Encoding, inflate};
+use super::inflate::Encoding;
 use super::retry;
 
 const PROTO: &str = "application/proto";
@@ -89,6 +89,7 @@ pub(crate) async fn read<M: Message + Default>(
             .insert(header::ACCEPT_ENCODING, accepted);
         return Err(Box::new(answer));
     };
+    let charge = body.charge();
     let body = match collect(body, max_bytes).await {
         Ok(body) => body,
         Err(CollectError::Failed(status)) => return Err(Box::new(error(&status))),
@@ -103,8 +104,9 @@ pub(crate) async fn read<M: Message + Default>(
     };
     let body = match encoding {
         None => body,
-        Some(encoding) => inflate(encoding, &body, max_bytes)
-            .map_err(|e| Box::new(error(&Status::invalid_argument(e.to_string()))))?,
+        Some(encoding) => charge
+            .inflate(encoding, &body, max_bytes)
+            .map_err(|status| Box::new(error(&status)))?,
     };
     let message = M::decode(body).map_err(|e| {
         let text = format!("request is no valid protobuf message: {e}");
@@ -167,6 +169,8 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     }
     let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
     *answer.status_mut() = http;
+    // As tonic does: whoever counts refusals looks there.
+    answer.extensions_mut().insert(status.clone());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);
     if let Some(delay) = delay {

@@ -1,5 +1,6 @@
 //! One request, whichever protocol it speaks: `application/grpc` goes to tonic, anything else is a
-//! Connect call. Both end in the same four functions.
+//! Connect call. Both end in the same four functions, and neither reads anything of a body before the
+//! call's key is proved: what a stranger sends is not received, inflated or decoded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use futures::future::Either;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use tonic::codec::CompressionEncoding;
 use tonic::server::NamedService;
@@ -20,13 +22,19 @@ use tower_service::Service;
 
 use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
 use super::connect::{self, Answer};
-use super::inflate::{Encoding, inflate};
+use super::inflate::Encoding;
+use super::refusal::CallRefusal;
+use crate::auth::{AppKeys, Caller};
+use crate::metrics::Metrics;
+use crate::standing::Network;
 
 const GRPC: &str = "application/grpc";
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// A flag and a length before each gRPC message.
 const FRAME_BYTES: usize = 5;
+/// Calls that want more than a key which ships inside an app: see [`crate::auth::Scope::may_certify`].
+const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 
 /// The body of any answer.
 pub(crate) type AnswerBody = http_body_util::Either<tonic::body::Body, Full<Bytes>>;
@@ -36,6 +44,8 @@ pub(crate) type AnswerBody = http_body_util::Either<tonic::body::Body, Full<Byte
 pub(crate) struct Dispatch<S> {
     calls: Arc<S>,
     grpc: CollectorServiceServer<S>,
+    keys: Arc<AppKeys>,
+    metrics: Arc<Metrics>,
     max_bytes: usize,
     body_timeout: Duration,
     budget: Arc<BodyBudget>,
@@ -44,6 +54,8 @@ pub(crate) struct Dispatch<S> {
 impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn new(
         calls: S,
+        keys: Arc<AppKeys>,
+        metrics: Arc<Metrics>,
         max_bytes: usize,
         body_timeout: Duration,
         budget: Arc<BodyBudget>,
@@ -58,6 +70,8 @@ impl<S: CollectorService> Dispatch<S> {
         Self {
             calls,
             grpc,
+            keys,
+            metrics,
             max_bytes,
             body_timeout,
             budget,
@@ -69,12 +83,16 @@ impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
+        network: Option<Network>,
     ) -> impl Future<Output = Response<AnswerBody>> {
+        self.metrics.requests.inc();
         let charge = Charge::new(self.budget.clone());
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let admitted = self.admit(&mut head, network);
         // Held until the answer is made: what was decoded lives as long.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
         if is_grpc(&head.headers)
+            && admitted.is_ok()
             && !head.headers.contains_key(&GRPC_ENCODING)
             && let Ok(timeout) = grpc_timeout(&head.headers)
         {
@@ -83,24 +101,52 @@ impl<S: CollectorService> Dispatch<S> {
             return Either::Left(calling.map(move |answer| {
                 drop(charge);
                 let answer = answer.map_or_else(Status::into_http, sent);
+                self.count_refusal(&answer);
                 answer.map(AnswerBody::Left)
             }));
         }
         let request = Request::from_parts(head, body);
         Either::Right(Box::pin(async move {
-            let answer = self.answer_other(request).await;
+            let answer = self.answer_other(request, admitted).await;
             drop(charge);
+            self.count_refusal(&answer);
             answer
         }))
     }
 
-    async fn answer_other(&self, request: Request<Arriving>) -> Response<AnswerBody> {
+    /// Whatever refuses a call, its status is with the answer.
+    fn count_refusal<B>(&self, answer: &Response<B>) {
+        if let Some(status) = answer.extensions().get::<Status>() {
+            self.metrics.count_refusal(CallRefusal::of(status));
+        }
+    }
+
+    /// Proves the call's key, and leaves what it proves for the call.
+    fn admit(&self, head: &mut Parts, network: Option<Network>) -> Result<(), Status> {
+        let scope = self.keys.prove(&head.headers)?;
+        let call = head.uri.path().rsplit('/').next().unwrap_or("");
+        if CERTIFYING.contains(&call) {
+            scope.may_certify()?;
+        }
+        head.extensions.insert(Caller { scope, network });
+        Ok(())
+    }
+
+    async fn answer_other(
+        &self,
+        request: Request<Arriving>,
+        admitted: Result<(), Status>,
+    ) -> Response<AnswerBody> {
         if is_grpc(request.headers()) {
-            return self.answer_grpc(request).await.map(AnswerBody::Left);
+            let answer = match admitted {
+                Ok(()) => self.answer_grpc(request).await,
+                Err(status) => status.into_http(),
+            };
+            return answer.map(AnswerBody::Left);
         }
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, ());
-        let answer = self.answer_connect(request, body).await;
+        let answer = self.answer_connect(request, body, admitted).await;
         answer.map(AnswerBody::Right)
     }
 
@@ -132,20 +178,26 @@ impl<S: CollectorService> Dispatch<S> {
         };
         let max_bytes = self.max_bytes;
         let too_large = || Status::out_of_range(format!("request exceeds {max_bytes} bytes"));
+        let charge = body.charge();
         let body = collect(body, max_bytes + FRAME_BYTES).await;
         let body = body.map_err(|error| match error {
             CollectError::TooLarge => too_large(),
             CollectError::Failed(status) => status,
         })?;
         head.headers.remove(GRPC_ENCODING);
-        let body = reframed(encoding, &body, max_bytes)?.unwrap_or(body);
+        let body = reframed(encoding, &body, &charge, max_bytes)?.unwrap_or(body);
         Ok(Request::from_parts(
             head,
             RequestBody::Here(Full::new(body)),
         ))
     }
 
-    async fn answer_connect(&self, request: Request<()>, body: Arriving) -> Answer {
+    async fn answer_connect(
+        &self,
+        request: Request<()>,
+        body: Arriving,
+        admitted: Result<(), Status>,
+    ) -> Answer {
         let path = request.uri().path();
         let method = path
             .strip_prefix('/')
@@ -155,6 +207,9 @@ impl<S: CollectorService> Dispatch<S> {
             ($method:ident) => {{
                 if let Err(refusal) = connect::check_head(request.method(), request.headers()) {
                     return *refusal;
+                }
+                if let Err(status) = admitted {
+                    return connect::error(&status);
                 }
                 match connect::read(request, body, self.max_bytes).await {
                     Ok(call) => {
@@ -207,7 +262,12 @@ async fn within<T>(
 
 /// Inflates the one message of a unary call; `None` if it is not compressed after all. Whatever is
 /// no such frame is tonic's to refuse.
-fn reframed(encoding: Encoding, body: &[u8], max_bytes: usize) -> Result<Option<Bytes>, Status> {
+fn reframed(
+    encoding: Encoding,
+    body: &[u8],
+    charge: &Charge,
+    max_bytes: usize,
+) -> Result<Option<Bytes>, Status> {
     let Some((frame, message)) = body.split_first_chunk::<FRAME_BYTES>() else {
         return Ok(None);
     };
@@ -218,8 +278,7 @@ fn reframed(encoding: Encoding, body: &[u8], max_bytes: usize) -> Result<Option<
             _ => Err(Status::invalid_argument("expected one gRPC message frame")),
         };
     }
-    let message = inflate(encoding, message, max_bytes)
-        .map_err(|e| Status::invalid_argument(e.to_string()))?;
+    let message = charge.inflate(encoding, message, max_bytes)?;
     let mut out = BytesMut::with_capacity(FRAME_BYTES + message.len());
     out.put_u8(0);
     out.put_u32(u32::try_from(message.len()).expect("bounded by max_bytes"));

@@ -11,6 +11,7 @@ mod connections;
 mod dispatch;
 mod gather;
 mod inflate;
+pub(crate) mod refusal;
 pub(crate) mod retry;
 pub(crate) mod tls;
 
@@ -39,6 +40,7 @@ use self::connections::{Connection, Connections};
 use self::dispatch::Dispatch;
 use self::gather::Gathering;
 use self::tls::Tls;
+use crate::auth::AppKeys;
 use crate::config::CollectorConfig;
 use crate::metrics::Metrics;
 use crate::standing::{Origins, Peer};
@@ -75,6 +77,7 @@ impl<S: CollectorService> Front<S> {
     pub(crate) fn new(
         config: &CollectorConfig,
         calls: S,
+        keys: Arc<AppKeys>,
         tls: Option<Arc<Tls>>,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -86,6 +89,8 @@ impl<S: CollectorService> Front<S> {
         Self {
             dispatch: Arc::new(Dispatch::new(
                 calls,
+                keys,
+                metrics.clone(),
                 max_bytes,
                 limits.body_timeout.0,
                 budget,
@@ -173,15 +178,12 @@ impl<S: CollectorService> Front<S> {
         connection: &Connection,
         stop: CancellationToken,
     ) {
-        let service = service_fn(|mut request: Request<Incoming>| {
-            // What the call needs to know of where it comes from.
-            if let Some(network) = self.origins.of_request(peer, request.headers()) {
-                request.extensions_mut().insert(network);
-            }
+        let service = service_fn(|request: Request<Incoming>| {
+            let network = self.origins.of_request(peer, request.headers());
             let call = connection.begin_call();
             let dispatch = self.dispatch.clone();
             async move {
-                let answer = dispatch.answer(request).await;
+                let answer = dispatch.answer(request, network).await;
                 drop(call);
                 Ok::<_, Infallible>(answer)
             }

@@ -335,6 +335,7 @@ impl Writer {
         let mut backoff = Backoff::new(self.config.max_backoff.0);
         let mut may_be_stored = may_be_stored;
         while let Err(error) = self.try_insert(batch, may_be_stored).await {
+            self.metrics.store_up.set(0);
             note_failure(&self.metrics, "batch", &error);
             sleep(backoff.pause()).await;
             may_be_stored = true;

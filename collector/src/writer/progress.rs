@@ -40,7 +40,10 @@ impl Writer {
                         at: Instant::now(),
                     });
                 }
-                Err(error) => note_failure(&self.metrics, "collector_checkpoints", &error),
+                Err(error) => {
+                    self.metrics.store_up.set(0);
+                    note_failure(&self.metrics, "collector_checkpoints", &error);
+                }
             }
         }
         if let Err(error) = self.flush_outcomes().await {
@@ -74,20 +77,25 @@ impl Writer {
             .await
     }
 
+    /// Sends what the store did not take the last time, under its token, and then what was counted since:
+    /// after a stop there is no next round.
     async fn flush_outcomes(&mut self) -> Result<(), SinkError> {
-        if self.pending_outcomes.is_none() {
-            let counts = self.ledger.take();
-            let rows: Vec<OutcomeRow> = counts
-                .into_iter()
-                .map(|(kind, reports)| OutcomeRow::of(kind, self.collector_id(), reports))
-                .collect();
-            let token = format!(
-                "{}-outcomes-{}",
-                self.wal.collector_id(),
-                self.clock.now_us()
-            );
-            self.pending_outcomes = (!rows.is_empty()).then_some((token, rows));
-        }
+        self.send_outcomes().await?;
+        let counts = self.ledger.take();
+        let rows: Vec<OutcomeRow> = counts
+            .into_iter()
+            .map(|(kind, reports)| OutcomeRow::of(kind, self.collector_id(), reports))
+            .collect();
+        let token = format!(
+            "{}-outcomes-{}",
+            self.wal.collector_id(),
+            self.clock.now_us()
+        );
+        self.pending_outcomes = (!rows.is_empty()).then_some((token, rows));
+        self.send_outcomes().await
+    }
+
+    async fn send_outcomes(&mut self) -> Result<(), SinkError> {
         if let Some((token, rows)) = &self.pending_outcomes {
             self.sink
                 .insert::<OutcomeRow>("report_outcomes", rows, Some(token))

@@ -226,13 +226,13 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
                   WHERE model_id = 'detector' AND total_macs = 100 AND length(manifest_sha256) = 64";
     assert_eq!(store.number(stored).await, 90, "once, though it came twice");
 
-    let placement = report(1, 1, 1).sessions[0].placement.clone();
+    let placement = report(1, 1, 1).sessions[0].placement.clone().unwrap();
     let runtime = report(1, 1, 1).runtime;
     let put = v1::PutCertifiedPlacementRequest {
         model: model("detector"),
         chipset: "SM8650".into(),
         runtime,
-        placement,
+        placement: placement.encode_to_vec().into(),
         certified_by: "ci run 7".into(),
     };
     let answer = post(
@@ -255,9 +255,19 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("chipset") && status.message().contains("SM8650"));
     let mut wrong = put;
-    wrong.placement.as_mut().unwrap().n_nodes = 7;
-    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    let mut too_few = placement;
+    too_few.n_nodes = 7;
+    wrong.placement = too_few.encode_to_vec().into();
+    let status = pipeline
+        .put_certified_placement(wrong.clone())
+        .await
+        .unwrap_err();
     assert!(status.message().contains("placement.n_nodes"), "{status}");
+    // Two bytes each, over a hundred once decoded.
+    wrong.placement = [4_u8 << 3 | 2, 0].repeat(1 << 20).into();
+    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("placement") && status.message().contains("524288"));
     let mut wrong = manifest("detector");
     wrong.manifest.as_mut().unwrap().total_macs = 1;
     let status = pipeline.put_model_manifest(wrong).await.unwrap_err();

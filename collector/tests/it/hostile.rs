@@ -182,6 +182,49 @@ async fn bodies_that_never_end_take_a_bounded_room() {
     collector.stop().await;
 }
 
+/// A small report in a large request holds the request until the report is durable: compressed it takes
+/// room for what it became.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_bodies_inflate_to_takes_the_same_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |config| {
+        config.connections.max_body_bytes = config.max_request_bytes;
+        // Calls wait for each other here.
+        config.wal.gather = Period(Duration::from_secs(1));
+    })
+    .await;
+    let address = collector.listen();
+    let posting: Vec<_> = (1..=4)
+        .map(|sequence| {
+            let mut body = request(&[report(1, 1, sequence)]).encode_to_vec();
+            // An unknown field of 3 MiB that shrinks some 40 times.
+            let (mut padding, mut noise) = (vec![0; 3 << 20], sequence);
+            for line in padding.chunks_mut(1 << 10) {
+                for byte in &mut line[..16] {
+                    noise = noise
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    *byte = noise.to_be_bytes()[0];
+                }
+            }
+            prost::encoding::bytes::encode(15, &padding, &mut body);
+            let body = crate::protocols::gzip(&body);
+            assert!(body.len() < 400 << 10, "{} bytes", body.len());
+            let encoded = [("Content-Encoding", "gzip")];
+            tokio::task::spawn_blocking(move || post(address, "Upload", &encoded, &body).status)
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for posting in posting {
+        statuses.push(posting.await.unwrap());
+    }
+    statuses.sort_unstable();
+    assert!(statuses.starts_with(&[200]), "{statuses:?}");
+    assert!(statuses.ends_with(&[429]), "{statuses:?}");
+    assert!(serves(address, 9), "the room is given back");
+    collector.stop().await;
+}
+
 fn open_files_limit() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits
@@ -291,7 +334,7 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     posting.write_all(&body[..10]).unwrap();
     // A gRPC call that has sent its head and waits for its message.
     let (sender, messages) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(2);
-    let grpc = half_a_grpc_call(address, messages).await;
+    let grpc = half_a_grpc_call(address, "Upload", &[], messages).await;
     let idle = connect(&collector).await;
     assert!(serves(address, 2));
 
@@ -317,8 +360,10 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
 }
 
 /// Sends a gRPC call's head now and its body as `messages` come; gives its `grpc-status`.
-async fn half_a_grpc_call(
+pub(crate) async fn half_a_grpc_call(
     address: SocketAddr,
+    call: &str,
+    headers: &[(&str, &str)],
     messages: tokio::sync::mpsc::Receiver<Result<Bytes, std::io::Error>>,
 ) -> tokio::task::JoinHandle<Option<String>> {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -332,11 +377,13 @@ async fn half_a_grpc_call(
         let message = messages.recv().await?;
         Some((message.map(Frame::data), messages))
     });
-    let request = hyper::Request::post(format!("http://{address}{SERVICE}/Upload"))
+    let mut head = hyper::Request::post(format!("http://{address}{SERVICE}/{call}"))
         .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(StreamBody::new(Box::pin(frames)))
-        .unwrap();
+        .header("te", "trailers");
+    for (name, value) in headers {
+        head = head.header(*name, *value);
+    }
+    let request = head.body(StreamBody::new(Box::pin(frames))).unwrap();
     let answering = sender.send_request(request);
     tokio::spawn(async move {
         let answer = answering.await.ok()?;

@@ -1,5 +1,6 @@
 //! Who may call what: keys, their rotation, and the certificate.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
 
-use crate::http::post;
+use crate::hostile::half_a_grpc_call;
+use crate::http::{SERVICE, open, post, read_answer};
 use crate::support::{Device, PATIENCE, Store, config, connect, report, request};
 
 const CALLS: [&str; 4] = [
@@ -129,6 +131,66 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
             .map_or_else(|status| status.code() == Code::InvalidArgument, |()| true);
         assert!(is_past_the_key, "{name}: {outcome:?}");
     }
+    collector.stop().await;
+}
+
+/// Whoever has no valid key is refused with the head of his call: none of the bytes that he announces is
+/// waited for, inflated or decoded. So is a manifest that comes with a key which ships inside an app.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (revoked, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let stranger = NewKey::random().unwrap();
+    let mut ended = key_for(&revoked, "com.example.camera");
+    ended.revoked = true;
+    let mut upload_only = key_for(&shipped, "com.example.camera");
+    upload_only.upload_only = true;
+    let collector = start_without_store(&dir, vec![ended, upload_only]).await;
+    let address = collector.listen();
+
+    let check = async |name: &str, key: Option<&NewKey>, http: u16, grpc: &str| {
+        let bearer = key.map(|key| format!("Bearer {}", key.secret));
+        for encoding in ["identity", "gzip", "zstd"] {
+            let mut stream = open(address);
+            write!(
+                stream,
+                "POST {SERVICE}/{name} HTTP/1.1\r\nHost: test\r\nContent-Type: application/proto\r\n\
+                 Content-Encoding: {encoding}\r\nContent-Length: 1000000\r\n"
+            )
+            .unwrap();
+            if let Some(bearer) = &bearer {
+                write!(stream, "Authorization: {bearer}\r\n").unwrap();
+            }
+            stream.write_all(b"\r\n").unwrap();
+            let answer = read_answer(stream);
+            assert_eq!(answer.status, http, "{name} {encoding}: {answer:?}");
+
+            let mut headers = vec![("grpc-encoding", encoding)];
+            headers.extend(
+                bearer
+                    .iter()
+                    .map(|bearer| ("authorization", bearer.as_str())),
+            );
+            // Its message never comes.
+            let (_sender, messages) = tokio::sync::mpsc::channel(1);
+            let calling = half_a_grpc_call(address, name, &headers, messages).await;
+            let status = tokio::time::timeout(PATIENCE, calling).await.unwrap();
+            assert_eq!(status.unwrap().as_deref(), Some(grpc), "{name} {encoding}");
+        }
+    };
+    for name in CALLS {
+        for key in [None, Some(&stranger), Some(&revoked)] {
+            check(name, key, 401, "16").await;
+        }
+    }
+    for name in ["PutModelManifest", "PutCertifiedPlacement"] {
+        check(name, Some(&shipped), 403, "7").await;
+    }
+    // Who sends all of it hears the same.
+    let mut message = request(&[report(1, 1, 1)]);
+    message.reports = vec![vec![7; 3 << 20].into()];
+    let status = connect(&collector).await.upload(message).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     collector.stop().await;
 }
 

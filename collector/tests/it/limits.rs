@@ -66,5 +66,9 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
     let millis: u64 = pushback.to_str().unwrap().parse().unwrap();
     assert!((1..=120_000).contains(&millis), "{millis}");
     collector.stop().await;
+    // The key is for all apps: nothing says whose the refused ones are.
+    let answered = "SELECT toUInt64(sum(answered_by_outcome['refused_quota'])) AS n \
+                    FROM loss_ledger_daily_v1 WHERE app_id = '' AND environment = ''";
+    assert_eq!(store.number(answered).await, 1);
     store.engine.stop().await;
 }

@@ -15,7 +15,7 @@ use tonic::codec::CompressionEncoding;
 use crate::http::{SERVICE, post, send as send_http};
 use crate::support::{Store, config, connect, report, request, send, start};
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()

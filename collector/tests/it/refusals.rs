@@ -5,14 +5,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::AppKeyConfig;
-use epwatch_collector::units::ByteSize;
+use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
+use epwatch_collector::units::{ByteSize, Period};
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
 use crate::gate::Gate;
+use crate::http::post;
 use crate::support::{PATIENCE, Store, config, connect, report, request, send, start, start_with};
 
 /// Reads one of the operator's pages.
@@ -190,6 +191,33 @@ async fn pages_say_whether_the_collector_is_ready() {
     collector.stop().await;
 }
 
+/// What reports do not need, a grant or a table of directives, takes no collector out of service.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.directives.refresh = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let aside = "RENAME TABLE directives TO directives_aside";
+    store.client.query_raw(aside).execute().await.unwrap();
+    let n_failed = || -> u64 {
+        let metrics = collector.metrics().encode();
+        let failed = "collector_store_errors_total{what=\"directives\"} ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(failed));
+        line.map_or(0, |n| n.parse().unwrap())
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while n_failed() < 20 {
+        assert!(Instant::now() < deadline, "directives are never asked for");
+        let metrics = collector.metrics().encode();
+        assert!(metrics.contains("collector_store_up 1\n"), "{metrics}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
 /// A log that is full refuses a call as a whole: its malformed reports come again with the others,
 /// and are counted when they are answered.
 #[tokio::test(flavor = "multi_thread")]
@@ -198,10 +226,22 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let gate = Gate::before(store.socket()).await;
     let mut config = config(&store.dir.path().join("wal"));
     config.wal.max_bytes = ByteSize(4 << 20);
+    let key = NewKey::random().unwrap();
+    config.keys = vec![AppKeyConfig {
+        sha256: key.sha256.clone(),
+        app: "com.example.camera".to_owned(),
+        ..AppKeyConfig::default()
+    }];
     let collector = Collector::start(config, gate.client(), CancellationToken::new())
         .await
         .unwrap();
     let mut device = connect(&collector).await;
+    let with_key = |message| {
+        let mut call = Request::new(message);
+        let value = format!("Bearer {}", key.secret).parse().unwrap();
+        call.metadata_mut().insert("authorization", value);
+        call
+    };
     let mut sequence = 0;
     // The last bytes of room take a single report at most.
     for n_reports in [100, 1] {
@@ -209,7 +249,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
             let reports: Vec<_> = (1..=n_reports)
                 .map(|n| report(1, 1, sequence + n))
                 .collect();
-            if let Err(status) = device.upload(request(&reports)).await {
+            if let Err(status) = device.upload(with_key(request(&reports))).await {
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
                 break;
             }
@@ -222,7 +262,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let counted = |outcome| collector.n_reports(outcome);
     let (overloaded, n_calls) = (counted(epwatch_proto::Outcome::RefusedOverloaded), 3);
     for _ in 0..n_calls {
-        device.upload(call.clone()).await.unwrap_err();
+        device.upload(with_key(call.clone())).await.unwrap_err();
     }
     assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 0);
     assert_eq!(
@@ -233,7 +273,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     gate.open();
     let deadline = Instant::now() + PATIENCE;
     let answer = loop {
-        match device.upload(call.clone()).await {
+        match device.upload(with_key(call.clone())).await {
             Ok(answer) => break answer.into_inner(),
             Err(status) => assert!(Instant::now() < deadline, "never taken: {status}"),
         }
@@ -241,11 +281,161 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     };
     assert_eq!(answer.results.len(), 1, "{answer:?}");
     assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 1);
+    let overloaded = counted(epwatch_proto::Outcome::RefusedOverloaded);
     collector.stop().await;
+    let answered = "SELECT toUInt64(sum(answered_by_outcome['refused_overloaded'])) AS n \
+                    FROM loss_ledger_daily_v1 WHERE app_id = 'com.example.camera' AND environment = ''";
+    assert_eq!(store.number(answered).await, overloaded);
     let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
                    WHERE outcome = 'refused_malformed'";
     assert_eq!(store.number(refused).await, 1);
     let stored = "SELECT count() AS n FROM counted_reports_v1";
     assert_eq!(store.number(stored).await, sequence + 1);
+    store.engine.stop().await;
+}
+
+/// Whoever watches the port sees why calls end there, not only that some key is not known.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let entry = |key: &NewKey, upload_only| AppKeyConfig {
+        sha256: key.sha256.clone(),
+        upload_only,
+        ..AppKeyConfig::default()
+    };
+    let collector = crate::hostile::start(&dir, |config| {
+        config.keys = vec![entry(&key, false), entry(&shipped, true)];
+        config.max_request_bytes = ByteSize(1 << 20);
+        config.connections.max_body_bytes = ByteSize(1 << 20);
+        config.limits.key = RateConfig {
+            per_minute: 1,
+            burst: 1,
+        };
+    })
+    .await;
+    let address = collector.listen();
+    let bearer = |key: &NewKey| format!("Bearer {}", key.secret);
+    let (by_key, by_shipped) = (bearer(&key), bearer(&shipped));
+    let auth = ("Authorization", by_key.as_str());
+    let sound = request(&[report(1, 1, 1)]).encode_to_vec();
+    let status = |call: &str, headers: &[(&str, &str)], body: &[u8]| {
+        post(address, call, headers, body).status
+    };
+
+    assert_eq!(status("Upload", &[], &sound), 401);
+    let shipped_auth = ("Authorization", by_shipped.as_str());
+    assert_eq!(status("PutModelManifest", &[shipped_auth], b""), 403);
+    assert_eq!(status("Nothing", &[auth], b""), 404);
+    assert_eq!(
+        status("Upload", &[auth, ("Content-Encoding", "br")], b""),
+        501
+    );
+    assert_eq!(status("Upload", &[auth], b"\xff\xff"), 400);
+    assert_eq!(status("Upload", &[auth], b""), 400);
+    assert_eq!(status("Upload", &[auth], &vec![0; (1 << 20) + 1]), 413);
+    let bomb = crate::protocols::gzip(&vec![0; 1 << 20]);
+    assert_eq!(
+        status("Upload", &[auth, ("Content-Encoding", "gzip")], &bomb),
+        400
+    );
+    // What tonic refuses, and not the call, counts too.
+    let (sender, messages) = tokio::sync::mpsc::channel(2);
+    let headers = [("authorization", by_key.as_str())];
+    let calling = crate::hostile::half_a_grpc_call(address, "Upload", &headers, messages).await;
+    let no_message = b"\0\0\0\0\x02\xff\xff".as_slice();
+    sender.send(Ok(no_message.into())).await.unwrap();
+    drop(sender);
+    assert_eq!(calling.await.unwrap().as_deref(), Some("13"));
+    let mut device = connect(&collector).await;
+    let mut message = request(&[]);
+    message.reports = vec![vec![7; 1 << 20].into()];
+    let mut call = Request::new(message);
+    call.metadata_mut()
+        .insert("authorization", by_key.parse().unwrap());
+    let refused = device.upload(call).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    assert_eq!(status("Upload", &[auth], &sound), 200);
+    assert_eq!(status("Upload", &[auth], &sound), 429);
+    let counted = |reason: &str, n: u64| {
+        let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
+        let metrics = collector.metrics().encode();
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    };
+    for (reason, n) in [
+        ("unauthenticated", 1),
+        ("forbidden", 1),
+        ("unsupported", 2),
+        ("malformed", 3),
+        ("too_large", 2),
+        ("bomb", 1),
+        ("quota", 1),
+        ("body_budget", 0),
+    ] {
+        counted(reason, n);
+    }
+    assert!(
+        collector
+            .metrics()
+            .encode()
+            .contains("collector_requests_total 12\n")
+    );
+
+    // A body that never ends takes the room of others.
+    let mut waiting = crate::http::open(address);
+    write!(
+        waiting,
+        "POST {}/Upload HTTP/1.1\r\nHost: test\r\nContent-Type: application/proto\r\n\
+         Authorization: {by_key}\r\nContent-Length: 1000000\r\n\r\n",
+        crate::http::SERVICE
+    )
+    .unwrap();
+    waiting.write_all(&[0; 900_000]).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while status("Upload", &[auth], &[0; 200_000]) != 429 {
+        assert!(Instant::now() < deadline, "the room is never full");
+    }
+    counted("body_budget", 1);
+    collector.stop().await;
+}
+
+/// The store refused the counts of before: those that came since go with them when the collector stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_stores_the_last_refusals_too() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    // The writer says nothing by itself: a full batch makes it, and then the stop.
+    config.batch.period = Period(Duration::from_secs(60));
+    config.batch.max_bytes = ByteSize(1 << 20);
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let run = async |sql: &str| store.client.query_raw(sql).execute().await.unwrap();
+    run("RENAME TABLE report_outcomes TO outcomes_aside").await;
+    let mut no_model = report(1, 1, 1);
+    no_model.sessions[0].model = None;
+    send(&mut device, &[no_model]).await;
+    for first in [2, 1_002] {
+        let full: Vec<_> = (first..first + 1_000).map(|n| report(1, 1, n)).collect();
+        assert!(send(&mut device, &full).await.is_empty());
+    }
+    let stored = "SELECT count() AS n FROM reports";
+    store.eventually(stored, 2_000).await;
+    let failed = "collector_store_errors_total{what=\"report_outcomes\"}";
+    let deadline = Instant::now() + PATIENCE;
+    while !collector.metrics().encode().contains(failed) {
+        assert!(Instant::now() < deadline, "the counts were never sent");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut newer_scheme = report(1, 1, 2_002);
+    newer_scheme.series[0].hist_scheme = 99;
+    send(&mut device, &[newer_scheme]).await;
+    run("RENAME TABLE outcomes_aside TO report_outcomes").await;
+    collector.stop().await;
+    for outcome in ["refused_malformed", "refused_unsupported"] {
+        let told = format!(
+            "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes WHERE outcome = '{outcome}'"
+        );
+        assert_eq!(store.number(&told).await, 1, "{outcome}");
+    }
     store.engine.stop().await;
 }

@@ -1,0 +1,116 @@
+//! Why a call was refused as a whole: the values of a metric's label.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use tonic::{Code, Status};
+
+/// Why a call was refused. It may be a status's source, where a code alone does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallRefusal {
+    /// Without a key that is valid now.
+    Unauthenticated,
+    /// With a key that may not do this.
+    Forbidden,
+    /// The message, or what comes with it, is not what the contract says.
+    Malformed,
+    /// No such call, method or encoding.
+    Unsupported,
+    /// Larger than `max_request_bytes`, as it came or inflated.
+    TooLarge,
+    /// Inflated many times its size.
+    Bomb,
+    /// All bodies together hold `connections.max_body_bytes`.
+    BodyBudget,
+    /// The key's quota is used up.
+    Quota,
+    /// The log is full, or too many such calls are under way.
+    Overloaded,
+    /// The log's disk, or the store, did not take it.
+    Unavailable,
+    /// The body or the answer took longer than it may.
+    Timeout,
+    /// The client went away while it sent.
+    Cancelled,
+}
+
+impl CallRefusal {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::Malformed,
+        Self::Unsupported,
+        Self::TooLarge,
+        Self::Bomb,
+        Self::BodyBudget,
+        Self::Quota,
+        Self::Overloaded,
+        Self::Unavailable,
+        Self::Timeout,
+        Self::Cancelled,
+    ];
+
+    /// The label's value.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::Malformed => "malformed",
+            Self::Unsupported => "unsupported",
+            Self::TooLarge => "too_large",
+            Self::Bomb => "bomb",
+            Self::BodyBudget => "body_budget",
+            Self::Quota => "quota",
+            Self::Overloaded => "overloaded",
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Names the reason of a status whose code several have.
+    pub(crate) fn mark(self, mut status: Status) -> Status {
+        status.set_source(Arc::new(self));
+        status
+    }
+
+    /// Why the call that is answered so was refused.
+    pub(crate) fn of(status: &Status) -> Self {
+        let marked = status.source().and_then(|source| source.downcast_ref());
+        marked.copied().unwrap_or(match status.code() {
+            Code::Unauthenticated => Self::Unauthenticated,
+            Code::PermissionDenied => Self::Forbidden,
+            Code::OutOfRange => Self::TooLarge,
+            Code::ResourceExhausted => Self::Overloaded,
+            Code::DeadlineExceeded => Self::Timeout,
+            Code::Unimplemented => Self::Unsupported,
+            Code::Cancelled => Self::Cancelled,
+            // The last is what tonic says of bytes that are no message.
+            Code::InvalidArgument | Code::Internal => Self::Malformed,
+            _ => Self::Unavailable,
+        })
+    }
+}
+
+impl fmt::Display for CallRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+impl Error for CallRefusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_why_by_its_mark_or_else_by_its_code() {
+        let full = || Status::resource_exhausted("full");
+        assert_eq!(CallRefusal::of(&full()), CallRefusal::Overloaded);
+        let marked = CallRefusal::Quota.mark(full());
+        assert_eq!(CallRefusal::of(&marked), CallRefusal::Quota);
+        assert_eq!(marked.code(), Code::ResourceExhausted);
+    }
+}
