@@ -384,3 +384,74 @@ async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
     collector.stop().await;
     store.engine.stop().await;
 }
+
+#[derive(Debug, clickhouse::Row, serde::Serialize)]
+struct DirectiveRow {
+    id: String,
+    published_at: i64,
+    directive_hex: String,
+    signature_hex: String,
+    expires: i64,
+}
+
+/// What the store holds of a directive that was published at the beginning of time.
+fn row(directive: &Directive) -> DirectiveRow {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    DirectiveRow {
+        id: directive.id.clone(),
+        published_at: 0,
+        directive_hex: hex(&directive.to_bytes()),
+        signature_hex: hex(&[7; 64]),
+        expires: directive.expires_unix_ms,
+    }
+}
+
+/// It is what stops harm, and the room that it makes can be used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directive_can_be_revoked_where_no_other_has_room() {
+    let store = Store::start().await;
+    let all = || DirectiveScope::default();
+    // The other columns are for people.
+    let client = store.client.clone().with_validation(false);
+    let insert = client.insert::<DirectiveRow>("directives").await;
+    let mut insert = insert.unwrap();
+    for n in 0..store::MAX_LIVE {
+        let directive = directive(&format!("d{n}"), all(), DirectiveAction::NpuOff);
+        insert.write(&row(&directive)).await.unwrap();
+    }
+    insert.end().await.unwrap();
+    let try_publish = async |id: &str, action| {
+        let signed = SignedDirective {
+            directive: directive(id, all(), action).to_bytes().into(),
+            key_id: "ops".into(),
+            signature: [7; 64],
+        };
+        store::publish(&store.client, &signed, 1_000).await
+    };
+    let is_full = |published| matches!(published, Err(store::DirectiveError::TooMany));
+    assert!(is_full(try_publish("new", DirectiveAction::NpuOff).await));
+
+    let revoke = |of: &str| DirectiveAction::Revoke(of.into());
+    try_publish("back", revoke("d0")).await.unwrap();
+    try_publish("new", DirectiveAction::NpuOff).await.unwrap();
+    assert!(is_full(try_publish("newer", DirectiveAction::NpuOff).await));
+
+    let mut config = config(&store.dir.path().join("wal"));
+    config.directives.refresh = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let deadline = Instant::now() + PATIENCE;
+    for sequence in 1.. {
+        let uploaded = device.upload(request(&[report(1, 1, sequence)])).await;
+        let handed = uploaded.unwrap().into_inner().directives;
+        if let Some(first) = handed.first() {
+            let first = Directive::parse(&first.directive).unwrap();
+            assert_eq!(first.id, "back");
+            break;
+        }
+        assert!(Instant::now() < deadline, "never handed out");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    collector.stop().await;
+    store.engine.stop().await;
+}
