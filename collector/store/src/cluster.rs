@@ -208,6 +208,14 @@ impl Cluster {
         )
     }
 
+    /// How `ALTER TABLE` names a table's rows.
+    pub(crate) fn altered_name(&self, database: &str, table: &str) -> String {
+        let name = self.shard_name(database, table);
+        format!("{name} {}", self.on_cluster())
+            .trim_end()
+            .to_owned()
+    }
+
     fn shard_name(&self, database: &str, table: &str) -> String {
         format!(
             "{}.{}",

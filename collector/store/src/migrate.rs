@@ -76,6 +76,10 @@ impl TemplateValues {
         self
     }
 
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
     fn get_or_empty(&self, name: &str) -> &str {
         self.values.get(name).map_or("", String::as_str)
     }
@@ -344,7 +348,7 @@ pub async fn pending<'a>(
 }
 
 /// The statements of each migration, ready to run.
-fn render_all<'a>(
+pub(crate) fn render_all<'a>(
     migrations: &'a [Migration],
     values: &TemplateValues,
 ) -> Result<Vec<(&'a Migration, Vec<String>)>, MigrateError> {
