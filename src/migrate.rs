@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use epwatch_collector::schema;
+use epwatch_collector::{
+    retention,
+    schema::{self, Retention},
+};
 use epwatch_store::{Cluster, Planned};
 use serde::Serialize;
 
@@ -44,6 +47,8 @@ struct Document {
     dry_run: bool,
     /// Applied, or with `dry_run` to be applied.
     migrations: Vec<Applied>,
+    /// What makes the store keep rows as long as the config says, if it does not.
+    retention: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,11 +79,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let database = config.store.database.clone();
     let planned = epwatch_store::plan(&database, schema::MIGRATIONS, &values)?;
-    let versions = match config.store.server()? {
-        Some(target) if !args.dry_run => {
-            epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?
+    let server = config.store.server()?.filter(|_| !args.from_nothing);
+    let mut retention = Vec::new();
+    if let Some(target) = &server {
+        retention = retention::changes(target, &values).await?;
+        let is_told = args.server.has_file() || config.store.retention() != Retention::default();
+        if !retention.is_empty() && !is_told {
+            // Rows that expire are gone: nobody's defaults decide that.
+            return wrong_use(
+                "the store keeps rows for other days than the defaults; give --config FILE with \
+                 store.raw_days and store.rollup_days",
+            );
         }
-        Some(target) if !args.from_nothing => {
+    }
+    let versions = match server {
+        Some(target) if !args.dry_run => {
+            let versions = epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?;
+            retention = retention::apply(&target, &values).await?;
+            versions
+        }
+        Some(target) => {
             let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &values).await?;
             pending.iter().map(|migration| migration.version).collect()
         }
@@ -96,13 +116,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             database,
             cluster,
             dry_run: args.dry_run,
+            retention,
         })?;
     } else if args.dry_run {
-        print_sql(&database, &planned, &versions)?;
-    } else if versions.is_empty() {
+        print_sql(&database, &planned, &versions, &retention)?;
+    } else if versions.is_empty() && retention.is_empty() {
         output::line("the schema is up to date")?;
     } else {
-        output::line(format_args!("applied migrations {versions:?}"))?;
+        if !versions.is_empty() {
+            output::line(format_args!("applied migrations {versions:?}"))?;
+        }
+        if !retention.is_empty() {
+            output::line("changed for how long rows are kept")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,8 +158,13 @@ fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
 }
 
 /// Prints what `clickhouse-client --queries-file` runs.
-fn print_sql(database: &str, planned: &Planned<'_>, versions: &[u32]) -> anyhow::Result<()> {
-    if versions.is_empty() {
+fn print_sql(
+    database: &str,
+    planned: &Planned<'_>,
+    versions: &[u32],
+    retention: &[String],
+) -> anyhow::Result<()> {
+    if versions.is_empty() && retention.is_empty() {
         output::line("-- the schema is up to date")?;
         return Ok(());
     }
@@ -161,6 +192,12 @@ fn print_sql(database: &str, planned: &Planned<'_>, versions: &[u32]) -> anyhow:
         for statement in of_this.statements.iter().chain([&of_this.done]) {
             output::line(format_args!("{statement};\n"))?;
         }
+    }
+    if !retention.is_empty() {
+        output::line("\n-- for how long rows are kept")?;
+    }
+    for statement in retention {
+        output::line(format_args!("{statement};\n"))?;
     }
     Ok(())
 }

@@ -147,6 +147,11 @@ impl Default for ServerConfig {
 const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
 impl ServerArgs {
+    /// Whether a config file is named.
+    pub(crate) fn has_file(&self) -> bool {
+        self.config.is_some()
+    }
+
     /// Reads file, environment and options, and checks everything; every problem is in the error.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
         let config = self.read()?;

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use epwatch_collector::schema::{self, Retention};
+use epwatch_collector::{
+    retention,
+    schema::{self, Retention},
+};
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
     Cluster, MigrateError, StoreTarget, TemplateValues,
@@ -206,7 +209,8 @@ impl Drop for Late {
 
 impl Store {
     /// Opens the server that the config names, else the embedded engine on `data_dir`, fetching its
-    /// library if need be; then applies the migrations.
+    /// library if need be; then applies the migrations. For how long rows are kept is the collectors'
+    /// to say.
     pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let store = Self::connect(config, data_dir).await?;
         migrate(&store.target, &config.schema()).await?;
@@ -233,7 +237,7 @@ impl Store {
     ) -> anyhow::Result<Self> {
         let mut store = Self::connect(config, data_dir).await?;
         let schema = config.schema();
-        match migrate(&store.target, &schema).await {
+        match migrate_and_keep(&store.target, &schema).await {
             Ok(()) => {}
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
                 let error = &error as &(dyn std::error::Error + 'static);
@@ -312,12 +316,22 @@ async fn migrate(target: &StoreTarget, values: &TemplateValues) -> Result<(), Mi
     Ok(())
 }
 
+/// As [`migrate`]; then the store keeps rows as long as `values` say.
+async fn migrate_and_keep(
+    target: &StoreTarget,
+    values: &TemplateValues,
+) -> Result<(), MigrateError> {
+    migrate(target, values).await?;
+    retention::apply(target, values).await?;
+    Ok(())
+}
+
 fn migrate_later(target: StoreTarget, values: TemplateValues) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
         loop {
             tokio::time::sleep(MIGRATE_PAUSE).await;
-            match migrate(&target, &values).await {
+            match migrate_and_keep(&target, &values).await {
                 Ok(()) => {
                     tracing::info!("the store is there");
                     return;

@@ -33,6 +33,7 @@ mod outcomes;
 mod parse;
 mod record;
 mod reload;
+pub mod retention;
 mod rollup;
 mod rows;
 pub mod schema;

@@ -119,6 +119,13 @@ struct Seconds {
     seconds: u32,
 }
 
+/// What the store says of its TTLs so far.
+#[derive(Debug, Row, Deserialize)]
+struct RawRetention {
+    raw_days: u16,
+    whole_since: u32,
+}
+
 #[derive(Debug, Row, Deserialize)]
 struct SliceOfBucket {
     seconds: u32,
@@ -128,12 +135,25 @@ struct SliceOfBucket {
 impl RollUp {
     /// Buckets that start before this may have lost reports, and keep the summary that they have;
     /// seconds since 1970. A day less than reports are kept: whole days expire at once, and the
-    /// sooner ones are gone first.
-    fn raw_since(&self) -> u64 {
-        let whole = self
-            .raw_retention
-            .saturating_sub(Duration::from_secs(86_400));
-        (self.clock.now_us() / 1_000_000).saturating_sub(whole.as_secs())
+    /// sooner ones are gone first. Where the store keeps them shorter than this collector was told,
+    /// that counts; and so does what an earlier TTL may have removed ([`crate::retention`]).
+    async fn raw_since(&self) -> Result<u64, SinkError> {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \
+                   toUInt32(max(raw_retention.whole_since)) AS whole_since \
+                   FROM raw_retention HAVING count() > 0";
+        let rows = self
+            .sink
+            .fetch::<RawRetention>("raw_retention", sql)
+            .await?;
+        let (mut kept, mut whole_since) = (self.raw_retention, 0);
+        if let Some(changed) = rows.first() {
+            kept = kept.min(DAY * u32::from(changed.raw_days));
+            whole_since = u64::from(changed.whole_since);
+        }
+        let now = self.clock.now_us() / 1_000_000;
+        let since = now.saturating_sub(kept.saturating_sub(DAY).as_secs());
+        Ok(since.max(whole_since))
     }
 
     /// Closes what can be closed. Returns whether there may be more at once.
@@ -195,7 +215,7 @@ impl RollUp {
         let checked = rows
             .first()
             .map_or(closed_until, |row| u64::from(row.seconds));
-        let since = checked.max(self.raw_since());
+        let since = checked.max(self.raw_since().await?);
         if let Some(bucket) = self.first_with_reports(since, closed_until).await? {
             self.build_again(&BTreeSet::from([bucket]), "check").await?;
             self.note_checked(u64::from(bucket) + 1).await?;
@@ -246,7 +266,7 @@ impl RollUp {
     /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
     /// (start times in seconds). Those whose reports may be gone stay as they are, which is said.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
-        let raw_since = self.raw_since();
+        let raw_since = self.raw_since().await?;
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
         if too_old > 0 {
@@ -267,7 +287,7 @@ impl RollUp {
         reason: &'static str,
     ) -> Result<(), SinkError> {
         let closed_until = self.closed_until().await?;
-        let raw_since = self.raw_since();
+        let raw_since = self.raw_since().await?;
         let closed: Vec<String> = buckets
             .iter()
             .filter(|bucket| u64::from(**bucket) < closed_until)
@@ -309,7 +329,7 @@ impl RollUp {
     /// Open buckets too: one that is being closed right now may have been read before the
     /// tombstones were there, under an older revision than this one.
     pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<u64, SinkError> {
-        let raw_since = self.raw_since();
+        let raw_since = self.raw_since().await?;
         let sql = format!(
             "SELECT DISTINCT toUInt32(bucket) AS seconds, epwatch_slice(installation) AS slice \
              FROM report_copies WHERE installation IN ({installations}) \

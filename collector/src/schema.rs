@@ -30,6 +30,8 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(10, "0010_copies_by_hash"),
     migration!(11, "0011_rollup_checks"),
     migration!(12, "0012_copies_by_stream"),
+    migration!(13, "0013_durable_inserts"),
+    migration!(14, "0014_raw_retention"),
 ];
 
 /// How long rows are kept.

@@ -26,6 +26,17 @@ const OVERLAP_MS: i64 = 3_600_000;
 /// For a collector that is stopping.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
+/// Installations that are hidden and whose rows are still to leave the disk.
+const NOT_ERASED: &str = "SELECT DISTINCT installation FROM tombstones \
+     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden') \
+     AND installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'erased')";
+/// Installations that were erased and have rows again: another collector's backlog came later.
+const CAME_LATE: &str = "SELECT DISTINCT installation FROM (\
+     SELECT installation FROM report_copies \
+     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased') \
+     UNION ALL SELECT installation FROM reports \
+     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased'))";
+
 /// What carries deletions out.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -120,7 +131,9 @@ impl Worker {
             *next_refresh = Instant::now() + self.config.refresh.0;
         }
         if Instant::now() >= *next_erase {
-            while self.erases && self.erase().await? {}
+            for which in [NOT_ERASED, CAME_LATE] {
+                while self.erases && self.erase(which).await? {}
+            }
             *next_erase = Instant::now() + self.config.erase_period.0;
         }
         Ok(())
@@ -205,23 +218,25 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes rows of hidden installations off the disk. Returns whether there may be more.
-    async fn erase(&self) -> Result<bool, SinkError> {
-        let sql = format!(
-            "SELECT DISTINCT installation FROM tombstones \
-             WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden') \
-             AND installation NOT IN \
-             (SELECT installation FROM deletion_log WHERE step = 'erased') \
-             LIMIT {AT_ONCE}"
-        );
+    /// Takes the rows of some of the installations that `which` selects off the disk. Returns whether
+    /// there may be more.
+    async fn erase(&self, which: &'static str) -> Result<bool, SinkError> {
+        let sql = format!("{which} LIMIT {AT_ONCE}");
         let found = self.sink.fetch::<Erasable>("tombstones", &sql).await?;
         if found.is_empty() {
             return Ok(false);
         }
         let list = id_list(found.iter().map(|row| &row.installation));
+        // With what this collector erased before: its line of the log is replaced.
         let sql = format!(
-            "SELECT installation, count() AS reports FROM reports \
-             WHERE installation IN ({list}) GROUP BY installation"
+            "SELECT installation, sum(n) AS reports FROM (\
+             SELECT installation, count() AS n FROM reports \
+             WHERE installation IN ({list}) GROUP BY installation \
+             UNION ALL \
+             SELECT installation, reports AS n FROM deletion_log FINAL \
+             WHERE step = 'erased' AND collector_id = {} AND installation IN ({list})) \
+             GROUP BY installation",
+            self.collector_id
         );
         let counted = self.sink.fetch::<Counted>("reports", &sql).await?;
         let counted: HashMap<[u8; 16], u64> = counted

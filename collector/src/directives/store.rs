@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::Live;
 use crate::store::{Sink, SinkError};
 
-/// Most directives that are live at once.
+/// Most directives that are live at once and not taken back, and most revocations that take back nothing
+/// which is. Those that do are always taken, so that there are at most twice as many of them.
 pub const MAX_LIVE: usize = 4_096;
+/// Most that collectors hold: the directives and revocations that [`publish`] lets in.
+const MAX_HELD: usize = 3 * MAX_LIVE;
 
 /// A directive as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +50,10 @@ pub enum DirectiveError {
         id: String,
     },
     /// There is no room.
-    #[error("failed to publish: {MAX_LIVE} directives are live already; revoke some")]
+    #[error(
+        "failed to publish: {MAX_LIVE} directives, or as many revocations, are live already; revoke \
+         directives, or wait until revocations are over"
+    )]
     TooMany,
     /// The store did not do it.
     #[error("failed to reach the store's directives")]
@@ -122,11 +128,7 @@ pub async fn publish(
             false => Err(DirectiveError::IdTaken { id }),
         };
     }
-    let n_live = all
-        .iter()
-        .filter(|known| known.directive.expires_unix_ms > now_unix_ms)
-        .count();
-    if n_live >= MAX_LIVE {
+    if !has_room(&all, &directive, now_unix_ms) {
         return Err(DirectiveError::TooMany);
     }
     let scope = &directive.scope;
@@ -142,10 +144,7 @@ pub async fn publish(
         chipset: &scope.chipset,
         firmware: &scope.vendor_fingerprint_hash,
         action: action_name(&directive.action),
-        revokes: match &directive.action {
-            DirectiveAction::Revoke(id) => id,
-            _ => "",
-        },
+        revokes: revoked_by(&directive).unwrap_or_default(),
         not_before: directive.not_before_unix_ms,
         expires: directive.expires_unix_ms,
     };
@@ -153,6 +152,30 @@ pub async fn publish(
     sink.insert::<NewRow<'static>>("directives", &[row], None)
         .await?;
     Ok(directive)
+}
+
+/// Says whether a new directive may come to `all` that were published.
+fn has_room(all: &[Published], new: &Directive, now_unix_ms: i64) -> bool {
+    let is_live = |known: &Published| known.directive.expires_unix_ms > now_unix_ms;
+    let is_revocation = |known: &Published| revoked_by(&known.directive).is_some();
+    let left = all
+        .iter()
+        .filter(|known| is_live(known) && !known.is_revoked);
+    let (revocations, directives): (Vec<_>, Vec<_>) = left.partition(|known| is_revocation(known));
+    match revoked_by(new) {
+        // What must be stopped now is stopped, however full it is.
+        Some(of) if directives.iter().any(|known| known.directive.id == of) => true,
+        Some(_) => revocations.len() < MAX_LIVE,
+        None => directives.len() < MAX_LIVE && revocations.len() < MAX_LIVE,
+    }
+}
+
+/// Returns the id of the directive that this one takes back, if it does.
+fn revoked_by(directive: &Directive) -> Option<&str> {
+    match &directive.action {
+        DirectiveAction::Revoke(id) => Some(id),
+        _ => None,
+    }
 }
 
 /// Returns every directive that was ever published, the latest first.
@@ -172,7 +195,9 @@ pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkErro
     let mut live = fetch(sink, &condition).await?;
     // Oldest first: what was said first goes out first.
     live.reverse();
-    live.truncate(MAX_LIVE);
+    // What is cut is what nobody misses: never a revocation before what it takes back.
+    live.sort_by_key(|known| (revoked_by(&known.directive).is_none(), known.is_revoked));
+    live.truncate(MAX_HELD);
     let live = live.into_iter().map(|published| Live {
         signed: v1::SignedDirective::from(&published.signed),
         directive: published.directive,

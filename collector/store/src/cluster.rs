@@ -146,16 +146,20 @@ impl Cluster {
             if !made.shard_keys.contains_key(name) {
                 return Err(unknown());
             }
-            return Ok(vec![
-                format!(
-                    "{}{}{}",
-                    &statement[..tokens[2].start],
-                    self.shard_name(database, name),
-                    &statement[tokens[2].end()..]
-                ),
-                // It holds no rows, and takes its columns from the shards' table anew.
-                self.distributed(database, made, name, "CREATE OR REPLACE TABLE"),
-            ]);
+            let of_shard = format!(
+                "{}{}{}",
+                &statement[..tokens[2].start],
+                self.shard_name(database, name),
+                &statement[tokens[2].end()..]
+            );
+            let is_setting =
+                |pair: &[Token<'_>]| pair[0].is_word("MODIFY") && pair[1].is_word("SETTING");
+            if tokens.windows(2).any(is_setting) {
+                return Ok(vec![of_shard]);
+            }
+            // It holds no rows, and takes its columns from the shards' table anew.
+            let over_all = self.distributed(database, made, name, "CREATE OR REPLACE TABLE");
+            return Ok(vec![of_shard, over_all]);
         }
         Err(unknown())
     }
@@ -202,6 +206,14 @@ impl Cluster {
             literal(table),
             made.shard_keys[table]
         )
+    }
+
+    /// How `ALTER TABLE` names a table's rows.
+    pub(crate) fn altered_name(&self, database: &str, table: &str) -> String {
+        let name = self.shard_name(database, table);
+        format!("{name} {}", self.on_cluster())
+            .trim_end()
+            .to_owned()
     }
 
     fn shard_name(&self, database: &str, table: &str) -> String {
@@ -411,6 +423,7 @@ mod tests {
                 "CREATE TABLE IF NOT EXISTS t (a UInt8) ENGINE = ReplicatedMergeTree\nORDER BY (a, b);",
                 "CREATE TABLE IF NOT EXISTS u (a UInt8) ENGINE = ReplicatedMergeTree ORDER BY a",
                 "ALTER TABLE u ADD COLUMN z UInt8",
+                "ALTER TABLE t MODIFY SETTING x = 1",
             ],
             &[
                 "CREATE TABLE IF NOT EXISTS `e_shard`.`t` (a UInt8) ENGINE = \
@@ -424,6 +437,7 @@ mod tests {
                 "ALTER TABLE `e_shard`.`u` ADD COLUMN z UInt8",
                 "CREATE OR REPLACE TABLE `e`.`u`  AS `e_shard`.`u` ENGINE = \
                  Distributed('it\\'s', 'e_shard', 'u', cityHash64(a))",
+                "ALTER TABLE `e_shard`.`t` MODIFY SETTING x = 1",
             ],
         );
     }

@@ -11,9 +11,11 @@ pub mod cluster;
 pub mod embedded;
 mod lexer;
 pub mod migrate;
+mod ttl;
 
 pub use client::{StoreTarget, TargetError, client};
 pub use cluster::{CLUSTER_SETTINGS, Cluster};
 pub use migrate::{
     MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
 };
+pub use ttl::{TtlChange, ttl_changes};

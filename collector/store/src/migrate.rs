@@ -7,6 +7,10 @@
 //! ClickHouse has no lock to take and no DDL transaction, so every statement must be harmless
 //! when run again (`IF NOT EXISTS`, `OR REPLACE`). Then two runners at once, and a runner killed
 //! half way, end in the same schema; the record of a version may stand twice and counts once.
+//!
+//! A runner that is killed after another one got further may leave an older view behind. So each view
+//! carries the checksum of its text, and the migrations from the first one on whose views are not
+//! there as they should be run again.
 
 use std::collections::BTreeMap;
 
@@ -36,9 +40,13 @@ impl Migration {
     /// SHA-256 of the file as it is written, in lower-case hex: what is recorded of it.
     #[must_use]
     pub fn checksum(&self) -> String {
-        let digest = Sha256::digest(self.sql.as_bytes());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        checksum(self.sql)
     }
+}
+
+fn checksum(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Values for the placeholders. They become SQL as they are: give numbers, and names that are
@@ -74,6 +82,10 @@ impl TemplateValues {
             .with("deduplication_window", cluster.deduplication_window());
         self.cluster = Some(cluster);
         self
+    }
+
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
     }
 
     fn get_or_empty(&self, name: &str) -> &str {
@@ -189,7 +201,8 @@ pub async fn migrate(
     values: &TemplateValues,
 ) -> Result<Vec<u32>, MigrateError> {
     let planned = plan(target.database(), migrations, values)?;
-    if pending(target, migrations, values).await?.is_empty() {
+    let lacking = pending(target, migrations, values).await?;
+    if lacking.is_empty() {
         return Ok(Vec::new());
     }
     let server = client(&target.clone().with_database(""));
@@ -202,12 +215,10 @@ pub async fn migrate(
         execute(&client, sql, what).await?;
     }
 
-    // Another may have been at it since.
-    let missing = missing(migrations, &applied(&client).await?)?;
     let mut done = Vec::new();
     for planned in planned.migrations {
         let Migration { version, name, .. } = *planned.migration;
-        if !missing.contains(&planned.migration) {
+        if !lacking.contains(&planned.migration) {
             continue;
         }
         for (at, statement) in planned.statements.iter().enumerate() {
@@ -340,11 +351,47 @@ pub async fn pending<'a>(
         return Ok(migrations.iter().collect());
     }
     let applied = applied(&client(target)).await?;
-    missing(migrations, &applied)
+    let missing = missing(migrations, &applied)?;
+    let views = server
+        .query("SELECT name, comment FROM system.tables WHERE database = ? AND engine = 'View'")
+        .bind(target.database());
+    let views = views
+        .fetch_all::<(String, String)>()
+        .await
+        .map_err(unread)?;
+    let first_stale = first_stale(migrations, &views.into_iter().collect());
+    let first = missing.first().map_or(u32::MAX, |first| first.version);
+    let first = first.min(first_stale.unwrap_or(u32::MAX));
+    Ok(migrations.iter().filter(|m| m.version >= first).collect())
+}
+
+/// The first migration that says last what a view is, where `stored`, the views' comments by name, has
+/// another one.
+fn first_stale(migrations: &[Migration], stored: &BTreeMap<String, String>) -> Option<u32> {
+    let mut last = BTreeMap::new();
+    for migration in migrations {
+        for statement in statements(migration.sql) {
+            if let Some(name) = view_name(&statement) {
+                last.insert(name.to_owned(), (migration.version, checksum(&statement)));
+            }
+        }
+    }
+    let stale = last
+        .into_iter()
+        .filter(|(name, (_, checksum))| stored.get(name) != Some(checksum));
+    stale.map(|(_, (version, _))| version).min()
+}
+
+/// The name of the view that a statement makes, if it makes one.
+fn view_name(statement: &str) -> Option<&str> {
+    let first: Vec<_> = tokens(statement).take(5).collect();
+    let words = ["CREATE", "OR", "REPLACE", "VIEW"];
+    let is_view = first.len() == 5 && words.iter().zip(&first).all(|(word, t)| t.is_word(word));
+    is_view.then(|| first[4].name()).flatten()
 }
 
 /// The statements of each migration, ready to run.
-fn render_all<'a>(
+pub(crate) fn render_all<'a>(
     migrations: &'a [Migration],
     values: &TemplateValues,
 ) -> Result<Vec<(&'a Migration, Vec<String>)>, MigrateError> {
@@ -358,14 +405,23 @@ fn render_all<'a>(
                 expected,
             });
         }
-        let sql = values
-            .render(sql)
-            .map_err(|placeholder| MigrateError::Placeholder {
-                version,
-                name,
-                placeholder,
-            })?;
-        rendered.push((migration, statements(&sql)));
+        let mut all = statements(sql);
+        for statement in &mut all {
+            let mark = view_name(statement).map(|_| checksum(statement));
+            *statement =
+                values
+                    .render(statement)
+                    .map_err(|placeholder| MigrateError::Placeholder {
+                        version,
+                        name,
+                        placeholder,
+                    })?;
+            if let Some(checksum) = mark {
+                // On a line of its own: a comment may stand at the end.
+                *statement = format!("{statement}\nCOMMENT '{checksum}'");
+            }
+        }
+        rendered.push((migration, all));
     }
     Ok(rendered)
 }

@@ -183,6 +183,42 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
     store.engine.stop().await;
 }
 
+/// Whoever was away when it was erased brings rows of it later; they leave the disk too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_an_erased_installation_is_erased_too() {
+    let store = Store::start().await;
+    let mut gone = config(&store.dir.path().join("wal-gone"));
+    gone.batch.drain_timeout = Period(Duration::from_millis(1));
+    gone.deletion.erase_period = Period(Duration::from_secs(3600));
+    let away = store.engine.client("no_such_database");
+    let collector = Collector::start(gone.clone(), away, CancellationToken::new());
+    let collector = collector.await.unwrap();
+    let mut device = connect(&collector).await;
+    assert!(send(&mut device, &[doomed(1)]).await.is_empty());
+    collector.stop().await;
+
+    let mut other = config(&store.dir.path().join("wal-other"));
+    other.deletion.erase_period = Period(Duration::from_millis(50));
+    let other = start_with(&store, other).await;
+    let mut device = connect(&other).await;
+    assert!(send(&mut device, &[doomed(2)]).await.is_empty());
+    let rows = "SELECT toUInt64(assumeNotNull((SELECT count() FROM reports)) \
+                + assumeNotNull((SELECT count() FROM report_copies))) AS n";
+    store.eventually(rows, 2).await;
+    device.delete_installation(deletion()).await.unwrap();
+    let erased = "SELECT toUInt64(sum(erased_reports)) AS n FROM deletions_v1 \
+                  WHERE toYear(erased_at) > 1970";
+    store.eventually(erased, 1).await;
+
+    gone.batch.drain_timeout = Period(PATIENCE);
+    start_with(&store, gone).await.stop().await;
+    store.eventually(erased, 2).await;
+    store.eventually(rows, 0).await;
+    check_views_show(&store, 0).await;
+    other.stop().await;
+    store.engine.stop().await;
+}
+
 fn model(id: &str) -> Option<v1::Model> {
     Some(v1::Model {
         id: id.into(),
@@ -391,6 +427,77 @@ async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
         .map(|p| (p.directive.id.as_str(), p.is_revoked))
         .collect();
     assert!(revoked.contains(&("off", true)) && revoked.contains(&("other", false)));
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+#[derive(Debug, clickhouse::Row, serde::Serialize)]
+struct DirectiveRow {
+    id: String,
+    published_at: i64,
+    directive_hex: String,
+    signature_hex: String,
+    expires: i64,
+}
+
+/// What the store holds of a directive that was published at the beginning of time.
+fn row(directive: &Directive) -> DirectiveRow {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    DirectiveRow {
+        id: directive.id.clone(),
+        published_at: 0,
+        directive_hex: hex(&directive.to_bytes()),
+        signature_hex: hex(&[7; 64]),
+        expires: directive.expires_unix_ms,
+    }
+}
+
+/// It is what stops harm, and the room that it makes can be used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directive_can_be_revoked_where_no_other_has_room() {
+    let store = Store::start().await;
+    let all = || DirectiveScope::default();
+    // The other columns are for people.
+    let client = store.client.clone().with_validation(false);
+    let insert = client.insert::<DirectiveRow>("directives").await;
+    let mut insert = insert.unwrap();
+    for n in 0..store::MAX_LIVE {
+        let directive = directive(&format!("d{n}"), all(), DirectiveAction::NpuOff);
+        insert.write(&row(&directive)).await.unwrap();
+    }
+    insert.end().await.unwrap();
+    let try_publish = async |id: &str, action| {
+        let signed = SignedDirective {
+            directive: directive(id, all(), action).to_bytes().into(),
+            key_id: "ops".into(),
+            signature: [7; 64],
+        };
+        store::publish(&store.client, &signed, 1_000).await
+    };
+    let is_full = |published| matches!(published, Err(store::DirectiveError::TooMany));
+    assert!(is_full(try_publish("new", DirectiveAction::NpuOff).await));
+
+    let revoke = |of: &str| DirectiveAction::Revoke(of.into());
+    try_publish("back", revoke("d0")).await.unwrap();
+    try_publish("new", DirectiveAction::NpuOff).await.unwrap();
+    assert!(is_full(try_publish("newer", DirectiveAction::NpuOff).await));
+
+    let mut config = config(&store.dir.path().join("wal"));
+    config.directives.refresh = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    let deadline = Instant::now() + PATIENCE;
+    for sequence in 1.. {
+        let uploaded = device.upload(request(&[report(1, 1, sequence)])).await;
+        let handed = uploaded.unwrap().into_inner().directives;
+        if let Some(first) = handed.first() {
+            let first = Directive::parse(&first.directive).unwrap();
+            assert_eq!(first.id, "back");
+            break;
+        }
+        assert!(Instant::now() < deadline, "never handed out");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     collector.stop().await;
     store.engine.stop().await;
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::schema::{DATABASE, Retention, single_server};
 use epwatch_collector::units::Period;
+use epwatch_collector::{Collector, retention};
 use epwatch_proto::v1::Outcome;
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +113,7 @@ async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
 /// counted the later copy is built again without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_in_closed_buckets_is_counted_once() {
-    let (store, other) = with_backlog(|_| ()).await;
+    let (store, other) = with_backlog(|_| (), async |_| ()).await;
     all_closed(&store).await;
     check_views_show(&store, 2).await;
     let rebuilt = "SELECT count() AS n FROM bucket_revisions WHERE reason = 'backlog'";
@@ -126,19 +127,48 @@ async fn a_backlog_in_closed_buckets_is_counted_once() {
 async fn a_bucket_whose_reports_may_be_gone_keeps_its_summary() {
     // Reports are kept for a day here, and a day may be gone at any time.
     let day = Period(Duration::from_secs(86_400));
-    let (store, other) = with_backlog(|gone| gone.raw_retention = day).await;
+    let (store, other) = with_backlog(|gone| gone.raw_retention = day, async |_| ()).await;
+    check_not_built_again(&store).await;
+    other.stop().await;
+    store.engine.stop().await;
+}
+
+async fn check_not_built_again(store: &Store) {
     let rebuilt = "SELECT count() AS n FROM bucket_revisions WHERE reason = 'backlog'";
     assert_eq!(store.number(rebuilt).await, 0);
     let runs = "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1";
     assert_eq!(store.number(runs).await, 6);
     assert_eq!(store.number(COUNTED).await, 2);
+}
+
+/// What an earlier TTL may have removed does not come back with a longer one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
+    let change = async |store: &Store| {
+        for raw_days in [1, 14] {
+            let target = store.engine.target(DATABASE);
+            let retention = Retention {
+                raw_days,
+                ..Retention::default()
+            };
+            let changed = retention::apply(&target, &single_server(retention)).await;
+            assert!(!changed.unwrap().is_empty());
+        }
+    };
+    let (store, other) = with_backlog(|_| (), change).await;
+    check_not_built_again(&store).await;
     other.stop().await;
     store.engine.stop().await;
 }
 
 /// Two reports of one device, one of which another collector has too and received later; its
 /// bucket is closed when the first collector, which nobody had heard of, comes back.
-async fn with_backlog(set: impl FnOnce(&mut CollectorConfig)) -> (Store, Collector) {
+///
+/// `before` that happens.
+async fn with_backlog(
+    set: impl FnOnce(&mut CollectorConfig),
+    before: impl AsyncFnOnce(&Store),
+) -> (Store, Collector) {
     let store = Store::start().await;
     let mut gone = config(&store.dir.path().join("wal-gone"));
     set(&mut gone);
@@ -162,6 +192,7 @@ async fn with_backlog(set: impl FnOnce(&mut CollectorConfig)) -> (Store, Collect
     store.eventually(COPIES, 1).await;
     all_closed(&store).await;
     check_views_show(&store, 1).await;
+    before(&store).await;
 
     gone.batch.drain_timeout = Period(PATIENCE);
     let back = start_with(&store, gone).await;

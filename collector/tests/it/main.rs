@@ -23,6 +23,7 @@ mod model;
 mod names;
 mod protocols;
 mod refusals;
+mod schema;
 mod support;
 mod unproven;
 mod zookeeper;

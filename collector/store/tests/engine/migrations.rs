@@ -1,6 +1,6 @@
 //! The migrations runner on the real engine.
 
-use epwatch_store::{MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending};
+use epwatch_store::{MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending, plan};
 
 use crate::support::TestStore;
 
@@ -76,6 +76,37 @@ async fn two_runners_at_once_end_in_the_same_schema() {
         done.unwrap();
     }
     assert!(pending(&target, &both, &values).await.unwrap().is_empty());
+    test.store.stop().await;
+}
+
+const THIRD: Migration = Migration {
+    version: 3,
+    name: "view",
+    sql: "CREATE OR REPLACE VIEW v AS SELECT 'all' AS much -- not FROM a\n",
+};
+
+/// It runs what the others have been through already, and ends in the middle.
+#[tokio::test]
+async fn what_a_runner_that_came_late_and_died_put_back_is_mended() {
+    let test = TestStore::start().await;
+    let (target, values) = (target(&test), values());
+    let all = [FIRST, SECOND, THIRD];
+    migrate(&target, &all, &values).await.unwrap();
+    let client = test.store.client("fresh");
+    let planned = plan("fresh", &all, &values).unwrap();
+    for statement in &planned.migrations[0].statements {
+        client.query_raw(statement).execute().await.unwrap();
+    }
+
+    assert_eq!(
+        versions(&pending(&target, &all, &values).await.unwrap()),
+        [3]
+    );
+    assert_eq!(migrate(&target, &all, &values).await.unwrap(), [3]);
+    let much = client.query("SELECT much FROM v UNION ALL SELECT 'end'");
+    let much = much.fetch_all::<String>().await.unwrap();
+    assert!(much.contains(&"all".to_owned()), "{much:?}");
+    assert!(pending(&target, &all, &values).await.unwrap().is_empty());
     test.store.stop().await;
 }
 

@@ -1,0 +1,148 @@
+//! How long tables keep their rows. A table gets its TTL when it is made; where the schema asks for
+//! other days by then, this says what changes it.
+
+use std::collections::BTreeMap;
+
+use clickhouse::Row;
+use serde::Deserialize;
+
+use crate::client::{StoreTarget, client};
+use crate::cluster::Cluster;
+use crate::lexer::{Token, tokens};
+use crate::migrate::{MigrateError, Migration, TemplateValues, render_all};
+
+/// A table that keeps its rows for other days than the schema asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TtlChange {
+    /// Its name.
+    pub table: String,
+    /// For how long it keeps them now.
+    pub days_before: u32,
+    /// For how long it should.
+    pub days: u32,
+    /// What changes it, in order.
+    pub statements: Vec<String>,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct Stored {
+    name: String,
+    engine_full: String,
+}
+
+/// Returns the tables of `migrations` that keep their rows for other days than `values` ask for. Asks
+/// for nothing but SELECT. A table whose TTL is more than one number of days was changed by hand, and
+/// is left as it is.
+///
+/// # Errors
+/// The list or a placeholder is wrong, or the store did not answer.
+pub async fn ttl_changes(
+    target: &StoreTarget,
+    migrations: &[Migration],
+    values: &TemplateValues,
+) -> Result<Vec<TtlChange>, MigrateError> {
+    let rendered = render_all(migrations, values)?;
+    let statements = rendered.iter().flat_map(|(_, statements)| statements);
+    let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
+    let database = match values.cluster() {
+        Some(_) => Cluster::shard_database(target.database()),
+        None => target.database().to_owned(),
+    };
+    let stored = client(&target.clone().with_database("system"))
+        .query("SELECT name, engine_full FROM system.tables WHERE database = ? ORDER BY name")
+        .bind(&database)
+        .fetch_all::<Stored>()
+        .await
+        .map_err(|source| MigrateError::Store {
+            what: "read for how long tables keep their rows".to_owned(),
+            source,
+        })?;
+    let mut changes = Vec::new();
+    for Stored { name, engine_full } in stored {
+        let Some(ttl) = asked.get(name.as_str()) else {
+            continue;
+        };
+        let (Some(days_before), Some(days)) = (days(clause(&engine_full)), days(ttl)) else {
+            continue;
+        };
+        if days_before == days {
+            continue;
+        }
+        let place = match values.cluster() {
+            Some(cluster) => cluster.altered_name(target.database(), &name),
+            None => name.clone(),
+        };
+        changes.push(TtlChange {
+            statements: vec![
+                // Or every row is written anew.
+                format!("ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"),
+                format!("ALTER TABLE {place} MODIFY TTL {ttl}"),
+            ],
+            table: name,
+            days_before,
+            days,
+        });
+    }
+    Ok(changes)
+}
+
+/// The name and the TTL of what a statement makes, if it is a table that has one.
+fn ttl_of(statement: &str) -> Option<(&str, &str)> {
+    let tokens: Vec<Token<'_>> = tokens(statement).collect();
+    let is_table = tokens.first()?.is_word("CREATE") && tokens.get(1)?.is_word("TABLE");
+    let name = tokens.get(5)?.name()?;
+    let ttl = clause(statement);
+    (is_table && !ttl.is_empty()).then_some((name, ttl))
+}
+
+/// What stands between the last `TTL` of a table's definition and its `SETTINGS`.
+fn clause(definition: &str) -> &str {
+    let tokens: Vec<Token<'_>> = tokens(definition).collect();
+    let Some(ttl) = tokens.iter().rposition(|token| token.is_word("TTL")) else {
+        return "";
+    };
+    let rest = &tokens[ttl + 1..];
+    let end = rest
+        .iter()
+        .find(|token| token.is_word("SETTINGS"))
+        .map_or(definition.len(), |token| token.start);
+    definition[tokens[ttl].end()..end].trim()
+}
+
+/// The only number of days in a TTL, as we write it or as the store tells it.
+fn days(ttl: &str) -> Option<u32> {
+    let tokens: Vec<Token<'_>> = tokens(ttl).collect();
+    let mut intervals = tokens.windows(3).filter_map(|three| {
+        let ours = three[0].is_word("INTERVAL") && three[2].is_word("DAY");
+        let theirs = three[0].is_word("toIntervalDay");
+        match (ours, theirs) {
+            (true, _) => Some(three[1].text),
+            (_, true) => Some(three[2].text),
+            _ => None,
+        }
+    });
+    let only = intervals.next()?.parse().ok()?;
+    intervals.next().is_none().then_some(only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_days_of_a_table_are_read_as_they_are_written_and_told() {
+        let made = "CREATE TABLE IF NOT EXISTS t (ttl_x UInt8) ENGINE = MergeTree ORDER BY a\n\
+                    TTL toDateTime(at) + INTERVAL 14 DAY\nSETTINGS x = 1";
+        assert_eq!(
+            ttl_of(made),
+            Some(("t", "toDateTime(at) + INTERVAL 14 DAY"))
+        );
+        assert_eq!(days("toDateTime(at) + INTERVAL 14 DAY"), Some(14));
+        let told = "MergeTree ORDER BY a TTL toDateTime(at) + toIntervalDay(30) SETTINGS x = 1";
+        assert_eq!(days(clause(told)), Some(30));
+        assert_eq!(days(clause("MergeTree ORDER BY a SETTINGS x = 1")), None);
+        let by_hand = "MergeTree ORDER BY a TTL at + toIntervalDay(2) TO VOLUME 'cold', at + toIntervalDay(30)";
+        assert_eq!(days(clause(by_hand)), None);
+        assert_eq!(ttl_of("CREATE OR REPLACE VIEW v AS SELECT 1"), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the tables of the schema promise, on one server and on a cluster.
+
+use clickhouse::Row;
+use epwatch_collector::retention;
+use epwatch_collector::schema::{self, DATABASE, Retention};
+use epwatch_store::{Cluster, StoreTarget, TemplateValues};
+use serde::Deserialize;
+
+use crate::support::{CLUSTER, Store};
+
+#[derive(Debug, Row, Deserialize)]
+struct Name {
+    name: String,
+}
+
+/// Tables that hold rows in `database`, as far as `condition` holds of their engine.
+async fn tables(store: &Store, database: &str, condition: &str) -> Vec<String> {
+    let sql = format!(
+        "SELECT name FROM system.tables WHERE database = '{database}' \
+         AND engine LIKE '%MergeTree' AND {condition} ORDER BY name"
+    );
+    let rows = store.client.query_raw(&sql).fetch_all::<Name>();
+    let rows = rows.await.unwrap();
+    rows.into_iter().map(|row| row.name).collect()
+}
+
+/// After a power loss they hold what was acknowledged. The engine's own default is no help where a
+/// server keeps the tables, so they say it themselves.
+async fn check_inserts_are_synced(store: &Store, database: &str) {
+    let synced = "engine_full LIKE '%fsync_after_insert = 1, fsync_part_directory = 1%'";
+    let not_synced = tables(store, database, &format!("NOT ({synced})")).await;
+    assert_eq!(
+        not_synced,
+        [
+            "collector_checkpoints",
+            "detector_beats",
+            "rollup_checks",
+            "rollup_watermark",
+            "schema_migrations",
+        ],
+        "only what is written again by itself"
+    );
+    let synced = tables(store, database, synced).await;
+    assert!(synced.contains(&"reports".to_owned()), "{synced:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_nowhere_else_is_on_disk_when_it_is_acknowledged() {
+    let store = Store::start().await;
+    check_inserts_are_synced(&store, "epwatch").await;
+    store.engine.stop().await;
+
+    let store = Store::start_on_cluster().await;
+    check_inserts_are_synced(&store, "epwatch_shard").await;
+    store.engine.stop().await;
+}
+
+/// The store keeps what it has from now on for `raw_days` and `rollup_days`, and says since when its
+/// reports are whole.
+async fn check_retention_changes(
+    store: &Store,
+    target: &StoreTarget,
+    values: impl Fn(Retention) -> TemplateValues,
+    database: &str,
+) {
+    let unchanged = values(Retention::default());
+    let none: [&str; 0] = [];
+    assert_eq!(retention::changes(target, &unchanged).await.unwrap(), none);
+    let longer = values(Retention {
+        raw_days: 30,
+        rollup_days: 400,
+    });
+    let planned = retention::changes(target, &longer).await.unwrap();
+    assert_eq!(retention::apply(target, &longer).await.unwrap(), planned);
+    assert_eq!(retention::changes(target, &longer).await.unwrap(), none);
+
+    let has = |days: u16| format!("engine_full LIKE '%toIntervalDay({days})%'");
+    let raw = ["report_copies", "reports", "surplus_copies"];
+    assert_eq!(tables(store, database, &has(30)).await, raw);
+    let rollup = tables(store, database, &has(400)).await;
+    assert!(rollup.contains(&"cohort_buckets".to_owned()), "{rollup:?}");
+    assert_eq!(tables(store, database, &has(14)).await, none);
+    assert_eq!(tables(store, database, &has(396)).await, none);
+    let said = "SELECT count() AS n FROM raw_retention WHERE raw_days = 30 \
+                AND dateDiff('day', whole_since, changed_at) = 13";
+    assert_eq!(store.number(said).await, 1);
+    let horizon = "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
+                   AND name = 'loss_ledger_entries_v1' AND as_select LIKE '%now(\\'UTC\\')) - 30%'";
+    assert_eq!(store.number(horizon).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_there_takes_another_retention() {
+    let store = Store::start().await;
+    let target = store.engine.target(DATABASE);
+    check_retention_changes(&store, &target, schema::single_server, "epwatch").await;
+    store.engine.stop().await;
+
+    let store = Store::start_on_cluster().await;
+    let target = store.engine.target(DATABASE).of_cluster();
+    let target = target.with_setting("prefer_localhost_replica", "1");
+    let cluster = Cluster::new(CLUSTER).on_each_server().without_replicas();
+    let values = |retention| schema::cluster(retention, cluster.clone());
+    check_retention_changes(&store, &target, values, "epwatch_shard").await;
+    store.engine.stop().await;
+}
