@@ -70,7 +70,7 @@ impl FolderArgs {
             clickhouse: None,
             listen: None,
         };
-        server.load_for_store()
+        server.load(Runs::Neither)
     }
 }
 
@@ -83,7 +83,7 @@ impl StoreArgs {
             clickhouse: self.clickhouse.clone(),
             listen: None,
         };
-        let mut config = server.load_for_store()?;
+        let mut config = server.load(Runs::Neither)?;
         if self.data_dir.is_some() {
             config.store.clickhouse = None;
         }
@@ -146,11 +146,26 @@ impl Default for ServerConfig {
 /// The sections that environment variables may name.
 const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
+/// What a command runs, and so what of the config has to be right for it. One file serves several
+/// machines, and the keys and certificates of one are not on the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Collector and detector.
+    Both,
+    /// The collector alone.
+    Collector,
+    /// The detector alone.
+    Detector,
+    /// Neither: it works on the store.
+    Neither,
+}
+
 impl ServerArgs {
-    /// Reads file, environment and options, and checks everything; every problem is in the error.
-    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+    /// Reads file, environment and options, and checks the parts that are run; every problem is in
+    /// the error.
+    pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
         let config = self.read()?;
-        config.check(self.config.as_deref())?;
+        config.check(runs, self.config.as_deref())?;
         Ok(config)
     }
 
@@ -172,32 +187,22 @@ impl ServerArgs {
         config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
         Ok(config)
     }
-
-    /// As [`ServerArgs::load`], for a command that serves nobody: only what it reads is checked.
-    fn load_for_store(&self) -> Result<ServerConfig, ConfigError> {
-        let config = self.read()?;
-        let problems = config.store.problems();
-        if problems.is_empty() {
-            return Ok(config);
-        }
-        let origin = config::origin(self.config.as_deref());
-        Err(ConfigError::Problems { origin, problems })
-    }
 }
 
 impl ServerConfig {
-    fn check(&self, file: Option<&Path>) -> Result<(), ConfigError> {
+    fn check(&self, runs: Runs, file: Option<&Path>) -> Result<(), ConfigError> {
         let mut problems = self.store.problems();
-        if let Err(found) = self.collector.validate() {
+        if matches!(runs, Runs::Both | Runs::Collector)
+            && let Err(found) = self.collector.validate()
+        {
             problems.extend(found.iter().map(|p| format!("collector.{p}")));
         }
-        problems.extend(
-            self.detector
-                .validate()
-                .iter()
-                .map(|p| format!("detector.{p}")),
-        );
-        if self.detector.bucket.0 != self.collector.rollup.bucket.0 {
+        if matches!(runs, Runs::Both | Runs::Detector) {
+            let found = self.detector.validate();
+            problems.extend(found.iter().map(|p| format!("detector.{p}")));
+        }
+        // Who runs one of them alone learns it from the file that both share.
+        if runs != Runs::Neither && self.detector.bucket.0 != self.collector.rollup.bucket.0 {
             problems.push(format!(
                 "detector.bucket: must equal collector.rollup.bucket ({}), got {}",
                 self.collector.rollup.bucket, self.detector.bucket
@@ -241,7 +246,7 @@ mod tests {
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
         let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
-        let text = config.check(None).unwrap_err().to_string();
+        let text = config.check(Runs::Both, None).unwrap_err().to_string();
         for key in [
             "store.raw_days",
             "store.reader.listen",
