@@ -1,11 +1,7 @@
 //! What `serve`, `collector`, `detector` and `migrate` are told: one config file with a section for
 //! each component, and the few options that one wants on the command line.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use epwatch_collector::{config::CollectorConfig, units::Period};
 use epwatch_detector::config::DetectorConfig;
@@ -13,7 +9,7 @@ use epwatch_store::StoreTarget;
 use serde::Deserialize;
 
 use crate::{
-    config::{self, ConfigError},
+    config::{self, ConfigError, Sources},
     store::StoreConfig,
 };
 
@@ -93,19 +89,17 @@ impl StoreArgs {
     /// The store that is meant.
     pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
         let file = self.config.as_deref();
-        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        let (mut config, mut sources): (ServerConfig, _) =
+            config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(address) = &self.clickhouse {
             config.store.clickhouse = Some(address.clone());
+            sources.note("store.clickhouse", "--clickhouse");
         }
         if let Some(data_dir) = &self.data_dir {
             config.data_dir.clone_from(data_dir);
             config.store.clickhouse = None;
         }
-        let problems = config.store.problems();
-        if !problems.is_empty() {
-            let origin = config::origin(file);
-            return Err(ConfigError::Problems { origin, problems }.into());
-        }
+        said(&config.store.problems(), &sources)?;
         if let Some(target) = config.store.server()? {
             return Ok(target);
         }
@@ -164,33 +158,37 @@ impl ServerArgs {
     /// Reads file, environment and options, and checks the parts that are run; every problem is in
     /// the error.
     pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
-        let config = self.read()?;
-        config.check(runs, self.config.as_deref())?;
+        let (config, sources) = self.read()?;
+        config.check(runs, &sources)?;
         Ok(config)
     }
 
-    fn read(&self) -> Result<ServerConfig, ConfigError> {
+    fn read(&self) -> Result<(ServerConfig, Sources), ConfigError> {
         let file = self.config.as_deref();
-        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        let (mut config, mut sources): (ServerConfig, _) =
+            config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(data_dir) = &self.data_dir {
             config.data_dir.clone_from(data_dir);
+            sources.note("data_dir", "--data-dir");
         }
         if let Some(address) = &self.clickhouse {
             config.store.clickhouse = Some(address.clone());
+            sources.note("store.clickhouse", "--clickhouse");
         }
         if let Some(listen) = self.listen {
             config.collector.listen = listen;
+            sources.note("collector.listen", "--listen");
         }
         // A relative log folder lies in the data folder; an absolute one stays.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
         let raw_days = u64::from(config.store.raw_days);
         config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
-        Ok(config)
+        Ok((config, sources))
     }
 }
 
 impl ServerConfig {
-    fn check(&self, runs: Runs, file: Option<&Path>) -> Result<(), ConfigError> {
+    fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
         let mut problems = self.store.problems();
         if matches!(runs, Runs::Both | Runs::Collector)
             && let Err(found) = self.collector.validate()
@@ -208,26 +206,32 @@ impl ServerConfig {
                 self.collector.rollup.bucket, self.detector.bucket
             ));
         }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(ConfigError::Problems {
-                origin: config::origin(file),
-                problems,
-            })
-        }
+        said(&problems, sources)
     }
+}
+
+/// The problems, each with where its value came from.
+fn said(problems: &[String], sources: &Sources) -> Result<(), ConfigError> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems = problems.iter().map(|problem| sources.name(problem));
+    Err(ConfigError::Problems {
+        problems: problems.collect(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// The example is what people copy: it says every default, and stays true.
     #[test]
     fn the_example_holds_the_defaults() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
-        let example: ServerConfig =
+        let (example, _): (ServerConfig, _) =
             config::load(Some(Path::new(file)), std::iter::empty(), SECTIONS).unwrap();
         let defaults = ServerConfig::default();
         assert_eq!(example.collector, defaults.collector);
@@ -245,14 +249,15 @@ mod tests {
             ("EPWATCH_DETECTOR__BUCKET", "7s"),
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
-        let text = config.check(Runs::Both, None).unwrap_err().to_string();
+        let (config, sources): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
+        let error = config.check(Runs::Both, &sources).unwrap_err();
+        let text = error.to_string();
         for key in [
-            "store.raw_days",
-            "store.reader.listen",
-            "store.reader.password_file",
-            "collector.keys",
-            "detector.bucket",
+            "EPWATCH_STORE__RAW_DAYS: store.raw_days",
+            "EPWATCH_STORE__READER__LISTEN: store.reader.listen",
+            "default: store.reader.password_file",
+            "default: collector.keys",
+            "EPWATCH_DETECTOR__BUCKET: detector.bucket",
         ] {
             assert!(text.contains(key), "{text}");
         }
