@@ -84,8 +84,8 @@ impl Scope {
     /// `PERMISSION_DENIED`.
     pub(crate) fn may_certify(&self) -> Result<(), Status> {
         if self.upload_only {
-            let text =
-                "this app key uploads only; use one without `upload_only`, which no app carries";
+            let text = "this app key uploads only; use one with `upload_only = false`, which no app \
+                        carries";
             return Err(Status::permission_denied(text));
         }
         Ok(())
@@ -271,7 +271,7 @@ mod tests {
         let keys = AppKeys::new(&config).unwrap();
         check(&keys, Some("Bearer abc"), Ok("a/*"));
 
-        write("[[keys]]\nsha256 = \"no\"\n");
+        write("[[keys]]\nsha256 = \"no\"\napp = \"a\"\n");
         assert_eq!(keys.reload().unwrap_err().len(), 1);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
 
@@ -286,17 +286,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_uploads_only_certifies_nothing() {
+    fn a_key_certifies_nothing_unless_it_is_said_to() {
         let mut config = config();
         let may = |config: &CollectorConfig| {
             let keys = AppKeys::new(config).unwrap();
             prove(&keys, Some("Bearer abc")).unwrap().may_certify()
         };
-        may(&config).unwrap();
-        config.keys[0].upload_only = true;
         assert_eq!(
             may(&config).unwrap_err().code(),
             tonic::Code::PermissionDenied
         );
+        config.keys[0].upload_only = false;
+        may(&config).unwrap();
     }
 }
