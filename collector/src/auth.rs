@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use prometheus_client::metrics::counter::Counter;
 use subtle::ConstantTimeEq;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -16,6 +17,7 @@ use tonic::metadata::MetadataMap;
 use crate::config::{
     CollectorConfig, KeyEntry, KeyHash, Problem, hash_of, inline_keys, read_keys_file,
 };
+use crate::metrics::KeyRequests;
 
 const ANY: &str = "*";
 const HEADER: &str = "authorization";
@@ -28,6 +30,7 @@ pub(crate) struct AppKeys {
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
     table: RwLock<Arc<Table>>,
+    requests: KeyRequests,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +45,8 @@ struct Entry {
     hash: KeyHash,
     scope: Arc<Scope>,
     is_revoked: bool,
+    /// Calls that proved a key of its name.
+    requests: Counter,
 }
 
 /// What a key may do; `None` is any app, any environment.
@@ -93,15 +98,20 @@ impl Scope {
 }
 
 impl AppKeys {
-    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed.
+    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed, and counts their
+    /// calls in `requests`.
     ///
     /// # Errors
     /// If the keys file changed meanwhile and is wrong now.
-    pub(crate) fn new(config: &CollectorConfig) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(
+        config: &CollectorConfig,
+        requests: KeyRequests,
+    ) -> Result<Self, Vec<Problem>> {
         let keys = Self {
             inline: inline_keys(config),
             file: config.keys_file.clone(),
             table: RwLock::default(),
+            requests,
         };
         keys.reload()?;
         Ok(keys)
@@ -118,7 +128,7 @@ impl AppKeys {
         }
         let n_keys = entries.len();
         let is_open = self.inline.is_empty() && self.file.is_none();
-        let table = Arc::new(Table::new(is_open, entries));
+        let table = Arc::new(Table::new(is_open, entries, &self.requests));
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(n_keys)
     }
@@ -150,7 +160,10 @@ impl AppKeys {
         };
         match table.find(&hash_of(key)) {
             Some(entry) if entry.is_revoked => Err(Status::unauthenticated("app key was revoked")),
-            Some(entry) => Ok(entry.scope.clone()),
+            Some(entry) => {
+                entry.requests.inc();
+                Ok(entry.scope.clone())
+            }
             None => Err(Status::unauthenticated("app key is not known here")),
         }
     }
@@ -165,10 +178,12 @@ fn bearer(header: &str) -> Option<&str> {
 }
 
 impl Table {
-    fn new(is_open: bool, entries: Vec<KeyEntry>) -> Self {
+    fn new(is_open: bool, entries: Vec<KeyEntry>, requests: &KeyRequests) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         for KeyEntry { config, hash } in entries {
+            // There from the start: a key that nobody uses stands at zero.
+            let requests = requests.get_or_create(&[("key", config.name)]).clone();
             let entry = Entry {
                 hash,
                 scope: Arc::new(Scope {
@@ -177,6 +192,7 @@ impl Table {
                     upload_only: config.upload_only,
                 }),
                 is_revoked: config.revoked,
+                requests,
             };
             by_prefix.entry(prefix(&hash)).or_default().push(entry);
         }
@@ -237,20 +253,20 @@ mod tests {
 
     #[test]
     fn a_known_key_proves_its_app_and_no_other_key_does() {
-        let keys = AppKeys::new(&config()).unwrap();
+        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
         check(&keys, Some("Bearer abc"), Ok("com.example.camera/*"));
         check(&keys, Some("bearer  abc"), Ok("com.example.camera/*"));
         check(&keys, Some("Bearer abd"), Err("not known"));
         check(&keys, Some("Bearer "), Err("not known"));
         check(&keys, Some("abc"), Err("expected `Bearer"));
         check(&keys, None, Err("expected metadata"));
-        let open = AppKeys::new(&CollectorConfig::default()).unwrap();
+        let open = AppKeys::new(&CollectorConfig::default(), KeyRequests::default()).unwrap();
         check(&open, None, Ok("*/*"));
     }
 
     #[test]
     fn a_scope_admits_its_own_app_only() {
-        let keys = AppKeys::new(&config()).unwrap();
+        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
         let scope = prove(&keys, Some("Bearer abc")).unwrap();
         assert!(scope.admits("com.example.camera", "staging"));
         assert!(!scope.admits("com.example.other", "staging"));
@@ -262,22 +278,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
         let write = |text: &str| std::fs::write(&path, text).unwrap();
-        let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
+        let entry = format!("[[keys]]\nname = \"old\"\nsha256 = \"{ABC}\"\napp = \"a\"\n");
         write(&entry);
         let config = CollectorConfig {
             keys_file: Some(path.clone()),
             ..CollectorConfig::default()
         };
-        let keys = AppKeys::new(&config).unwrap();
+        let requests = KeyRequests::default();
+        let keys = AppKeys::new(&config, requests.clone()).unwrap();
+        let used = || requests.get_or_create(&[("key", "old".to_owned())]).get();
+        assert_eq!(used(), 0);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
+        assert_eq!(used(), 1);
 
         write("[[keys]]\nsha256 = \"no\"\napp = \"a\"\n");
         assert_eq!(keys.reload().unwrap_err().len(), 1);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
+        assert_eq!(used(), 2, "a key that is read again counts on");
 
         write(&format!("{entry}revoked = true\n"));
         keys.reload().unwrap();
         check(&keys, Some("Bearer abc"), Err("revoked"));
+        assert_eq!(used(), 2, "only what is taken counts");
 
         write("");
         keys.reload().unwrap();
@@ -289,7 +311,7 @@ mod tests {
     fn a_key_certifies_nothing_unless_it_is_said_to() {
         let mut config = config();
         let may = |config: &CollectorConfig| {
-            let keys = AppKeys::new(config).unwrap();
+            let keys = AppKeys::new(config, KeyRequests::default()).unwrap();
             prove(&keys, Some("Bearer abc")).unwrap().may_certify()
         };
         assert_eq!(

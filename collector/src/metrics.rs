@@ -6,6 +6,7 @@
 //! | `collector_reports_total` | `outcome` | reports by how they ended |
 //! | `collector_requests_total` | | upload calls taken up |
 //! | `collector_requests_refused_total` | `reason` | calls refused as a whole |
+//! | `collector_key_requests_total` | `key` | calls by the configured name of the app key that they proved |
 //! | `collector_connections` | | open connections |
 //! | `collector_connections_closed_total` | `reason` | connections that we ended |
 //! | `collector_reloads_total` | `end` | key and certificate files read again |
@@ -48,6 +49,9 @@ const UNPROVEN: [&str; 2] = ["app", "network"];
 
 type Labels = [(&'static str, &'static str); 1];
 
+/// Calls by the name of their app key. Names are the operator's, so they are few.
+pub(crate) type KeyRequests = Family<[(&'static str, String); 1], Counter>;
+
 /// All metrics of one collector. Counters can be read as well: tests and the demo's ledger do.
 #[derive(Debug)]
 pub struct Metrics {
@@ -58,6 +62,7 @@ pub struct Metrics {
     /// Requests refused as a whole, by reason.
     pub(crate) requests_refused: Family<Labels, Counter>,
     pub(crate) requests: Counter,
+    pub(crate) key_requests: KeyRequests,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Labels, Counter>,
     /// Reads of key and certificate files, by file and end.
@@ -121,6 +126,12 @@ impl Metrics {
             "requests_refused",
             "Upload calls refused as a whole, their reports unread",
             requests_refused.clone(),
+        );
+        let key_requests = KeyRequests::default();
+        registry.register(
+            "key_requests",
+            "Calls by the configured name of the app key that they proved",
+            key_requests.clone(),
         );
         let connections = Gauge::default();
         registry.register(
@@ -256,6 +267,7 @@ impl Metrics {
             outcomes,
             requests_refused,
             requests,
+            key_requests,
             connections,
             connections_closed,
             reloads,

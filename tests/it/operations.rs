@@ -38,13 +38,14 @@ fn metrics_named(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let dir = tempfile::tempdir().unwrap();
-    // A channel, for its metrics; nobody is there, and nothing is told.
+    // A key and a channel, for their metrics; nobody is there, and nothing is told.
     let config = dir.path().join("epwatch.toml");
-    std::fs::write(
-        &config,
-        "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
-    )
-    .unwrap();
+    let text = format!(
+        "[[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
+         [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
+        "0".repeat(64)
+    );
+    std::fs::write(&config, text).unwrap();
     let child = Command::new(EPWATCH)
         .args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"])
         .arg(&config)

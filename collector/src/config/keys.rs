@@ -26,7 +26,8 @@ pub(crate) type KeyHash = [u8; 32];
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppKeyConfig {
-    /// What the key is called in logs; never the key itself.
+    /// What the key is called in metrics; never the key itself. Those without a name are counted
+    /// together.
     pub name: String,
     /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
     #[serde(skip_serializing_if = "String::is_empty")]
