@@ -10,7 +10,12 @@ use epwatch_collector::Collector;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, server_config::ServerArgs, signals, store::Store};
+use crate::{
+    output,
+    server_config::{Runs, ServerArgs},
+    signals,
+    store::Store,
+};
 
 /// Takes reports from devices and writes them to a ClickHouse server.
 ///
@@ -65,7 +70,7 @@ impl Addresses {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.server.load()?;
+    let config = args.server.load(Runs::Collector)?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(
             "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \

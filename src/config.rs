@@ -1,9 +1,11 @@
 //! The config file and the environment over the defaults. Each component owns its part; here they
 //! are only read and put together.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 /// Environment variables under this prefix override the file: `EPWATCH_COLLECTOR__WAL__MAX_BYTES`
@@ -25,25 +27,54 @@ pub(crate) enum ConfigError {
         #[source]
         source: Box<toml::de::Error>,
     },
-    #[error("failed to use config from {origin}: {key}: {problem}")]
-    Value {
-        origin: String,
-        key: String,
-        problem: String,
-    },
-    #[error("failed to use config from {origin}:\n  {}", problems.join("\n  "))]
+    #[error("failed to use the config:\n  {}", problems.join("\n  "))]
     Problems {
-        origin: String,
+        /// `source: key: problem` each.
         problems: Vec<String>,
     },
 }
 
-/// Where a config came from, for error texts.
-pub(crate) fn origin(file: Option<&Path>) -> String {
-    match file {
-        Some(path) => format!("{} and {ENV_PREFIX}* variables", path.display()),
-        None => format!("{ENV_PREFIX}* variables"),
+/// Where the values of a config came from, for error texts.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    file: Option<(PathBuf, Table)>,
+    /// Keys with the variable or option that set them.
+    set: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// Notes that `name`, an option, set `key`.
+    pub(crate) fn note(&mut self, key: &str, name: &str) {
+        self.set.push((key.to_owned(), name.to_owned()));
     }
+
+    /// Puts before `key: problem` whatever set the key, a part of it, or what it is a part of.
+    pub(crate) fn name(&self, problem: &str) -> String {
+        // A list is set as a whole, and behind a blank stands a name that is no key.
+        let key = problem.split([':', '[', ' ']).next().unwrap_or_default();
+        let set = |is_meant: &dyn Fn(&str) -> bool| {
+            let found = self.set.iter().rev().find(|(key, _)| is_meant(key));
+            found.map(|(_, name)| name.clone())
+        };
+        let in_file = || {
+            let (path, table) = self.file.as_ref()?;
+            let mut parts = key.split('.');
+            let first = table.get(parts.next()?);
+            parts.try_fold(first?, |value, part| value.get(part))?;
+            Some(path.display().to_string())
+        };
+        let source = set(&|set| is_within(key, set))
+            .or_else(in_file)
+            .or_else(|| set(&|set| is_within(set, key)))
+            .unwrap_or_else(|| "default".to_owned());
+        format!("{source}: {problem}")
+    }
+}
+
+/// Whether `key` is `section` or in it.
+fn is_within(key: &str, section: &str) -> bool {
+    let rest = key.strip_prefix(section);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Reads the file, lays the environment over it and parses the result into `T`, whose own
@@ -55,29 +86,112 @@ pub(crate) fn load<T: DeserializeOwned>(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
     sections: &[&str],
-) -> Result<T, ConfigError> {
+) -> Result<(T, Sources), ConfigError> {
     let mut table = match file {
         Some(path) => read(path)?,
         None => Table::new(),
     };
+    let mut sources = Sources {
+        file: file.map(|path| (path.to_owned(), table.clone())),
+        set: Vec::new(),
+    };
+    let mut problems = Vec::new();
     for (name, text) in env {
         let Some(key) = name.strip_prefix(ENV_PREFIX) else {
             continue;
         };
         let key: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
-        if sections.contains(&key[0].as_str()) {
-            insert(&mut table, &key, value_of(&text)).map_err(|problem| ConfigError::Value {
-                origin: name.clone(),
-                key: key.join("."),
-                problem,
-            })?;
+        if !sections.contains(&key[0].as_str()) {
+            continue;
+        }
+        match insert(&mut table, &key, value_of(&text)) {
+            Ok(()) => sources.note(&key.join("."), &name),
+            Err(problem) => problems.push(format!("{name}: {}: {problem}", key.join("."))),
         }
     }
-    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| ConfigError::Value {
-        origin: origin(file),
-        key: error.path().to_string(),
-        problem: error.inner().message().to_owned(),
-    })
+    let config = parse(Value::Table(table), &sources, &mut problems);
+    match config {
+        Some(config) if problems.is_empty() => Ok((config, sources)),
+        _ => Err(ConfigError::Problems { problems }),
+    }
+}
+
+/// Parses `value`, and says of everything that is unknown in it or of a wrong type what it is: one
+/// such thing ends a deserialiser, so it is taken out and the rest is tried again.
+fn parse<T: DeserializeOwned>(
+    mut value: Value,
+    sources: &Sources,
+    problems: &mut Vec<String>,
+) -> Option<T> {
+    let mut taken_out: Vec<String> = Vec::new();
+    // Entries that were taken out of lists, by the list's key.
+    let mut entries: HashMap<String, usize> = HashMap::new();
+    loop {
+        let error = match serde_path_to_error::deserialize(value.clone()) {
+            Ok(config) => return Some(config),
+            Err(error) => error,
+        };
+        let key = key_of(error.path(), &entries);
+        // What lacks a key that was just taken out lacks nothing of its own.
+        let is_left_over = taken_out.iter().any(|taken| is_within(taken, &key));
+        if !is_left_over {
+            let problem = format!("{key}: {}", error.inner().message());
+            problems.push(sources.name(&problem));
+        }
+        if !take_out(&mut value, error.path()) {
+            return None;
+        }
+        if key.ends_with(']')
+            && let Some((list, _)) = key.rsplit_once('[')
+        {
+            *entries.entry(list.to_owned()).or_default() += 1;
+        }
+        taken_out.push(key);
+    }
+}
+
+/// A path as the config has it: entries of a list are found in order, so those that were taken out
+/// stood before the ones that are left.
+fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) -> String {
+    let mut text = String::new();
+    for segment in path {
+        match segment {
+            Segment::Map { key } if text.is_empty() => text.push_str(key),
+            Segment::Map { key } => text.push_str(&format!(".{key}")),
+            Segment::Seq { index } => {
+                let before = entries.get(&text).copied().unwrap_or(0);
+                text.push_str(&format!("[{}]", index + before));
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    text
+}
+
+/// Takes out what `path` leads to; false if there is no such thing.
+fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
+    let segments: Vec<&Segment> = path.iter().collect();
+    let Some((last, parents)) = segments.split_last() else {
+        return false;
+    };
+    let mut at = value;
+    for segment in parents {
+        let next = match segment {
+            Segment::Map { key } => at.get_mut(key.as_str()),
+            Segment::Seq { index } => at.get_mut(*index),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        let Some(next) = next else { return false };
+        at = next;
+    }
+    match (last, at) {
+        (Segment::Map { key }, Value::Table(table)) => table.remove(key).is_some(),
+        (Segment::Seq { index }, Value::Array(list)) if *index < list.len() => {
+            list.remove(*index);
+            true
+        }
+        _ => false,
+    }
 }
 
 fn read(path: &Path) -> Result<Table, ConfigError> {
@@ -152,7 +266,7 @@ mod tests {
         std::fs::write(&path, file).unwrap();
         let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         match (load::<Config>(Some(&path), env, &["collector"]), expected) {
-            (Ok(config), Ok((listen, n))) => {
+            (Ok((config, _)), Ok((listen, n))) => {
                 assert_eq!(
                     config.collector,
                     Collector {
@@ -206,5 +320,53 @@ mod tests {
         );
         check("", &[("EPWATCH_COLLECTOR", "3")], Err("collector"));
         check("", &[("EPWATCH_COLLECTOR__N__X", "3")], Err("collector.n"));
+    }
+
+    #[derive(Debug, Default, serde::Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Wide {
+        #[serde(rename = "collector")]
+        _collector: Collector,
+        #[serde(rename = "channel")]
+        _channels: Vec<Channel>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Channel {
+        #[serde(rename = "url")]
+        _url: String,
+    }
+
+    /// One start tells an operator everything to mend, and where.
+    #[test]
+    fn all_unknown_keys_and_wrong_types_are_said_at_once_with_their_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("epwatch.toml");
+        let file = "[collector]\nm = 2\nn = -2\nlisten = \"x\"\n[[channel]]\n[[channel]]\nurl = 1\n\
+                    [[channel]]\nurl = \"a\"\nul = \"b\"\n[[channel]]\nurl = \"c\"\n[other]\n";
+        std::fs::write(&path, file).unwrap();
+        let env = [("EPWATCH_COLLECTOR__LISTEN", "7"), ("EPWATCH_OTHER", "1")];
+        let env = env.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let error = load::<Wide>(Some(&path), env.into_iter(), &["collector"]).unwrap_err();
+        let ConfigError::Problems { mut problems } = error else {
+            panic!("{error}");
+        };
+        problems.sort();
+        let expected = [
+            "FILE: channel[0]: missing field `url`",
+            "FILE: channel[1].url: ",
+            "FILE: channel[2].ul: unknown field `ul`",
+            "FILE: collector.m: unknown field `m`",
+            "FILE: collector.n: ",
+            "FILE: other: unknown field `other`",
+            "EPWATCH_COLLECTOR__LISTEN: collector.listen: ",
+        ];
+        let file = path.display().to_string();
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            let expected = expected.replace("FILE", &file);
+            assert!(problem.starts_with(&expected), "{problem}, not {expected}");
+        }
     }
 }

@@ -5,7 +5,12 @@ use std::{process::ExitCode, sync::Arc};
 use epwatch_detector::{Detector, clock::SystemClock, http::Pages};
 use tokio_util::sync::CancellationToken;
 
-use crate::{calibrate, output, server_config::ServerArgs, signals, stack, store::Store};
+use crate::{
+    calibrate, output,
+    server_config::{Runs, ServerArgs},
+    signals, stack,
+    store::Store,
+};
 
 /// Judges what collectors wrote to a ClickHouse server, and pages.
 #[derive(Debug, clap::Args)]
@@ -26,7 +31,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(Task::Calibrate(args)) = args.task {
         return calibrate::run(args).await;
     }
-    let config = args.server.load()?;
+    let config = args.server.load(Runs::Detector)?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(
             "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \

@@ -9,7 +9,10 @@ use epwatch_collector::{
 use epwatch_store::{Cluster, Planned};
 use serde::Serialize;
 
-use crate::{output, server_config::ServerArgs};
+use crate::{
+    output,
+    server_config::{Runs, ServerArgs},
+};
 
 /// Brings a ClickHouse server or cluster to the schema of this version, forward only.
 ///
@@ -60,7 +63,7 @@ struct Applied {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.server.load()?;
+    let mut config = args.server.load(Runs::Neither)?;
     let wrong_use = |text| Ok(output::wrong_use(&anyhow::Error::msg(text)));
     if args.cluster.as_deref().is_some_and(str::is_empty) {
         return wrong_use("--cluster: must not be empty");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::{
     collector::Addresses,
     output,
-    server_config::ServerArgs,
+    server_config::{Runs, ServerArgs},
     signals,
     stack::{self, Stack},
 };
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.server.load()?;
+    let mut config = args.server.load(Runs::Both)?;
     // Standard output holds one document then.
     config.detector.stdout &= !args.json;
     let notifiers = stack::notifiers(&config.detector)?;

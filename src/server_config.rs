@@ -1,11 +1,7 @@
 //! What `serve`, `collector`, `detector` and `migrate` are told: one config file with a section for
 //! each component, and the few options that one wants on the command line.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use epwatch_collector::{config::CollectorConfig, units::Period};
 use epwatch_detector::config::DetectorConfig;
@@ -13,7 +9,7 @@ use epwatch_store::StoreTarget;
 use serde::Deserialize;
 
 use crate::{
-    config::{self, ConfigError},
+    config::{self, ConfigError, Sources},
     store::StoreConfig,
 };
 
@@ -70,7 +66,7 @@ impl FolderArgs {
             clickhouse: None,
             listen: None,
         };
-        server.load_for_store()
+        server.load(Runs::Neither)
     }
 }
 
@@ -83,7 +79,7 @@ impl StoreArgs {
             clickhouse: self.clickhouse.clone(),
             listen: None,
         };
-        let mut config = server.load_for_store()?;
+        let mut config = server.load(Runs::Neither)?;
         if self.data_dir.is_some() {
             config.store.clickhouse = None;
         }
@@ -93,19 +89,17 @@ impl StoreArgs {
     /// The store that is meant.
     pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
         let file = self.config.as_deref();
-        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        let (mut config, mut sources): (ServerConfig, _) =
+            config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(address) = &self.clickhouse {
             config.store.clickhouse = Some(address.clone());
+            sources.note("store.clickhouse", "--clickhouse");
         }
         if let Some(data_dir) = &self.data_dir {
             config.data_dir.clone_from(data_dir);
             config.store.clickhouse = None;
         }
-        let problems = config.store.problems();
-        if !problems.is_empty() {
-            let origin = config::origin(file);
-            return Err(ConfigError::Problems { origin, problems }.into());
-        }
+        said(&config.store.problems(), &sources)?;
         if let Some(target) = config.store.server()? {
             return Ok(target);
         }
@@ -146,88 +140,103 @@ impl Default for ServerConfig {
 /// The sections that environment variables may name.
 const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
+/// What a command runs, and so what of the config has to be right for it. One file serves several
+/// machines, and the keys and certificates of one are not on the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Collector and detector.
+    Both,
+    /// The collector alone.
+    Collector,
+    /// The detector alone.
+    Detector,
+    /// Neither: it works on the store.
+    Neither,
+}
+
 impl ServerArgs {
     /// Whether a config file is named.
     pub(crate) fn has_file(&self) -> bool {
         self.config.is_some()
     }
 
-    /// Reads file, environment and options, and checks everything; every problem is in the error.
-    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
-        let config = self.read()?;
-        config.check(self.config.as_deref())?;
+    /// Reads file, environment and options, and checks the parts that are run; every problem is in
+    /// the error.
+    pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
+        let (config, sources) = self.read()?;
+        config.check(runs, &sources)?;
         Ok(config)
     }
 
-    fn read(&self) -> Result<ServerConfig, ConfigError> {
+    fn read(&self) -> Result<(ServerConfig, Sources), ConfigError> {
         let file = self.config.as_deref();
-        let mut config: ServerConfig = config::load(file, std::env::vars(), SECTIONS)?;
+        let (mut config, mut sources): (ServerConfig, _) =
+            config::load(file, std::env::vars(), SECTIONS)?;
         if let Some(data_dir) = &self.data_dir {
             config.data_dir.clone_from(data_dir);
+            sources.note("data_dir", "--data-dir");
         }
         if let Some(address) = &self.clickhouse {
             config.store.clickhouse = Some(address.clone());
+            sources.note("store.clickhouse", "--clickhouse");
         }
         if let Some(listen) = self.listen {
             config.collector.listen = listen;
+            sources.note("collector.listen", "--listen");
         }
         // A relative log folder lies in the data folder; an absolute one stays.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
         let raw_days = u64::from(config.store.raw_days);
         config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
-        Ok(config)
-    }
-
-    /// As [`ServerArgs::load`], for a command that serves nobody: only what it reads is checked.
-    fn load_for_store(&self) -> Result<ServerConfig, ConfigError> {
-        let config = self.read()?;
-        let problems = config.store.problems();
-        if problems.is_empty() {
-            return Ok(config);
-        }
-        let origin = config::origin(self.config.as_deref());
-        Err(ConfigError::Problems { origin, problems })
+        Ok((config, sources))
     }
 }
 
 impl ServerConfig {
-    fn check(&self, file: Option<&Path>) -> Result<(), ConfigError> {
+    fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
         let mut problems = self.store.problems();
-        if let Err(found) = self.collector.validate() {
+        if matches!(runs, Runs::Both | Runs::Collector)
+            && let Err(found) = self.collector.validate()
+        {
             problems.extend(found.iter().map(|p| format!("collector.{p}")));
         }
-        problems.extend(
-            self.detector
-                .validate()
-                .iter()
-                .map(|p| format!("detector.{p}")),
-        );
-        if self.detector.bucket.0 != self.collector.rollup.bucket.0 {
+        if matches!(runs, Runs::Both | Runs::Detector) {
+            let found = self.detector.validate();
+            problems.extend(found.iter().map(|p| format!("detector.{p}")));
+        }
+        // Who runs one of them alone learns it from the file that both share.
+        if runs != Runs::Neither && self.detector.bucket.0 != self.collector.rollup.bucket.0 {
             problems.push(format!(
                 "detector.bucket: must equal collector.rollup.bucket ({}), got {}",
                 self.collector.rollup.bucket, self.detector.bucket
             ));
         }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(ConfigError::Problems {
-                origin: config::origin(file),
-                problems,
-            })
-        }
+        said(&problems, sources)
     }
+}
+
+/// The problems, each with where its value came from.
+fn said(problems: &[String], sources: &Sources) -> Result<(), ConfigError> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems = problems.iter().map(|problem| sources.name(problem));
+    Err(ConfigError::Problems {
+        problems: problems.collect(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// The example is what people copy: it says every default, and stays true.
     #[test]
     fn the_example_holds_the_defaults() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
-        let example: ServerConfig =
+        let (example, _): (ServerConfig, _) =
             config::load(Some(Path::new(file)), std::iter::empty(), SECTIONS).unwrap();
         let defaults = ServerConfig::default();
         assert_eq!(example.collector, defaults.collector);
@@ -245,14 +254,15 @@ mod tests {
             ("EPWATCH_DETECTOR__BUCKET", "7s"),
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let config: ServerConfig = config::load(None, env, SECTIONS).unwrap();
-        let text = config.check(None).unwrap_err().to_string();
+        let (config, sources): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
+        let error = config.check(Runs::Both, &sources).unwrap_err();
+        let text = error.to_string();
         for key in [
-            "store.raw_days",
-            "store.reader.listen",
-            "store.reader.password_file",
-            "collector.keys",
-            "detector.bucket",
+            "EPWATCH_STORE__RAW_DAYS: store.raw_days",
+            "EPWATCH_STORE__READER__LISTEN: store.reader.listen",
+            "default: store.reader.password_file",
+            "default: collector.keys",
+            "EPWATCH_DETECTOR__BUCKET: detector.bucket",
         ] {
             assert!(text.contains(key), "{text}");
         }

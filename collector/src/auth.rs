@@ -10,12 +10,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use prometheus_client::metrics::counter::Counter;
 use subtle::ConstantTimeEq;
 use tonic::{Request, Status};
 
 use crate::config::{
     CollectorConfig, KeyEntry, KeyHash, Problem, hash_of, inline_keys, read_keys_file,
 };
+use crate::metrics::KeyRequests;
 use crate::standing::Network;
 
 const ANY: &str = "*";
@@ -28,6 +30,7 @@ pub(crate) struct AppKeys {
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
     table: RwLock<Arc<Table>>,
+    requests: KeyRequests,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +45,8 @@ struct Entry {
     hash: KeyHash,
     scope: Arc<Scope>,
     is_revoked: bool,
+    /// Calls that proved a key of its name.
+    requests: Counter,
 }
 
 /// What a key may do; `None` is any app, any environment.
@@ -91,8 +96,8 @@ impl Scope {
     /// `PERMISSION_DENIED`.
     pub(crate) fn may_certify(&self) -> Result<(), Status> {
         if self.upload_only {
-            let text =
-                "this app key uploads only; use one without `upload_only`, which no app carries";
+            let text = "this app key uploads only; use one with `upload_only = false`, which no app \
+                        carries";
             return Err(Status::permission_denied(text));
         }
         Ok(())
@@ -120,15 +125,20 @@ impl Caller {
 }
 
 impl AppKeys {
-    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed.
+    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed, and counts their
+    /// calls in `requests`.
     ///
     /// # Errors
     /// If the keys file changed meanwhile and is wrong now.
-    pub(crate) fn new(config: &CollectorConfig) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(
+        config: &CollectorConfig,
+        requests: KeyRequests,
+    ) -> Result<Self, Vec<Problem>> {
         let keys = Self {
             inline: inline_keys(config),
             file: config.keys_file.clone(),
             table: RwLock::default(),
+            requests,
         };
         keys.reload()?;
         Ok(keys)
@@ -145,7 +155,7 @@ impl AppKeys {
         }
         let n_keys = entries.len();
         let is_open = self.inline.is_empty() && self.file.is_none();
-        let table = Arc::new(Table::new(is_open, entries));
+        let table = Arc::new(Table::new(is_open, entries, &self.requests));
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(n_keys)
     }
@@ -177,7 +187,10 @@ impl AppKeys {
         };
         match table.find(&hash_of(key)) {
             Some(entry) if entry.is_revoked => Err(Status::unauthenticated("app key was revoked")),
-            Some(entry) => Ok(entry.scope.clone()),
+            Some(entry) => {
+                entry.requests.inc();
+                Ok(entry.scope.clone())
+            }
             None => Err(Status::unauthenticated("app key is not known here")),
         }
     }
@@ -192,10 +205,12 @@ fn bearer(header: &str) -> Option<&str> {
 }
 
 impl Table {
-    fn new(is_open: bool, entries: Vec<KeyEntry>) -> Self {
+    fn new(is_open: bool, entries: Vec<KeyEntry>, requests: &KeyRequests) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         for KeyEntry { config, hash } in entries {
+            // There from the start: a key that nobody uses stands at zero.
+            let requests = requests.get_or_create(&[("key", config.name)]).clone();
             let entry = Entry {
                 hash,
                 scope: Arc::new(Scope {
@@ -204,6 +219,7 @@ impl Table {
                     upload_only: config.upload_only,
                 }),
                 is_revoked: config.revoked,
+                requests,
             };
             by_prefix.entry(prefix(&hash)).or_default().push(entry);
         }
@@ -264,20 +280,20 @@ mod tests {
 
     #[test]
     fn a_known_key_proves_its_app_and_no_other_key_does() {
-        let keys = AppKeys::new(&config()).unwrap();
+        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
         check(&keys, Some("Bearer abc"), Ok("com.example.camera/*"));
         check(&keys, Some("bearer  abc"), Ok("com.example.camera/*"));
         check(&keys, Some("Bearer abd"), Err("not known"));
         check(&keys, Some("Bearer "), Err("not known"));
         check(&keys, Some("abc"), Err("expected `Bearer"));
         check(&keys, None, Err("expected metadata"));
-        let open = AppKeys::new(&CollectorConfig::default()).unwrap();
+        let open = AppKeys::new(&CollectorConfig::default(), KeyRequests::default()).unwrap();
         check(&open, None, Ok("*/*"));
     }
 
     #[test]
     fn a_scope_admits_its_own_app_only() {
-        let keys = AppKeys::new(&config()).unwrap();
+        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
         let scope = prove(&keys, Some("Bearer abc")).unwrap();
         assert!(scope.admits("com.example.camera", "staging"));
         assert!(!scope.admits("com.example.other", "staging"));
@@ -289,22 +305,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
         let write = |text: &str| std::fs::write(&path, text).unwrap();
-        let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
+        let entry = format!("[[keys]]\nname = \"old\"\nsha256 = \"{ABC}\"\napp = \"a\"\n");
         write(&entry);
         let config = CollectorConfig {
             keys_file: Some(path.clone()),
             ..CollectorConfig::default()
         };
-        let keys = AppKeys::new(&config).unwrap();
+        let requests = KeyRequests::default();
+        let keys = AppKeys::new(&config, requests.clone()).unwrap();
+        let used = || requests.get_or_create(&[("key", "old".to_owned())]).get();
+        assert_eq!(used(), 0);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
+        assert_eq!(used(), 1);
 
-        write("[[keys]]\nsha256 = \"no\"\n");
+        write("[[keys]]\nsha256 = \"no\"\napp = \"a\"\n");
         assert_eq!(keys.reload().unwrap_err().len(), 1);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
+        assert_eq!(used(), 2, "a key that is read again counts on");
 
         write(&format!("{entry}revoked = true\n"));
         keys.reload().unwrap();
         check(&keys, Some("Bearer abc"), Err("revoked"));
+        assert_eq!(used(), 2, "only what is taken counts");
 
         write("");
         keys.reload().unwrap();
@@ -313,17 +335,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_uploads_only_certifies_nothing() {
+    fn a_key_certifies_nothing_unless_it_is_said_to() {
         let mut config = config();
         let may = |config: &CollectorConfig| {
-            let keys = AppKeys::new(config).unwrap();
+            let keys = AppKeys::new(config, KeyRequests::default()).unwrap();
             prove(&keys, Some("Bearer abc")).unwrap().may_certify()
         };
-        may(&config).unwrap();
-        config.keys[0].upload_only = true;
         assert_eq!(
             may(&config).unwrap_err().code(),
             tonic::Code::PermissionDenied
         );
+        config.keys[0].upload_only = false;
+        may(&config).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 //! | `collector_reports_total` | `outcome` | reports by how they ended |
 //! | `collector_requests_total` | | requests on the devices' port: uploads, deletions, manifests, placements, and what is none of them |
 //! | `collector_requests_refused_total` | `reason` | those of them that were refused as a whole |
+//! | `collector_key_requests_total` | `key` | calls by the configured name of the app key that they proved |
 //! | `collector_connections` | | open connections |
 //! | `collector_connections_closed_total` | `reason` | connections that we ended |
 //! | `collector_reloads_total` | `end` | key and certificate files read again |
@@ -49,6 +50,9 @@ const UNPROVEN: [&str; 2] = ["app", "network"];
 
 type Labels = [(&'static str, &'static str); 1];
 
+/// Calls by the name of their app key. Names are the operator's, so they are few.
+pub(crate) type KeyRequests = Family<[(&'static str, String); 1], Counter>;
+
 /// All metrics of one collector. Counters can be read as well: tests and the demo's ledger do.
 #[derive(Debug)]
 pub struct Metrics {
@@ -58,6 +62,7 @@ pub struct Metrics {
     outcomes: Vec<Counter>,
     requests_refused: Family<Labels, Counter>,
     pub(crate) requests: Counter,
+    pub(crate) key_requests: KeyRequests,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Labels, Counter>,
     /// Reads of key and certificate files, by file and end.
@@ -126,6 +131,12 @@ impl Metrics {
             "requests_refused",
             "Requests refused as a whole, by reason",
             requests_refused.clone(),
+        );
+        let key_requests = KeyRequests::default();
+        registry.register(
+            "key_requests",
+            "Calls by the configured name of the app key that they proved",
+            key_requests.clone(),
         );
         let connections = Gauge::default();
         registry.register(
@@ -265,6 +276,7 @@ impl Metrics {
             outcomes,
             requests_refused,
             requests,
+            key_requests,
             connections,
             connections_closed,
             reloads,

@@ -25,7 +25,7 @@ use crate::http::{self, Page};
 use crate::ingest::Ingest;
 use crate::ledger;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::metrics::{KeyRequests, Metrics};
 use crate::outcomes::OutcomeLedger;
 use crate::reload;
 use crate::rollup::RollUp;
@@ -114,7 +114,8 @@ impl Collector {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
-        let gate = Gate::new(&config)?;
+        let mut metrics = Metrics::new();
+        let gate = Gate::new(&config, metrics.key_requests.clone())?;
         // Dropping this collector stops no one else.
         let stop = stop.child_token();
         let (listener, listen) = bind(config.listen).await?;
@@ -122,7 +123,6 @@ impl Collector {
         let opened = open_wal(&config, clock.clone()).await?;
         let wal = opened.wal.clone();
 
-        let mut metrics = Metrics::new();
         metrics.watch_wal(&wal, clock.clone());
         metrics
             .wal_torn_tails
@@ -490,8 +490,8 @@ struct Gate {
 }
 
 impl Gate {
-    fn new(config: &CollectorConfig) -> Result<Self, StartError> {
-        let keys = AppKeys::new(config).map_err(StartError::Config)?;
+    fn new(config: &CollectorConfig, key_requests: KeyRequests) -> Result<Self, StartError> {
+        let keys = AppKeys::new(config, key_requests).map_err(StartError::Config)?;
         let tls = config.tls.as_ref().map(Tls::new).transpose();
         let tls = tls.map_err(|error| {
             StartError::Config(vec![Problem {

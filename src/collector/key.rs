@@ -15,8 +15,12 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The one app that the key speaks for.
-    #[arg(long, value_name = "APP_ID", default_value = "*")]
-    app: String,
+    #[arg(long, value_name = "APP_ID", required_unless_present = "all_apps")]
+    app: Option<String>,
+    /// The key speaks for every app: for a lab of your own. Whoever has it can write any app's
+    /// reports, so never ship such a key.
+    #[arg(long, conflicts_with = "app")]
+    all_apps: bool,
     /// The one environment that the key speaks for.
     #[arg(long, default_value = "*")]
     environment: String,
@@ -48,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         key: &made.secret,
         sha256: &made.sha256,
         name: &args.name,
-        app: &args.app,
+        app: args.app.as_deref().unwrap_or("*"),
         environment: &args.environment,
         upload_only: !args.pipeline,
     };

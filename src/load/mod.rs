@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{output, signals};
 use own_server::{OwnServer, cpu_seconds};
-use stored::{Ledger, Stored};
+use stored::{Ledger, LedgerBefore, StoreLedger, Stored};
 
-/// The exit code of a load whose reports are not all in the store, once.
+/// The exit code of a load whose reports are not all in the store, once, by its views and its ledger.
 const ANSWER_IS_NO: u8 = 1;
 
 /// Sends reports of simulated devices to a collector, and checks that each counts once.
 ///
 /// Without --endpoint it starts a server of its own in a temporary folder and ends it afterwards.
 /// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
-/// Exit codes: 0 all that was acknowledged is in the store once, 1 it is not, 2 wrong use, 3 could not
-/// find out.
+/// Exit codes: 0 all that was acknowledged is in the store once and its loss ledger closes, 1 not so,
+/// 2 wrong use, 3 could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The collector to load, for example `https://collector.example:4717`; needs --key there.
@@ -106,8 +106,10 @@ struct Document {
     server_cpu_seconds: Option<f64>,
     /// `null` where no store was named.
     store: Option<Stored>,
-    /// What became of the reports of this load; it closes.
+    /// What became of the reports of this load, as it counted them itself; it closes.
     ledger: Option<Ledger>,
+    /// What the store's loss ledger says of the time of this load.
+    store_ledger: Option<StoreLedger>,
 }
 
 /// Latency of acknowledged requests from when they were due, in milliseconds.
@@ -148,6 +150,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> {
     let options = options(args, own)?;
+    let store = match (own, &args.clickhouse) {
+        (Some(own), _) => Some(own.store()?),
+        (None, Some(address)) => Some(StoreTarget::parse(
+            address,
+            epwatch_collector::schema::DATABASE,
+        )?),
+        (None, None) => None,
+    };
+    let store = match store {
+        Some(target) => {
+            let client = epwatch_store::client(&target);
+            let before = LedgerBefore::read(&client, &options).await;
+            Some((client, before.context("failed to read the store's ledger")?))
+        }
+        None => None,
+    };
     let pid = own.map(OwnServer::pid).or(args.server_pid);
     let cpu_before = pid.and_then(cpu_seconds);
     let stop = CancellationToken::new();
@@ -165,19 +183,12 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> 
     }
     let result = result?;
     let cpu_after = pid.and_then(cpu_seconds);
-    let store = match (own, &args.clickhouse) {
-        (Some(own), _) => Some(own.store()?),
-        (None, Some(address)) => Some(StoreTarget::parse(
-            address,
-            epwatch_collector::schema::DATABASE,
-        )?),
-        (None, None) => None,
-    };
     let stored = match store {
-        Some(store) => {
-            let client = epwatch_store::client(&store);
+        Some((client, before)) => {
             let stored = stored::settled(&client, &options, result.acked, args.drain.0).await;
-            Some(stored.context("failed to read the store back")?)
+            let stored = stored.context("failed to read the store back")?;
+            let ledger = before.until_now(&client, &options).await;
+            Some((stored, ledger.context("failed to read the store's ledger")?))
         }
         None => None,
     };
@@ -226,7 +237,12 @@ fn progress(progress: LoadProgress) {
 }
 
 impl Document {
-    fn new(result: &LoadResult, store: Option<Stored>, cpu: Option<(f64, f64)>) -> Self {
+    fn new(
+        result: &LoadResult,
+        stored: Option<(Stored, StoreLedger)>,
+        cpu: Option<(f64, f64)>,
+    ) -> Self {
+        let (store, store_ledger) = stored.unzip();
         let refused = result.refused.values().sum();
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 reports")]
         let reports_per_second = result.acked as f64 / result.elapsed.as_secs_f64();
@@ -254,12 +270,26 @@ impl Document {
                     - i64::try_from(store.distinct + refused).unwrap_or(i64::MAX),
             }),
             store,
+            store_ledger,
         }
     }
 
-    /// Whether the store, if it was looked at, holds every acknowledged report, and none twice. One that
-    /// was not acknowledged may be there: its ack was lost.
+    /// Whether the store, if it was looked at, kept what it should.
     fn is_kept(&self) -> bool {
+        self.is_stored_once() && self.ledger_closes()
+    }
+
+    /// Whether the store's own ledger agrees with what was sent.
+    fn ledger_closes(&self) -> bool {
+        let refused: u64 = self.refused.values().sum();
+        let distinct = self.store.map_or(0, |store| store.distinct);
+        self.store_ledger
+            .is_none_or(|ledger| ledger.closes(self.sent, distinct, refused + self.given_up))
+    }
+
+    /// Whether the store holds every acknowledged report, and none twice. One that was not
+    /// acknowledged may be there: its ack was lost.
+    fn is_stored_once(&self) -> bool {
         self.store.as_ref().is_none_or(|store| {
             store.reports == store.distinct
                 && (self.acked..=self.acked + self.given_up).contains(&store.distinct)
@@ -291,17 +321,31 @@ impl std::fmt::Display for Document {
             writeln!(f, "the collector used {seconds:.2} s of processor time")?;
         }
         match &self.store {
-            Some(store) if self.is_kept() => write!(
+            Some(store) if self.is_stored_once() => write!(
                 f,
                 "the store holds each acknowledged report once: {} of {}",
                 store.distinct, self.acked
-            ),
+            )?,
             Some(store) => write!(
                 f,
                 "the store holds {} reports, {} distinct, of {} acknowledged: that is WRONG",
                 store.reports, store.distinct, self.acked
-            ),
-            None => write!(f, "the store was not looked at; name it with --clickhouse"),
+            )?,
+            None => write!(f, "the store was not looked at; name it with --clickhouse")?,
         }
+        let Some(ledger) = &self.store_ledger else {
+            return Ok(());
+        };
+        write!(
+            f,
+            "\nits ledger: {} recorded = {} stored + {} dropped + {} refused + {} missing",
+            ledger.recorded, ledger.stored, ledger.dropped, ledger.refused, ledger.missing
+        )?;
+        if ledger.others > 0 {
+            write!(f, "; not checked, since others sent for this app too")?;
+        } else if !self.ledger_closes() {
+            write!(f, ": that is WRONG for {} sent", self.sent)?;
+        }
+        Ok(())
     }
 }

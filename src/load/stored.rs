@@ -28,6 +28,101 @@ pub(super) struct Ledger {
     pub(super) missing: i64,
 }
 
+/// What the store's own ledger counted of the load's app and environment while the load ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Row)]
+pub(super) struct StoreLedger {
+    pub(super) recorded: i64,
+    pub(super) stored: i64,
+    pub(super) dropped: i64,
+    pub(super) refused: i64,
+    pub(super) duplicate: i64,
+    pub(super) missing: i64,
+    /// Reports of others with this app and environment, which are in the sums too.
+    pub(super) others: i64,
+}
+
+impl StoreLedger {
+    fn since(self, before: Self) -> Self {
+        Self {
+            recorded: self.recorded - before.recorded,
+            stored: self.stored - before.stored,
+            dropped: self.dropped - before.dropped,
+            refused: self.refused - before.refused,
+            duplicate: self.duplicate - before.duplicate,
+            missing: self.missing - before.missing,
+            others: self.others - before.others,
+        }
+    }
+
+    /// Whether it closes over the load's reports: all that were sent are recorded and stored but for
+    /// the `open` ones, which were not acknowledged. Says nothing where others sent too.
+    pub(super) fn closes(&self, sent: u64, distinct: u64, open: u64) -> bool {
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 2);
+        let [sent, distinct, open] = [sent, distinct, open].map(signed);
+        let accounted = self.stored + self.dropped + self.refused + self.missing;
+        self.others > 0
+            || self.recorded == accounted
+                && (distinct..=distinct + open).contains(&self.stored)
+                && (sent - open..=sent).contains(&self.recorded)
+                && (0..=open).contains(&self.missing)
+    }
+}
+
+/// Days that were over before the load are left out: their rows expire meanwhile.
+const LEDGER: &str = "
+SELECT
+    sum(l.recorded) AS recorded, sum(l.stored) AS stored, sum(l.dropped) AS dropped,
+    sum(l.refused) AS refused, sum(l.duplicate) AS duplicate, sum(l.missing) AS missing,
+    assumeNotNull((SELECT toInt64(count()) FROM counted_reports_v1
+        WHERE app_id = {app: String} AND environment = {environment: String}
+            AND app_version != {mark: String} AND toDate(received_at) >= toDate({since: String}))) AS others
+FROM loss_ledger_daily_v1 AS l
+WHERE l.app_id = {app: String} AND l.environment = {environment: String}
+  AND l.day >= toDate({since: String})";
+
+/// The store's ledger as it was when a load began.
+#[derive(Debug)]
+pub(super) struct LedgerBefore {
+    since: String,
+    ledger: StoreLedger,
+}
+
+impl LedgerBefore {
+    pub(super) async fn read(
+        store: &Client,
+        options: &LoadOptions,
+    ) -> clickhouse::error::Result<Self> {
+        let today = "SELECT toString(toDate(now('UTC')))";
+        let since: String = store.query(today).fetch_one().await?;
+        let ledger = ledger_since(store, options, &since).await?;
+        Ok(Self { since, ledger })
+    }
+
+    /// What it counted from then to now.
+    pub(super) async fn until_now(
+        &self,
+        store: &Client,
+        options: &LoadOptions,
+    ) -> clickhouse::error::Result<StoreLedger> {
+        let now = ledger_since(store, options, &self.since).await?;
+        Ok(now.since(self.ledger))
+    }
+}
+
+async fn ledger_since(
+    store: &Client,
+    options: &LoadOptions,
+    day: &str,
+) -> clickhouse::error::Result<StoreLedger> {
+    let query = store
+        .query(LEDGER)
+        .param("app", &options.app_id)
+        .param("environment", &options.environment)
+        .param("mark", &options.mark)
+        .param("since", day);
+    query.fetch_one().await
+}
+
 /// The mark of a load is its app version.
 const STORED: &str = "
 SELECT
@@ -61,5 +156,39 @@ pub(super) async fn settled(
             return Ok(stored);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten were sent and stored but for `missing` of them.
+    fn ledger(recorded: i64, stored: i64, missing: i64) -> StoreLedger {
+        StoreLedger {
+            recorded,
+            stored,
+            dropped: 0,
+            refused: 0,
+            duplicate: 0,
+            missing,
+            others: 0,
+        }
+    }
+
+    #[test]
+    fn a_ledger_closes_over_what_was_sent() {
+        assert!(ledger(10, 10, 0).closes(10, 10, 0));
+        assert!(!ledger(10, 9, 1).closes(10, 10, 0), "acknowledged, missing");
+        assert!(!ledger(11, 11, 0).closes(10, 10, 0), "counted twice");
+        assert!(!ledger(9, 9, 0).closes(10, 9, 0), "never recorded");
+        assert!(!ledger(10, 9, 0).closes(10, 9, 1), "does not add up");
+        assert!(ledger(10, 9, 1).closes(10, 9, 1), "given up in between");
+        assert!(ledger(9, 9, 0).closes(10, 9, 1), "given up at the end");
+        let others = StoreLedger {
+            others: 1,
+            ..ledger(20, 19, 1)
+        };
+        assert!(others.closes(10, 10, 0), "others' reports are in it");
     }
 }

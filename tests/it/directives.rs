@@ -90,7 +90,6 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     config.keys = vec![AppKeyConfig {
         sha256: key["sha256"].as_str().unwrap().to_owned(),
         app: APP.to_owned(),
-        upload_only: true,
         ..AppKeyConfig::default()
     }];
     let collector = Collector::start(config, store.client(), CancellationToken::new())

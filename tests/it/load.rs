@@ -40,10 +40,18 @@ async fn a_server_of_its_own_keeps_what_it_took() {
             "/store/reports",
             "/store/distinct",
             "/ledger/recorded",
+            "/store_ledger/recorded",
+            "/store_ledger/stored",
         ] {
             assert_eq!(n(place), 400, "{place}: {document}");
         }
-        assert_eq!(n("/ledger/missing"), 0, "{document}");
+        for place in [
+            "/ledger/missing",
+            "/store_ledger/missing",
+            "/store_ledger/others",
+        ] {
+            assert_eq!(n(place), 0, "{place}: {document}");
+        }
         let ms = |name: &str| document["ack_ms"][name].as_f64().unwrap();
         assert!(
             ms("p50") <= ms("p99") && ms("p99") <= ms("max"),

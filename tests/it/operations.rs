@@ -1,7 +1,7 @@
 //! What `docs/operations.md` and its examples say, held against the command.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -38,13 +38,14 @@ fn metrics_named(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let dir = tempfile::tempdir().unwrap();
-    // A channel, for its metrics; nobody is there, and nothing is told.
+    // A key and a channel, for their metrics; nobody is there, and nothing is told.
     let config = dir.path().join("epwatch.toml");
-    std::fs::write(
-        &config,
-        "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
-    )
-    .unwrap();
+    let text = format!(
+        "[[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
+         [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
+        "0".repeat(64)
+    );
+    std::fs::write(&config, text).unwrap();
     let child = Command::new(EPWATCH)
         .args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"])
         .arg(&config)
@@ -74,75 +75,147 @@ async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     }
 }
 
-/// The config of the examples with its secrets where a test may put them.
-fn example_config(dir: &Path) -> PathBuf {
-    let secret = |name: &str, text: &str| {
-        std::fs::write(dir.join(name), text).unwrap();
-        dir.join(name).display().to_string()
-    };
-    let mut config = docs("examples/epwatch.toml");
-    for (path, text) in [
-        ("/run/secrets/clickhouse", "secret"),
-        (
-            "/run/secrets/tls.pem",
-            include_str!("../fixtures/tls/server.pem"),
-        ),
-        (
-            "/run/secrets/tls.key",
-            include_str!("../fixtures/tls/server.key"),
-        ),
-        ("/etc/epwatch/keys.toml", ""),
-    ] {
-        assert!(config.contains(path), "{path}");
-        let name = path.rsplit('/').next().unwrap();
-        config = config.replace(path, &secret(name, text));
-    }
-    // Nobody is there.
-    config = config.replace("http://clickhouse:8123", "http://127.0.0.1:9");
-    let file = dir.join("epwatch.toml");
-    std::fs::write(&file, config).unwrap();
-    file
+/// One process of the examples, with what the example gives it and nothing else.
+#[derive(Debug, Default)]
+struct Example {
+    args: Vec<String>,
+    /// Paths as it sees them.
+    files: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
-/// Every key is one the command knows: it fails for the store, which is not there, not for the config.
-#[test]
-fn the_example_config_is_taken() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = example_config(dir.path());
-    let output = Command::new(EPWATCH)
-        .args(["migrate", "--dry-run", "--config"])
-        .arg(&config)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(!stderr.contains("epwatch.toml"), "{stderr}");
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The words of a command line in a unit or in compose.yaml, from the subcommand on.
-fn command_lines() -> Vec<Vec<String>> {
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
-    let mut lines = Vec::new();
-    for unit in ["epwatch-collector.service", "epwatch-detector.service"] {
-        let text = docs(&format!("examples/{unit}"));
-        let starts = text
-            .lines()
-            .filter_map(|l| l.strip_prefix("ExecStart=/usr/local/bin/epwatch "));
-        lines.extend(starts.map(words));
-    }
+/// A service of compose.yaml: its secrets, and the files among its volumes.
+fn service(name: &str) -> Example {
     let compose = docs("examples/compose.yaml");
-    let commands = compose
-        .lines()
-        .filter_map(|l| l.trim().strip_prefix("command: "));
-    lines.extend(commands.map(|list| serde_json::from_str(list).unwrap()));
-    lines
+    let begin = format!("  {name}:");
+    let lines = compose.lines().skip_while(|line| *line != begin).skip(1);
+    let mut example = Example::default();
+    for line in lines.take_while(|line| line.starts_with("    ")) {
+        if let Some(list) = line.trim().strip_prefix("command: ") {
+            example.args = serde_json::from_str(list).unwrap();
+        } else if let Some(list) = line.trim().strip_prefix("secrets: ") {
+            let names = list.trim_matches(['[', ']']).split(", ");
+            let paths = names.map(|name| format!("/run/secrets/{name}"));
+            example.files.extend(paths);
+        } else {
+            let parts = line.split([':', '"']);
+            let paths = parts.filter(|part| part.starts_with("/etc/epwatch/"));
+            example.files.extend(paths.map(str::to_owned));
+        }
+    }
+    example
+}
+
+/// A systemd unit: its credentials, and the files in /etc/epwatch that it speaks of besides.
+fn unit(name: &str) -> Example {
+    const CREDENTIALS: &str = "/run/credentials";
+    let mut example = Example::default();
+    for line in docs(&format!("examples/{name}.service")).lines() {
+        if let Some(credential) = line.strip_prefix("LoadCredential=") {
+            let (name, _readable_by_root) = credential.split_once(':').unwrap();
+            example.files.push(format!("{CREDENTIALS}/{name}"));
+            continue;
+        }
+        let parts = line.split([' ', '=', ',']);
+        let paths = parts.filter(|part| part.starts_with("/etc/epwatch/"));
+        example.files.extend(paths.map(str::to_owned));
+        if let Some(command) = line.strip_prefix("ExecStart=/usr/local/bin/epwatch ") {
+            example.args = words(command);
+        } else if let Some(variable) = line.strip_prefix("Environment=") {
+            let (name, value) = variable.split_once('=').unwrap();
+            let value = value.replace("%d", CREDENTIALS);
+            example.environment.push((name.to_owned(), value));
+        }
+    }
+    example
+}
+
+impl Example {
+    /// The command in a root of its own, with a ClickHouse that is not there.
+    fn command(&self, root: &Path) -> Command {
+        for path in &self.files {
+            let text = match path.rsplit('/').next().unwrap() {
+                "epwatch.toml" => docs("examples/epwatch.toml")
+                    .replace("\"/", &format!("\"{}/", root.display()))
+                    .replace("http://clickhouse:8123", "http://127.0.0.1:9"),
+                "tls.pem" => include_str!("../fixtures/tls/server.pem").to_owned(),
+                "tls.key" => include_str!("../fixtures/tls/server.key").to_owned(),
+                "keys.toml" => String::new(),
+                "clickhouse" => "secret".to_owned(),
+                other => panic!("{other}: what is in it?"),
+            };
+            let path = root.join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let inside = |word: &String| match word.strip_prefix('/') {
+            Some(path) => root.join(path).display().to_string(),
+            None => word.clone(),
+        };
+        let mut command = Command::new(EPWATCH);
+        command.args(self.args.iter().map(inside));
+        let environment = self.environment.iter();
+        command.envs(environment.map(|(name, value)| (name, inside(value))));
+        // Other tests have the examples' ports.
+        for name in [
+            "COLLECTOR__LISTEN",
+            "COLLECTOR__HTTP_LISTEN",
+            "DETECTOR__HTTP_LISTEN",
+        ] {
+            command.env(format!("EPWATCH_{name}"), "127.0.0.1:0");
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+/// A collector takes reports while its ClickHouse is away.
+#[test]
+fn the_collectors_of_the_examples_start_with_what_they_are_given() {
+    for example in [service("collector"), unit("epwatch-collector")] {
+        let root = tempfile::tempdir().unwrap();
+        let mut command = example.command(root.path());
+        let child = command.arg("--json").stdout(Stdio::piped()).spawn();
+        let mut running = Running(child.unwrap());
+        let stdout = running.0.stdout.take().unwrap();
+        let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
+        let addresses = said.next().unwrap_or_else(|| panic!("{example:?}"));
+        assert!(addresses.unwrap()["collector"].is_string());
+    }
+}
+
+/// They have no certificate and no keys of devices: what they lack in the end is ClickHouse.
+#[test]
+fn the_detectors_of_the_examples_get_as_far_as_the_store() {
+    let migrate = Example {
+        args: words("migrate --config /etc/epwatch/epwatch.toml"),
+        ..service("detector")
+    };
+    for example in [service("detector"), unit("epwatch-detector"), migrate] {
+        let root = tempfile::tempdir().unwrap();
+        let output = example.command(root.path()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{example:?}: {stderr}");
+        for text in ["epwatch.toml", "the config"] {
+            assert!(!stderr.contains(text), "{example:?}: {stderr}");
+        }
+        assert!(stderr.contains("onnect"), "{example:?}: {stderr}");
+    }
 }
 
 #[test]
 fn the_commands_of_the_examples_exist() {
-    let lines = command_lines();
-    assert_eq!(lines.len(), 4);
-    for line in lines {
+    for example in [
+        service("collector"),
+        service("detector"),
+        unit("epwatch-collector"),
+        unit("epwatch-detector"),
+    ] {
+        let line = example.args;
         let output = Command::new(EPWATCH)
             .args([&line[0], "--help"])
             .output()

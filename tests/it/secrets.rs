@@ -130,6 +130,30 @@ fn new_key() -> (String, String) {
     (made["key"].as_str().unwrap().to_owned(), entry)
 }
 
+/// What people do without reading on is put the key into their app.
+#[test]
+fn a_key_for_every_app_is_made_only_when_asked_for() {
+    let key = |args: &[&str]| {
+        let mut command = Command::new(EPWATCH);
+        let output = command.args(["collector", "key"]).args(args).output();
+        let output = output.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        (output.status.code(), out, err)
+    };
+    for args in [&[][..], &["--app", APP, "--all-apps"]] {
+        let (code, _, err) = key(args);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("--app"), "{err}");
+    }
+    let (code, out, _) = key(&["--all-apps"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("app = \"*\"\n"), "{out}");
+    assert!(out.contains("upload_only = true"), "{out}");
+    let (_, out, _) = key(&["--app", APP, "--pipeline"]);
+    assert!(out.contains("upload_only = false"), "{out}");
+}
+
 /// Put in its place whole, as an operator's tools do.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");

@@ -26,7 +26,8 @@ pub(crate) type KeyHash = [u8; 32];
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppKeyConfig {
-    /// What the key is called in logs; never the key itself.
+    /// What the key is called in metrics; never the key itself. Those without a name are counted
+    /// together.
     pub name: String,
     /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -35,12 +36,13 @@ pub struct AppKeyConfig {
     pub secret_file: Option<PathBuf>,
     /// A variable of the environment that holds the key.
     pub secret_env: Option<String>,
-    /// The one app that it may speak for, or `*`.
+    /// The one app that it may speak for, or `*`. Has to be said: a key that ships in an app is
+    /// public, and must not speak for others by an oversight.
     pub app: String,
     /// The one environment that it may speak for, or `*`.
     pub environment: String,
-    /// True for a key that ships inside an app: it uploads and deletes, but stores no manifest and
-    /// certifies no placement.
+    /// False only for a key that no app carries, as a release pipeline's: it also stores manifests
+    /// and certifies placements. Others upload and delete.
     pub upload_only: bool,
     /// True refuses the key, and says so to whoever still sends it.
     pub revoked: bool,
@@ -53,9 +55,9 @@ impl Default for AppKeyConfig {
             sha256: String::new(),
             secret_file: None,
             secret_env: None,
-            app: "*".to_owned(),
+            app: String::new(),
             environment: "*".to_owned(),
-            upload_only: false,
+            upload_only: true,
             revoked: false,
         }
     }
@@ -314,6 +316,18 @@ mod tests {
             !texts.contains("my-secret"),
             "what may be a key is not printed"
         );
+    }
+
+    /// What is left out never gives a key that ships in an app more than that app's reports.
+    #[test]
+    fn an_entry_has_to_name_its_app_and_uploads_only_unless_it_says_otherwise() {
+        let digits = "0123456789abcdef".repeat(4);
+        let entry: AppKeyConfig = toml::from_str(&format!("sha256 = \"{digits}\"")).unwrap();
+        assert!(entry.upload_only);
+        let mut problems = Problems::default();
+        check_entries("keys", &[entry], &mut problems);
+        let keys: Vec<&str> = problems.0.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(keys, ["keys[0].app"]);
     }
 
     #[test]

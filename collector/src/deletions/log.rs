@@ -198,6 +198,22 @@ mod tests {
         }
     }
 
+    /// As `docs/operations.md` repeats deletions in a store that was restored from before them.
+    #[test]
+    fn a_promise_that_stands_again_behind_its_end_is_carried_out_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
+        log.bury(&tombstone(1)).unwrap();
+        log.note_hidden(&[tombstone(1)]).unwrap();
+        drop(log);
+        let path = dir.path().join(NAME);
+        let mut records = fs::read(&path).unwrap();
+        records.extend_from_within(..RECORD_BYTES);
+        fs::write(&path, records).unwrap();
+        let (_, found) = DeletionLog::open(dir.path()).unwrap();
+        assert_eq!(found.pending, [tombstone(1)]);
+    }
+
     #[test]
     fn writing_anew_keeps_what_the_store_may_not_have() {
         let dir = tempfile::tempdir().unwrap();

@@ -106,7 +106,9 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
     let stranger = NewKey::random().unwrap();
     let mut ended = key_for(&revoked, "com.example.camera");
     ended.revoked = true;
-    let keys = vec![key_for(&valid, "com.example.camera"), ended];
+    let mut pipeline = key_for(&valid, "com.example.camera");
+    pipeline.upload_only = false;
+    let keys = vec![pipeline, ended];
     let collector = start_without_store(&dir, keys).await;
     let mut device = connect(&collector).await;
     for name in CALLS {
@@ -199,9 +201,9 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
     let (other, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-    let mut upload_only = key_for(&shipped, "com.example.camera");
-    upload_only.upload_only = true;
-    config.keys = vec![key_for(&other, "com.example.other"), upload_only];
+    let mut pipeline = key_for(&other, "com.example.other");
+    pipeline.upload_only = false;
+    config.keys = vec![pipeline, key_for(&shipped, "com.example.camera")];
     let collector = crate::support::start_with(&store, config).await;
     let address = collector.listen();
 
@@ -254,7 +256,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("keys.toml");
     let (old, new) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-    let entry = |key: &NewKey| format!("[[keys]]\nsha256 = \"{}\"\n", key.sha256);
+    let entry = |key: &NewKey| format!("[[keys]]\nsha256 = \"{}\"\napp = \"*\"\n", key.sha256);
     replace(&file, entry(&old).as_bytes());
     let mut config = config(&dir.path().join("wal"));
     config.keys_file = Some(file.clone());

@@ -77,8 +77,6 @@ pub struct Document {
     pub collector_starts: u64,
     /// Of those, processes that ended by themselves.
     pub collectors_ended_by_themselves: u64,
-    /// Times that the engine's supervisor gave up, since each of its starts was killed.
-    pub store_gave_up: u64,
     /// Checks of everything: one after each round of kills, and one at the end.
     pub checks: u64,
     /// Wall-clock time.
@@ -111,7 +109,6 @@ pub async fn run(
         shared: &shared,
         chance: fastrand::Rng::with_seed(options.seed),
         kills: Kills::default(),
-        store_gave_up: 0,
         checks: 0,
         until: began + options.length,
         stop,
@@ -155,7 +152,6 @@ struct Run<'a> {
     shared: &'a Shared,
     chance: fastrand::Rng,
     kills: Kills,
-    store_gave_up: u64,
     checks: u64,
     until: Instant,
     stop: CancellationToken,
@@ -181,9 +177,6 @@ impl Run<'_> {
             let (pause, fault) = fault::next(&mut self.chance, lengths);
             sleep(pause).await;
             self.inflict(fault).await?;
-            if self.processes.revive_store().await? {
-                self.store_gave_up += 1;
-            }
             if said.elapsed() >= Duration::from_secs(5) {
                 said = Instant::now();
                 let account = self.shared.account();
@@ -275,14 +268,12 @@ impl Run<'_> {
 
     /// Looks until everything is as it must be, or until it got no nearer to that for `patience`.
     async fn look(&mut self, buckets: Buckets, patience: Duration) -> anyhow::Result<Findings> {
-        // The supervisor may find out only now that it gives up.
         const A_WHILE: Duration = Duration::from_secs(10);
         let account = self.shared.account().clone();
         let mut deadline = Instant::now() + patience;
         let mut nearest = u64::MAX;
         loop {
-            self.store_gave_up += u64::from(self.processes.revive_store().await?);
-            let store = self.processes.client().await?;
+            let store = self.processes.client()?;
             let findings = check::settled(&store, &account, buckets, A_WHILE).await;
             let distance = findings.as_ref().map_or(u64::MAX, Findings::distance);
             if distance < nearest {
@@ -326,7 +317,6 @@ impl Run<'_> {
             deleted_reports: account.deleted_reports,
             collector_starts: states.iter().map(|state| state.starts).sum(),
             collectors_ended_by_themselves: states.iter().map(|s| s.ended_by_itself).sum(),
-            store_gave_up: self.store_gave_up,
             checks: self.checks,
             seconds: took.as_secs_f64(),
             findings,

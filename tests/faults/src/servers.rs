@@ -9,9 +9,9 @@ use clickhouse::Client;
 use epwatch_collector::schema::{self, DATABASE, Retention};
 use epwatch_engines::Engine;
 use epwatch_store::StoreTarget;
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use rustix::process::Signal;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::options::{FaultOptions, Servers};
@@ -26,7 +26,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(180);
 pub(crate) struct Processes {
     kept: Vec<Kept>,
     /// `None` where the store is inside of `serve`.
-    store: Option<Mutex<EmbeddedStore>>,
+    store: Option<EmbeddedStore>,
     options: FaultOptions,
 }
 
@@ -39,7 +39,7 @@ impl Processes {
                 migrate(&store).await?;
                 let address = format!("unix:{}", store.socket().display());
                 let line = |n| collector(options, &address, n);
-                (Some(Mutex::new(store)), vec![line(1), line(2)])
+                (Some(store), vec![line(1), line(2)])
             }
             Servers::Serve => (None, vec![serve(options)]),
         };
@@ -112,7 +112,7 @@ impl Processes {
     /// Takes the store's socket away for a spell and kills collectors in it; returns how many, or
     /// `None` where there was no socket.
     pub(crate) async fn cut_store_off(&self, spell: Duration) -> Option<u64> {
-        let socket = self.socket().await?;
+        let socket = self.socket()?;
         let away = socket.with_extension("away");
         let engine = self.engine_pid();
         std::fs::rename(&socket, &away).ok()?;
@@ -134,27 +134,13 @@ impl Processes {
         Some(killed)
     }
 
-    /// The supervisor gives up where five starts in a row are killed; an operator starts it again.
-    pub(crate) async fn revive_store(&self) -> anyhow::Result<bool> {
-        let Some(store) = &self.store else {
-            return Ok(false);
-        };
-        let mut store = store.lock().await;
-        let gave_up = matches!(*store.state().borrow(), EngineState::Failed { .. });
-        if gave_up {
-            *store = start_store(&self.options).await?;
-        }
-        Ok(gave_up)
-    }
-
     /// A client of the store as it is now.
-    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+    pub(crate) fn client(&self) -> anyhow::Result<Client> {
         if let Some(store) = &self.store {
-            return Ok(store.lock().await.client(DATABASE));
+            return Ok(store.client(DATABASE));
         }
         let socket = self
             .socket()
-            .await
             .context("serve has not said where its store is")?;
         Ok(epwatch_store::client(&StoreTarget::unix(&socket, DATABASE)))
     }
@@ -170,13 +156,13 @@ impl Processes {
     /// Ends the store, if it is ours.
     pub(crate) async fn stop_store(self) {
         if let Some(store) = self.store {
-            store.into_inner().stop().await;
+            store.stop().await;
         }
     }
 
-    async fn socket(&self) -> Option<PathBuf> {
+    fn socket(&self) -> Option<PathBuf> {
         if let Some(store) = &self.store {
-            return Some(store.lock().await.socket().to_owned());
+            return Some(store.socket().to_owned());
         }
         let state = self.kept[0].state();
         let addresses = state.borrow().addresses.clone()?;

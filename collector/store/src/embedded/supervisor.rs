@@ -1,11 +1,12 @@
 //! Keeps the engine's child alive: start, watch, start again with backoff, stop.
 //!
 //! Runs on a thread of its own, since the kernel's death signal follows the thread that spawned
-//! the child and a runtime's worker may end before the process does. A child that dies after it
-//! was ready comes back for ever, each time with an error in the log; a start that fails for a
-//! reason that will not go away, or five times in a row, ends in [`EngineState::Failed`]. For a
-//! folder in use it waits as long as an engine may take to end: a server that was killed leaves its
-//! engine behind for a moment.
+//! the child and a runtime's worker may end before the process does. An engine that was ready once
+//! comes back for ever, however often it dies or does not start: a disk that is full, or memory that
+//! is short, is over one day, and its user goes on without it meanwhile. Before that, a start that
+//! fails for a reason that will not go away, or five times in a row, ends in
+//! [`EngineState::Failed`]. For a folder in use it waits as long as an engine may take to end: a
+//! server that was killed leaves its engine behind for a moment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +34,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// A child that lived this long was well: the next start does not wait longer for it.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Starts in a row that may fail before it is said to be hopeless.
+/// Starts in a row that may fail before an engine that was never ready is hopeless, and one that was
+/// needs an operator's eye.
 const MAX_FAILED_STARTS: u32 = 5;
 
 /// What is kept of the child's standard error, for the reason of its end.
@@ -68,6 +70,7 @@ impl EmbeddedStore {
             layout,
             state: state_tx,
             n_restarts: 0,
+            was_ready: false,
         };
         let thread = std::thread::Builder::new()
             .name("engine-supervisor".to_owned())
@@ -153,6 +156,8 @@ struct Supervisor {
     layout: Layout,
     state: watch::Sender<EngineState>,
     n_restarts: u64,
+    /// Whether any child of this supervisor was.
+    was_ready: bool,
 }
 
 /// How a child's life ended.
@@ -166,32 +171,30 @@ impl Supervisor {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         let mut backoff = FIRST_BACKOFF;
         let mut n_failed = 0;
-        let mut away_since = Instant::now();
+        let began = Instant::now();
         loop {
             match self.one_life(&mut stop).await {
                 Ended::Stopped => break,
                 Ended::NotStarted(reason) => {
                     n_failed += 1;
                     let hopeless = match &reason {
-                        EngineFailure::Locked { .. } => {
-                            away_since.elapsed() >= self.config.stop_timeout
-                        }
-                        // A library that was fine before may be again.
-                        reason => {
-                            let never_was = reason.is_final() && self.n_restarts == 0;
-                            never_was || n_failed >= MAX_FAILED_STARTS
-                        }
+                        _ if self.was_ready => false,
+                        EngineFailure::Locked { .. } => began.elapsed() >= self.config.stop_timeout,
+                        reason => reason.is_final() || n_failed >= MAX_FAILED_STARTS,
                     };
                     if hopeless {
                         tracing::error!(%reason, "embedded engine gave up");
                         self.state.send_replace(EngineState::Failed { reason });
                         return;
                     }
-                    tracing::warn!(%reason, ?backoff, "embedded engine did not start");
+                    if self.was_ready && n_failed == MAX_FAILED_STARTS {
+                        tracing::error!(%reason, "embedded engine does not come back; trying on");
+                    } else {
+                        tracing::warn!(%reason, ?backoff, "embedded engine did not start");
+                    }
                 }
                 Ended::Died { after } => {
                     n_failed = 0;
-                    away_since = Instant::now();
                     if after >= STABLE_AFTER {
                         backoff = FIRST_BACKOFF;
                     }
@@ -214,7 +217,7 @@ impl Supervisor {
         });
     }
 
-    async fn one_life(&self, stop: &mut oneshot::Receiver<()>) -> Ended {
+    async fn one_life(&mut self, stop: &mut oneshot::Receiver<()>) -> Ended {
         let mut process = match self.spawn() {
             Ok(process) => process,
             Err(error) => {
@@ -247,6 +250,7 @@ impl Supervisor {
             }
         };
         let ready_since = Instant::now();
+        self.was_ready = true;
         tracing::info!(pid = process.pid, version, "embedded engine is ready");
         self.state.send_replace(EngineState::Ready {
             pid: process.pid,

@@ -80,6 +80,44 @@ async fn a_killed_child_comes_back_for_the_same_client() {
     test.store.stop().await;
 }
 
+/// A disk that is full, say, keeps an engine that crashed from starting, and is emptied an hour later.
+#[tokio::test]
+async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = dir.path().join("full");
+    // The engine, unless there is no room.
+    let script = "test ! -e \"$1\" || exit 28; EPWATCH_ENGINE_CHILD=1 exec \"$2\" --exact \
+                  engine_child_entry --nocapture --test-threads=1";
+    let exe = std::env::current_exe().unwrap().into_os_string();
+    let args = [
+        "-c".into(),
+        script.into(),
+        "sh".into(),
+        full.clone().into_os_string(),
+        exe,
+    ];
+    let program = ChildProgram::new("/bin/sh", args);
+    let config = EmbeddedConfig::new(dir.path().join("data"), library(), program);
+    let store = EmbeddedStore::start(config).await.unwrap();
+    store.ready().await.unwrap();
+
+    std::fs::write(&full, "").unwrap();
+    kill(pid_of(&store).unwrap());
+    let mut state = store.state();
+    // As many failures as end a first start.
+    let often = |state: &EngineState| match state {
+        EngineState::Starting { n_restarts } => *n_restarts >= 6,
+        EngineState::Failed { .. } => true,
+        _ => false,
+    };
+    let now = state.wait_for(often).await.unwrap().clone();
+    assert!(matches!(now, EngineState::Starting { .. }), "{now:?}");
+    std::fs::remove_file(&full).unwrap();
+    store.ready().await.unwrap();
+    store.client("").query("SELECT 1").execute().await.unwrap();
+    store.stop().await;
+}
+
 #[tokio::test]
 async fn a_second_engine_on_a_folder_says_it_is_in_use() {
     let test = TestStore::start().await;
