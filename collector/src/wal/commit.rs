@@ -123,6 +123,9 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
     let (log, recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
+    // What the process before did not come to remove: with nothing that waits for the store no
+    // checkpoint would say so again, and a log that is full of it takes nothing.
+    let _ = chores.try_send(Chore::RemoveBelow(checkpoint.offset.0));
     let shared = Arc::new(Shared {
         log,
         collector_id: id,
@@ -394,6 +397,7 @@ async fn complete_groups(
 
 fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
     let mut looked = Instant::now();
+    let mut checkpoint = 0;
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
         if looked.elapsed() >= PROBE_PERIOD {
@@ -405,8 +409,15 @@ fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
         }
         let done = match chore {
             Ok(Chore::PrepareSpare) if shared.log.wants_spare() => shared.log.prepare_spare(),
-            Ok(Chore::RemoveBelow(offset)) => shared.log.remove_below(offset).map(|_| ()),
-            Ok(Chore::PrepareSpare) | Err(std_mpsc::RecvTimeoutError::Timeout) => Ok(()),
+            Ok(Chore::PrepareSpare) => Ok(()),
+            Ok(Chore::RemoveBelow(offset)) => {
+                checkpoint = offset;
+                shared.log.remove_below(checkpoint).map(|_| ())
+            }
+            // What failed before is tried again.
+            Err(std_mpsc::RecvTimeoutError::Timeout) => {
+                shared.log.remove_below(checkpoint).map(|_| ())
+            }
             Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
         };
         if let Err(error) = done {
