@@ -29,6 +29,7 @@ mod ingest;
 mod ledger;
 mod limits;
 pub mod metrics;
+mod open_files;
 mod outcomes;
 mod parse;
 mod record;

@@ -427,14 +427,24 @@ impl Collector for WalMetrics {
             let gauge = ConstGauge::new(signed(value));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of a lag")]
-        let lag = ConstGauge::new(if complete_until_us == 0 {
-            0.0
-        } else {
-            lag_us as f64 / 1e6
-        });
-        let help = "Age of the time up to which the store is complete";
-        lag.encode(encoder.encode_descriptor("wal_lag_seconds", help, None, lag.metric_type())?)?;
+        let lag_us = if complete_until_us == 0 { 0 } else { lag_us };
+        let seconds = [
+            (
+                "wal_lag_seconds",
+                "Age of the time up to which the store is complete",
+                lag_us,
+            ),
+            (
+                "wal_ahead_seconds",
+                "How far receive times are ahead of this machine's clock, which was wrong or is",
+                stats.ahead_us,
+            ),
+        ];
+        for (name, help, us) in seconds {
+            #[expect(clippy::cast_precision_loss, reason = "microseconds of a gauge")]
+            let gauge = ConstGauge::new(us as f64 / 1e6);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
         let counters = [
             (
                 "wal_groups",

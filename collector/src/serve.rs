@@ -26,6 +26,7 @@ use crate::ingest::Ingest;
 use crate::ledger;
 use crate::limits::Limits;
 use crate::metrics::{KeyRequests, Metrics};
+use crate::open_files;
 use crate::outcomes::OutcomeLedger;
 use crate::reload;
 use crate::rollup::RollUp;
@@ -108,12 +109,13 @@ impl Collector {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub async fn start_with_clock(
-        config: CollectorConfig,
+        mut config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
+        config.connections.max = open_files::room_for_connections(config.connections.max);
         let mut metrics = Metrics::new();
         let gate = Gate::new(&config, metrics.key_requests.clone())?;
         // Dropping this collector stops no one else.

@@ -24,6 +24,7 @@ pub struct TlsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct ConnectionsConfig {
     /// Connections open at once. One more takes the place of the one that has been idle longest.
+    /// Fewer where the process may not open so many files.
     pub max: usize,
     /// A connection without a call under way is closed after this.
     pub idle_timeout: Period,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -11,10 +11,16 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::metrics::Metrics;
 use crate::wal::lock;
 
+/// Connections that were told to go and still have their socket. With more of them newcomers wait in the
+/// system's queue: each is an open file beyond `max`, and the log needs some, too.
+const MAX_LEAVING: usize = 128;
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
+    /// Those that have a socket.
+    n_sockets: AtomicUsize,
     idle_timeout: Duration,
     began: Instant,
     next_id: AtomicU64,
@@ -49,6 +55,7 @@ impl Connections {
     pub(crate) fn new(max: usize, idle_timeout: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             max,
+            n_sockets: AtomicUsize::new(0),
             idle_timeout,
             began: Instant::now(),
             next_id: AtomicU64::new(0),
@@ -59,6 +66,11 @@ impl Connections {
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// True while not too many of those that were told to go linger.
+    pub(crate) fn takes_newcomers(&self) -> bool {
+        self.n_sockets.load(Relaxed) < self.max + MAX_LEAVING
     }
 
     /// Takes a connection in. If there are too many now, the one that has been idle longest is told
@@ -88,6 +100,7 @@ impl Connections {
             open.insert(id, state.clone());
         }
         self.metrics.connections.inc();
+        self.n_sockets.fetch_add(1, Relaxed);
         Connection {
             id,
             state,
@@ -148,6 +161,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         lock(&self.all.open).remove(&self.id);
         self.all.metrics.connections.dec();
+        self.all.n_sockets.fetch_sub(1, Relaxed);
     }
 }
 
@@ -188,6 +202,15 @@ mod tests {
         drop((old, young, new, refused, admitted, busy));
         assert_eq!(lock(&all.open).len(), 0);
         assert_eq!(all.metrics.connections.get(), 0);
+    }
+
+    #[test]
+    fn newcomers_wait_while_many_linger_that_were_told_to_go() {
+        let all = connections(2);
+        let mut open: Vec<Connection> = (0..2 + MAX_LEAVING).map(|_| all.open()).collect();
+        assert!(!all.takes_newcomers());
+        open.remove(0);
+        assert!(all.takes_newcomers());
     }
 
     #[test]

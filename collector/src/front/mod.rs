@@ -56,9 +56,10 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Streams that a client opened and reset before we looked, and that we had to reset (rapid reset,
 /// CVE-2023-44487 and its kin).
 const MAX_RESETS: usize = 64;
-/// For a connection that is told to go; calls under way end sooner.
-const GOODBYE: Duration = Duration::from_secs(5);
-/// Pause when the system has no file descriptors left.
+/// For a connection that is told to go; a call that began just then ends sooner. Meanwhile it is an open file,
+/// and a newcomer may wait for that.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Pause when the system has no file descriptors left, or too many connections linger.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The port, ready to be served.
@@ -110,6 +111,9 @@ impl<S: CollectorService> Front<S> {
         let tasks = TaskTracker::new();
         let sweeping = tokio::spawn(front.connections.clone().sweep(stop.clone()));
         loop {
+            while !front.connections.takes_newcomers() && !stop.is_cancelled() {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = stop.cancelled() => break,

@@ -18,6 +18,9 @@ use crate::clock::Clock;
 /// How often a failing disk is tried while nothing comes in: readiness takes traffic away, so
 /// traffic cannot be what finds out.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
+/// Receive times may be ahead of the clock by this before it is said: clocks are set right by seconds all the
+/// time.
+const MAX_AHEAD_US: u64 = 60_000_000;
 
 type Outcome = Result<WalOffset, WalError>;
 
@@ -48,6 +51,9 @@ struct Queue {
 
 #[derive(Debug)]
 struct Stamp {
+    /// Never falls, whatever the clock does: it was promised to the store, and of two times nobody here can
+    /// say which is wrong. One that is too late loses no report; one that is too early may, for the store
+    /// lets go of what was received long ago.
     newest_us: u64,
     /// End of all frames that were stamped, durable or not.
     end: u64,
@@ -69,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) collector_id: CollectorId,
     pub(crate) is_failing: AtomicBool,
+    /// Whether receive times are far ahead of the clock.
+    is_ahead: AtomicBool,
     dir: WalDir,
     max_bytes: u64,
     max_in_flight_bytes: usize,
@@ -123,10 +131,14 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
     let (log, recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
+    // What the process before did not come to remove: with nothing that waits for the store no
+    // checkpoint would say so again, and a log that is full of it takes nothing.
+    let _ = chores.try_send(Chore::RemoveBelow(checkpoint.offset.0));
     let shared = Arc::new(Shared {
         log,
         collector_id: id,
         is_failing: AtomicBool::new(false),
+        is_ahead: AtomicBool::new(false),
         dir,
         max_bytes: options.max_bytes,
         max_in_flight_bytes: options.max_in_flight_bytes,
@@ -144,6 +156,7 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         chores,
     });
     shared.look_at_disk();
+    shared.look_at_clock();
     let (groups, finished) = mpsc::unbounded_channel();
     let (durable_sender, durable) = watch::channel(WalOffset(end));
     tokio::spawn(complete_groups(finished, durable_sender));
@@ -252,6 +265,31 @@ impl Shared {
             records: counters.records.load(Ordering::Relaxed),
             failed_groups: counters.failed_groups.load(Ordering::Relaxed),
             sync_us: counters.sync_us.load(Ordering::Relaxed),
+            ahead_us: self.ahead_us(),
+        }
+    }
+
+    fn ahead_us(&self) -> u64 {
+        let newest_us = lock(&self.stamp).newest_us;
+        newest_us.saturating_sub(self.clock.now_us())
+    }
+
+    /// Looks how far receive times are ahead of the clock, and says it once when that becomes much and when
+    /// the clock has caught up.
+    fn look_at_clock(&self) {
+        let ahead_us = self.ahead_us();
+        let is_ahead = ahead_us > MAX_AHEAD_US;
+        match (self.is_ahead.swap(is_ahead, Ordering::Relaxed), is_ahead) {
+            (false, true) => tracing::error!(
+                ahead_seconds = ahead_us / 1_000_000,
+                "this machine's clock is behind the receive times of the log: it was wrong, or is now; until it \
+                 has caught up, all reports are received at the latest of those times; what to do is in \
+                 docs/operations.md under \"A collector's clock was wrong\""
+            ),
+            (true, false) => {
+                tracing::info!("the clock has caught up with the receive times of the log")
+            }
+            _ => {}
         }
     }
 
@@ -394,10 +432,12 @@ async fn complete_groups(
 
 fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
     let mut looked = Instant::now();
+    let mut checkpoint = 0;
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
         if looked.elapsed() >= PROBE_PERIOD {
             shared.look_at_disk();
+            shared.look_at_clock();
             looked = Instant::now();
         }
         if lock(&shared.queue).is_closed {
@@ -405,8 +445,15 @@ fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
         }
         let done = match chore {
             Ok(Chore::PrepareSpare) if shared.log.wants_spare() => shared.log.prepare_spare(),
-            Ok(Chore::RemoveBelow(offset)) => shared.log.remove_below(offset).map(|_| ()),
-            Ok(Chore::PrepareSpare) | Err(std_mpsc::RecvTimeoutError::Timeout) => Ok(()),
+            Ok(Chore::PrepareSpare) => Ok(()),
+            Ok(Chore::RemoveBelow(offset)) => {
+                checkpoint = offset;
+                shared.log.remove_below(checkpoint).map(|_| ())
+            }
+            // What failed before is tried again.
+            Err(std_mpsc::RecvTimeoutError::Timeout) => {
+                shared.log.remove_below(checkpoint).map(|_| ())
+            }
             Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
         };
         if let Err(error) = done {

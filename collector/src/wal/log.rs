@@ -299,6 +299,9 @@ impl Log {
 
     /// Removes whole segments that end at or below `checkpoint`, or keeps their files as spares.
     /// Returns how many.
+    ///
+    /// # Errors
+    /// Whatever the disk said. The segment is still held then, and those after it: to be tried again.
     pub(crate) fn remove_below(&self, checkpoint: u64) -> io::Result<u64> {
         let mut n_removed = 0;
         loop {
@@ -312,16 +315,24 @@ impl Log {
                     _ => return Ok(n_removed),
                 }
             };
-            n_removed += 1;
-            self.recycle(&segment::file_name(base))?;
+            match self.recycle(&segment::file_name(base)) {
+                Ok(()) => n_removed += 1,
+                // Gone already: an earlier try failed after its rename.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => n_removed += 1,
+                Err(error) => {
+                    // Else it is held, and nobody tries it again, before the next start.
+                    lock(&self.bases).insert(0, base);
+                    return Err(error);
+                }
+            }
         }
     }
 
     fn recycle(&self, name: &str) -> io::Result<()> {
-        let is_whole = {
-            let len = self.storage.open(name)?.len()?;
-            len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20)
-        };
+        // One that cannot be opened goes: removing takes no file descriptor.
+        let len = self.storage.open(name).and_then(|file| file.len());
+        let is_whole =
+            len.is_ok_and(|len| len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20));
         let mut spares = lock(&self.spares);
         if !is_whole || spares.ready.len() >= MAX_SPARES {
             drop(spares);

@@ -146,6 +146,9 @@ pub struct WalStats {
     pub failed_groups: u64,
     /// Microseconds spent writing and syncing.
     pub sync_us: u64,
+    /// Microseconds that receive times are ahead of the clock, which was set back or had jumped ahead: they
+    /// never fall.
+    pub ahead_us: u64,
 }
 
 /// An open log. Cheap to clone; the last clone that goes closes it, as [`Wal::close`] does.

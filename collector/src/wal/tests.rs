@@ -29,6 +29,8 @@ struct Disk {
     partial_bytes: usize,
     free_bytes: u64,
     is_full: bool,
+    /// The process has no file descriptor left.
+    opens_nothing: bool,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -129,6 +131,9 @@ impl Storage for FaultyStorage {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
+        if self.disk().opens_nothing {
+            return Err(io::Error::from_raw_os_error(24));
+        }
         let content = self.disk().files.get(name).cloned();
         let content = content.ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(FaultyFile {
@@ -568,6 +573,43 @@ fn segments_below_the_checkpoint_are_removed_and_used_again() {
     );
 }
 
+/// A rename that failed may have happened (even) or not (odd).
+#[test]
+fn a_segment_that_could_not_be_removed_is_held_and_tried_again() {
+    for partial_bytes in [0, 1] {
+        let storage = FaultyStorage::default();
+        let (log, _, _) = open_log(&storage);
+        for i in 0..40_u8 {
+            log.append_group(&mut group(&[vec![i; 100]]), 1).unwrap();
+        }
+        let held = log.held_bytes();
+        storage.fail_after(0, partial_bytes);
+        log.remove_below(log.end()).unwrap_err();
+        assert_eq!(log.held_bytes(), held);
+        assert!(log.remove_below(log.end()).unwrap() >= 8);
+        assert!(log.held_bytes() <= SEGMENT_BYTES);
+        assert_eq!(n_segments(&storage), 1);
+    }
+}
+
+#[test]
+fn segments_are_removed_while_no_file_can_be_opened() {
+    let storage = FaultyStorage::default();
+    let (log, _, _) = open_log(&storage);
+    for i in 0..40_u8 {
+        log.append_group(&mut group(&[vec![i; 100]]), 1).unwrap();
+    }
+    storage.disk().opens_nothing = true;
+    assert!(log.remove_below(log.end()).unwrap() >= 8);
+    assert_eq!(n_segments(&storage), 1);
+}
+
+fn n_segments(storage: &FaultyStorage) -> usize {
+    let names = storage.list().unwrap();
+    let is_segment = |name: &&String| segment::base_of(name).is_some();
+    names.iter().filter(is_segment).count()
+}
+
 #[test]
 fn a_log_without_segments_and_checkpoint_gets_a_new_id() {
     let storage = FaultyStorage::default();
@@ -694,6 +736,44 @@ async fn a_full_wal_refuses_until_the_checkpoint_moves() {
     }
 }
 
+/// The process before ended between its checkpoint and the removal, and nothing waits for the store:
+/// no checkpoint will come.
+#[tokio::test]
+async fn a_drained_log_is_not_full_after_a_restart() {
+    let storage = FaultyStorage::default();
+    let (log, _, _) = open_log(&storage);
+    for i in 0..40_u8 {
+        log.append_group(&mut group(&[vec![i; 100]]), 1).unwrap();
+    }
+    let held = log.held_bytes();
+    let collector_id = load_or_make_id(&storage).unwrap();
+    let drained = Checkpoint {
+        offset: WalOffset(log.end()),
+        ..Checkpoint::default()
+    };
+    checkpoint::save(&storage, &collector_id.0, &drained).unwrap();
+    drop(log);
+    let dir = WalDir {
+        storage: Arc::new(storage.clone()),
+        collector_id,
+        _lock: None,
+    };
+    let mut options = options(std::path::Path::new("in memory"));
+    (options.segment_bytes, options.max_bytes) = (SEGMENT_BYTES, held);
+    // After the tail's sync: the first removal fails, too.
+    storage.fail_after(1, 1);
+    let wal = commit::open(&options, dir).unwrap().wal;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while let Err(error) = wal.append(batch(b"report")).await {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "still refuses: {error}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(wal.stats().held_bytes <= 2 * SEGMENT_BYTES);
+}
+
 #[tokio::test]
 async fn a_full_disk_stops_acks_and_not_the_log() {
     let storage = FaultyStorage::default();
@@ -797,11 +877,58 @@ async fn receive_times_never_fall_and_the_watermark_holds() {
         [1_000, 2_000],
         "not before what the watermark promised"
     );
+    assert_eq!(wal.stats().ahead_us, 1_500);
     drop(wal);
 
     // Nor after a restart on a clock that is still behind.
     let wal = Wal::open(&options).unwrap().wal;
     assert_eq!(wal.watermark().0, 2_000);
+    assert_eq!(wal.stats().ahead_us, 1_500);
+    clock.set(2_001);
+    assert_eq!(wal.stats().ahead_us, 0);
+}
+
+/// What `docs/operations.md` tells to do after a clock that was wrong.
+#[tokio::test]
+async fn a_drained_log_whose_segments_and_checkpoint_were_removed_goes_by_the_clock_again() {
+    let (right, wrong) = (1_800_000_000_000_000, 4_070_908_800_000_000);
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(wrong));
+    let mut options = options(dir.path());
+    options.clock = clock.clone();
+    let wal = Wal::open(&options).unwrap().wal;
+    wal.append(batch(b"one")).await.unwrap();
+    clock.set(right);
+    let drained = Checkpoint {
+        offset: *wal.durable().borrow(),
+        time_us: wrong,
+        batch_end: None,
+    };
+    wal.save_checkpoint(&drained).unwrap();
+    assert_eq!(wal.stats().ahead_us, wrong - right);
+    let id = wal.collector_id();
+    wal.close();
+    drop(wal);
+
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.ends_with("checkpoint") || path.extension().is_some_and(|e| e == "wal") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let wal = Wal::open(&options).unwrap().wal;
+    assert_eq!(wal.stats().ahead_us, 0);
+    wal.append(batch(b"two")).await.unwrap();
+    let chunk = wal
+        .read(WalOffset(0), WalOffset(u64::MAX), 10, 1000)
+        .unwrap();
+    assert_eq!(chunk.records.len(), 1);
+    assert_eq!(chunk.records[0].received_at_us, right);
+    assert_ne!(
+        wal.collector_id(),
+        id,
+        "offsets begin anew, under another name"
+    );
 }
 
 #[test]

@@ -51,7 +51,20 @@ impl CollectorProcess {
 
     /// With a store at this socket, or none.
     pub(crate) fn start_at(wal: &Path, socket: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::run(Command::new(std::env::current_exe().unwrap()), wal, socket)
+    }
+
+    /// As [`Self::start_at`], under these limits of open files.
+    pub(crate) fn start_limited(soft: u32, hard: u32, wal: &Path, socket: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        let limits = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+        shell.arg("-c").arg(limits);
+        shell.arg(std::env::current_exe().unwrap());
+        Self::run(shell, wal, socket)
+    }
+
+    fn run(mut program: Command, wal: &Path, socket: &Path) -> Self {
+        let mut child = program
             .args(["--exact", "faults::collector_child_entry", "--nocapture"])
             .env(CHILD_WAL, wal)
             .env(CHILD_STORE, format!("unix:{}", socket.display()))

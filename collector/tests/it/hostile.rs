@@ -300,6 +300,57 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     collector.kill();
 }
 
+/// Default `connections.max`, in a process that may open 400 files: connections that never end do not
+/// take those that the log and the store need.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = dir.path().join("wal");
+    let socket = dir.path().join("no-store.sock");
+    let mut collector = CollectorProcess::start_limited(300, 400, &wal, &socket);
+    let address: SocketAddr = collector.address().parse().unwrap();
+    let of_process = format!("/proc/{}", collector.pid());
+    let limits = std::fs::read_to_string(format!("{of_process}/limits")).unwrap();
+    let line = limits.lines().find(|l| l.starts_with("Max open files"));
+    let soft = line.unwrap().split_whitespace().nth(3).unwrap();
+    assert_eq!(soft, "400", "raised to the hard limit");
+    let idle: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stream = open(address);
+            // HTTP/2 without a call, which never says goodbye.
+            let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+            stream
+        })
+        .collect();
+    let n_segments = || {
+        let files = std::fs::read_dir(&wal).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".wal")).count()
+    };
+    let mut device = crate::support::Device::connect(format!("http://{address}"))
+        .await
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut installation = 0;
+    // A new segment is an open file, or two.
+    while n_segments() < 4 {
+        assert!(
+            Instant::now() < deadline,
+            "the log came to no fourth segment"
+        );
+        installation += 1;
+        let reports: Vec<_> = (1..=500).map(|n| report(installation, 1, n)).collect();
+        let acked = tokio::time::timeout(PATIENCE, send(&mut device, &reports));
+        assert!(acked.await.expect("an ack").is_empty());
+    }
+    let n_open = std::fs::read_dir(format!("{of_process}/fd"))
+        .unwrap()
+        .count();
+    assert!(n_open < 350, "{n_open} files are open");
+    drop(idle);
+    collector.kill();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn beyond_the_limit_the_idlest_connection_makes_room() {
     let dir = tempfile::tempdir().unwrap();
