@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::auth::AppKeys;
 use crate::config::CollectorConfig;
 use crate::front::Front;
-use crate::metrics::Metrics;
+use crate::metrics::{KeyRequests, Metrics};
 use crate::rows::{KnownPlacements, NameGuard, Prepared, Tables};
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
 use crate::{parse, record};
@@ -145,7 +145,7 @@ thread_local! {
     static FRONT: (tokio::runtime::Runtime, Arc<Front<Nobody>>) = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let config = CollectorConfig::default();
-        let keys = Arc::new(AppKeys::new(&config).expect("a config without keys"));
+        let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).expect("a config without keys"));
         let front = Front::new(&config, Nobody, keys, None, Arc::new(Metrics::new()));
         (runtime.expect("a runtime"), Arc::new(front))
     };
