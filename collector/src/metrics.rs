@@ -48,6 +48,19 @@ use crate::wal::{Wal, WeakWal, lock};
 /// Why a report is unproven: the values of a label.
 const UNPROVEN: [&str; 2] = ["app", "network"];
 
+/// What is asked of the store all the time.
+const STORE_CALLS: [&str; 9] = [
+    "batch",
+    "collector_checkpoints",
+    "directives",
+    "known_installations",
+    "loss_ledger",
+    "report_outcomes",
+    "rollup",
+    "rollup_check",
+    "tombstones",
+];
+
 type Labels = [(&'static str, &'static str); 1];
 
 /// Calls by the name of their app key. Names are the operator's, so they are few.
@@ -228,7 +241,7 @@ impl Metrics {
         ] {
             registry.register(name, help, gauges.clone());
         }
-        let store_errors = Family::default();
+        let store_errors = at_zero("what", &STORE_CALLS);
         registry.register(
             "store_errors",
             "Failed calls to the store",

@@ -39,11 +39,14 @@ async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
         .iter()
         .chain(&planned.record)
         .chain(of_migrations)
-        // Its replicated tables are read-only, and so take no ALTER; `schema` runs those without replicas.
-        .filter(|sql| !sql.starts_with("ALTER "))
     {
-        let run = client.query_raw(sql).execute().await;
-        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+        let Err(error) = client.query_raw(sql).execute().await else {
+            continue;
+        };
+        // The engine's replicated tables are read-only, and say so of an ALTER that is sound in all else;
+        // `schema` runs those without replicas.
+        let is_read_only = error.to_string().contains("TABLE_IS_READ_ONLY");
+        assert!(sql.starts_with("ALTER ") && is_read_only, "{error}: {sql}");
     }
 }
 

@@ -301,6 +301,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     let (key, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
     let entry = |key: &NewKey, upload_only| AppKeyConfig {
         sha256: key.sha256.clone(),
+        app: "*".to_owned(),
         upload_only,
         ..AppKeyConfig::default()
     };
