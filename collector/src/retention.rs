@@ -2,7 +2,7 @@
 //!
 //! More days bring nothing back: what the days before let expire is gone, and a summary must not be
 //! built again from what is left of it. So the store remembers when its TTL was changed, and from when
-//! on its reports were whole then; whoever builds again asks for that ([`crate::rollup`]).
+//! on its reports were whole then; whoever builds again (`rollup`) asks for that.
 
 use epwatch_store::{MigrateError, StoreTarget, TemplateValues, client, plan, ttl_changes};
 
