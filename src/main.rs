@@ -38,7 +38,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out."
+    after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.\n\
+                  Logs go to stderr. EPWATCH_LOG says which (such as warn), EPWATCH_LOG_FORMAT=json how."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -71,7 +72,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    telemetry::init(default_logs(&command));
+    if let Err(error) = telemetry::init(default_logs(&command)) {
+        return output::wrong_use(&error);
+    }
     match run(command) {
         Ok(code) => code,
         Err(error) => output::failure(&error),

@@ -1,6 +1,7 @@
 //! What `docs/operations.md` and its examples say, held against the command.
 
 use std::{
+    io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -185,6 +186,47 @@ fn the_collectors_of_the_examples_start_with_what_they_are_given() {
         let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
         let addresses = said.next().unwrap_or_else(|| panic!("{example:?}"));
         assert!(addresses.unwrap()["collector"].is_string());
+    }
+}
+
+#[test]
+fn logs_are_json_where_that_is_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = service("collector").command(root.path());
+    command
+        .env("EPWATCH_LOG", "info")
+        .env("EPWATCH_LOG_FORMAT", "json");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    let stdout = running.0.stdout.take().unwrap();
+    assert!(
+        BufReader::new(stdout).lines().next().is_some(),
+        "it says where it listens"
+    );
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    drop(running);
+    let lines: Vec<String> = stderr.lines().map(Result::unwrap).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        let log: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        for field in ["timestamp", "level", "message"] {
+            assert!(log[field].is_string(), "{field} of {line}");
+        }
+    }
+}
+
+#[test]
+fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
+    for (variable, value) in [
+        ("EPWATCH_LOG", "loud=very"),
+        ("EPWATCH_LOG_FORMAT", "JSON lines"),
+    ] {
+        let mut command = Command::new(EPWATCH);
+        command.args(["migrate", "--dry-run"]).env(variable, value);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(variable), "{stderr}");
     }
 }
 
