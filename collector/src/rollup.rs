@@ -194,7 +194,8 @@ impl RollUp {
         // buckets again itself, or its rows are seen now.
         if self.n_rows(&within).await? != rows_before {
             let buckets = self.buckets_with_reports(&within).await?;
-            self.build_again(&buckets, "check").await?;
+            let raw_since = self.raw_since().await?;
+            self.build_again(&buckets, raw_since, "check").await?;
         }
         // It would speak for the buckets before these, too.
         if look == Look::Done {
@@ -215,9 +216,11 @@ impl RollUp {
         let checked = rows
             .first()
             .map_or(closed_until, |row| u64::from(row.seconds));
-        let since = checked.max(self.raw_since().await?);
+        let raw_since = self.raw_since().await?;
+        let since = checked.max(raw_since);
         if let Some(bucket) = self.first_with_reports(since, closed_until).await? {
-            self.build_again(&BTreeSet::from([bucket]), "check").await?;
+            self.build_again(&BTreeSet::from([bucket]), raw_since, "check")
+                .await?;
             self.note_checked(u64::from(bucket) + 1).await?;
             return Ok(Look::GoesOn);
         }
@@ -276,18 +279,18 @@ impl RollUp {
                 "a backlog came too late for the summaries of its buckets: some of their reports have expired"
             );
         }
-        self.build_again(buckets, "backlog").await
+        self.build_again(buckets, raw_since, "backlog").await
     }
 
     /// Builds those of `buckets` again that are closed, and the ones that counted a later copy of their
-    /// reports until now; none whose reports may be gone.
+    /// reports until now; none that starts before `raw_since`, whose reports may be gone.
     async fn build_again(
         &self,
         buckets: &BTreeSet<u32>,
+        raw_since: u64,
         reason: &'static str,
     ) -> Result<(), SinkError> {
         let closed_until = self.closed_until().await?;
-        let raw_since = self.raw_since().await?;
         let closed: Vec<String> = buckets
             .iter()
             .filter(|bucket| u64::from(**bucket) < closed_until)
