@@ -143,7 +143,7 @@ impl Collector {
         let mut aside = Aside::start(&parts, &opened, sink.clone(), &stop_writer).await?;
         let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
         // The writer first: other collectors wait for those they have heard of.
-        let writer = start_writer(&parts, opened, sink, stop_writer.clone()).await?;
+        let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
         let _ = timeout_at(first_words, &mut aside.learnt).await;
         let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
@@ -285,11 +285,13 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
 }
 
 /// Starts the writer and the roll-up on a thread of their own: turning reports into rows takes
-/// tens of milliseconds at a time, and acks do not wait for that.
+/// tens of milliseconds at a time, and acks do not wait for that. Should one of them end before `stop`,
+/// `all` is cancelled.
 async fn start_writer(
     parts: &Parts,
     opened: Opened,
     sink: Sink,
+    all: &CancellationToken,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let Parts {
@@ -328,13 +330,21 @@ async fn start_writer(
         .build()
         .map_err(StartError::Thread)?;
     let (said, first_word) = oneshot::channel();
+    let vital = |part| Vital {
+        part,
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+        all: all.clone(),
+    };
+    let (writing, summing) = (vital("writer"), vital("roll-up"));
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
         .spawn(move || {
+            let _writing = writing;
             runtime.block_on(async move {
                 writer.begin().await;
                 let _ = said.send(());
-                let closing = tokio::spawn(close_buckets(rollup, period, stop.clone()));
+                let closing = tokio::spawn(close_buckets(rollup, period, summing));
                 writer.run(stop).await;
                 let _ = closing.await;
             });
@@ -344,8 +354,30 @@ async fn start_writer(
     Ok(thread)
 }
 
-async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: CancellationToken) {
-    let Some(period) = period else { return };
+/// A part without which acks must not go on: a log that nobody takes to the store fills for days, and
+/// nothing would say so. Dropped before it was told to stop, a panic did that: the collector ends.
+struct Vital {
+    part: &'static str,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    all: CancellationToken,
+}
+
+impl Drop for Vital {
+    fn drop(&mut self) {
+        if !self.stop.is_cancelled() {
+            self.metrics.store_up.set(0);
+            tracing::error!(part = self.part, "ended by itself; the collector stops");
+            self.all.cancel();
+        }
+    }
+}
+
+async fn close_buckets(rollup: RollUp, period: Option<Duration>, vital: Vital) {
+    let stop = &vital.stop;
+    let Some(period) = period else {
+        return stop.cancelled().await;
+    };
     loop {
         tokio::select! {
             () = tokio::time::sleep(period) => {}

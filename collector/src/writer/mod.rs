@@ -141,6 +141,7 @@ impl Writer {
             if self.checkpoint.offset >= mark {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
+            self.show_progress();
             // Asked once, before the store is told: what is acknowledged meanwhile, and then the stop,
             // must not end a log that has something to drain. After the stop nothing comes any more.
             let is_leaving =
@@ -320,14 +321,17 @@ impl Writer {
             batch_end: None,
             ..checkpoint
         };
-        self.metrics
-            .progress
-            .checkpoint
-            .store(checkpoint.offset.0, Relaxed);
-        self.metrics
-            .progress
-            .complete_until_us
-            .store(checkpoint.time_us, Relaxed);
+        self.show_progress();
+    }
+
+    /// Tells the metrics how far the store is; also where there was nothing to store.
+    fn show_progress(&self) {
+        let Checkpoint {
+            offset, time_us, ..
+        } = self.checkpoint;
+        let progress = &self.metrics.progress;
+        progress.checkpoint.store(offset.0, Relaxed);
+        progress.complete_until_us.store(time_us, Relaxed);
     }
 
     /// Inserts a batch into every table, as often as it takes.

@@ -58,6 +58,7 @@ impl Writer {
         if self.checkpoint.offset >= mark {
             self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
         }
+        self.show_progress();
         self.tell_store(false).await;
     }
 

@@ -26,6 +26,7 @@ mod refusals;
 mod schema;
 mod support;
 mod unproven;
+mod watch;
 mod zookeeper;
 
 epwatch_store::engine_child_entry!();

@@ -1,0 +1,119 @@
+//! What operators watch a collector by: how far behind the store is, and whether anybody writes to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epwatch_collector::Collector;
+use epwatch_collector::clock::{Clock, SystemClock};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{PATIENCE, Store, config, connect, report, request, send, start};
+
+/// A gauge of the collector's page.
+fn gauge(collector: &Collector, name: &str) -> f64 {
+    let page = collector.metrics().encode();
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in\n{page}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The machine's clock, and what was added to it.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn now_us(&self) -> u64 {
+        SystemClock.now_us() + self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_nobody_sends_to_does_not_lag() {
+    const HOUR_US: u64 = 3_600_000_000;
+    let store = Store::start().await;
+    let clock = Arc::new(Ahead::default());
+    let (config, stop) = (
+        config(&store.dir.path().join("wal")),
+        CancellationToken::new(),
+    );
+    let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
+        .await
+        .unwrap();
+    let lag = || gauge(&collector, "collector_wal_lag_seconds");
+    eventually("it is complete", || lag() < 600.0).await;
+    clock.0.store(HOUR_US, Ordering::Relaxed);
+    eventually("it is complete an hour later", || lag() < 600.0).await;
+    collector.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    let mut device = connect(&collector).await;
+    send(&mut device, &[report(1, 1, 1), report(1, 1, 2)]).await;
+    eventually("all is stored", || collector.is_drained()).await;
+    collector.stop().await;
+
+    let again = start(&store, "wal").await;
+    eventually("nothing waits", || again.is_drained()).await;
+    assert_eq!(gauge(&again, "collector_wal_lag_bytes"), 0.0);
+    again.stop().await;
+}
+
+/// A clock that ends the writer, as a mistake of ours in it would.
+#[derive(Debug, Default)]
+struct Trap(AtomicBool);
+
+impl Clock for Trap {
+    fn now_us(&self) -> u64 {
+        let is_writer = thread::current().name() == Some("collector-writer");
+        assert!(
+            !(is_writer && self.0.load(Ordering::Relaxed)),
+            "the writer steps into the trap of a test"
+        );
+        SystemClock.now_us()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
+    let store = Store::start().await;
+    let clock = Arc::new(Trap::default());
+    let (first, stop) = (
+        config(&store.dir.path().join("wal")),
+        CancellationToken::new(),
+    );
+    let collector = Collector::start_with_clock(first, store.client.clone(), stop, clock.clone())
+        .await
+        .unwrap();
+    let mut device = connect(&collector).await;
+    clock.0.store(true, Ordering::Relaxed);
+    // Acknowledged or not: it may have ended already.
+    let _ = device.upload(request(&[report(1, 1, 1)])).await;
+    tokio::time::timeout(PATIENCE, collector.stopped())
+        .await
+        .expect("it ends by itself");
+    assert_eq!(gauge(&collector, "collector_store_up"), 0.0);
+    collector.stop().await;
+
+    let again = start(&store, "wal").await;
+    let mut device = connect(&again).await;
+    send(&mut device, &[report(1, 1, 1)]).await;
+    store
+        .eventually("SELECT count() AS n FROM counted_reports_v1", 1)
+        .await;
+    again.stop().await;
+}
