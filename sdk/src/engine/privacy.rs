@@ -7,7 +7,7 @@
 //! Several processes of an app share the folder: when the installation in it is another one than
 //! ours, another process has forgotten ours. What we recorded for it is dropped then, and counted.
 //! With a new one there we go on under that; with none, consent was withdrawn, and we keep
-//! nothing until our host gives it again.
+//! nothing until our host gives it again: a reset does not.
 //!
 //! The collector may know a deletion that we do not: somebody presented our secret elsewhere, or
 //! the folder came back with a backup. A tombstone never goes, so nothing of this installation
@@ -33,6 +33,8 @@ pub(super) struct Privacy {
     has_looked: bool,
     /// Wishes to forget that came true.
     n_forgotten: u64,
+    /// Changes of consent that were looked at.
+    n_changes: u64,
     /// When to try again what could not be wiped.
     wipe_at: Option<Duration>,
     /// The collector had deleted our installation, and we began a new one.
@@ -43,8 +45,10 @@ pub(super) struct Privacy {
 
 impl Privacy {
     pub(super) fn new(consent: Arc<Consent>) -> Self {
+        let wish = consent.wish();
         Self {
-            is_given: consent.wish().is_given,
+            is_given: wish.is_given,
+            n_changes: wish.n_changes,
             consent,
             has_looked: false,
             n_forgotten: 0,
@@ -73,11 +77,18 @@ impl Engine {
         self.set_network(wish.network);
         if wish.n_forget != self.privacy.n_forgotten {
             self.privacy.n_forgotten = wish.n_forget;
-            self.privacy.orphaned_at = None;
-            self.forget();
+            // A reset is no consent: what another process withdrew it leaves withdrawn.
+            let is_reset = wish.is_given && wish.n_changes == self.privacy.n_changes;
+            if is_reset {
+                self.notice_others();
+            }
+            if !(is_reset && self.privacy.orphaned_at == Some(wish.n_told)) {
+                self.forget();
+            }
         } else if self.privacy.wipe_at.is_some_and(|at| now >= at) {
             self.wipe();
         }
+        self.privacy.n_changes = wish.n_changes;
         if !self.privacy.has_looked {
             self.privacy.has_looked = true;
             self.look_for_deletions();
@@ -170,7 +181,15 @@ impl Engine {
         let lost_runs = self.spool.take().map_or(0, |spool| spool.n_runs_pending());
         self.secret = None;
         let now = self.clock.now();
-        lock(&self.core).forget(random_stream(), lost_runs, now);
+        {
+            let mut core = lock(&self.core);
+            if core.installation().is_some() {
+                core.forget(random_stream(), lost_runs, now);
+            } else if lost_runs > 0 {
+                // The caller has done this already, and counted what was not sealed yet.
+                core.dropped(DropReason::Consent, 0, lost_runs);
+            }
+        }
         if !identity::exists(&self.config.dir) {
             self.privacy.orphaned_at = Some(self.privacy.consent.wish().n_told);
             self.last_error = Some(
@@ -293,6 +312,44 @@ mod tests {
         let health = lock(core).health().clone();
         assert!(health.dropped.is_empty(), "{health:?}");
         assert_eq!(health.consent_changes, 1);
+    }
+
+    #[test]
+    fn a_reset_does_not_undo_what_another_process_withdrew() {
+        for has_noticed in [true, false] {
+            let mut process = Process::start();
+            let session = process.session();
+            deletion::forget(process.folder.path()).unwrap();
+            if has_noticed {
+                process.engine.follow_consent();
+            }
+            process.consent.reset(&process.core, process.clock.now());
+            process.engine.follow_consent();
+            assert!(!process.path(identity::SECRET_FILE).exists());
+            assert!(process.engine.spool.is_none() && !process.engine.may_keep());
+            run(&session, 10);
+            process.engine.seal();
+            let now = process.clock.now();
+            // What is recorded is counted as it is forgotten.
+            lock(&process.core).forget(random_stream(), 0, now);
+            assert!(lock(&process.core).health().dropped.is_empty());
+
+            process.consent.tell(true, &process.core, now);
+            process.engine.seal();
+            assert!(process.engine.spool.is_some());
+        }
+    }
+
+    /// Both before we looked again: the wipe is ours, too, and so is the new consent.
+    #[test]
+    fn consent_given_again_here_holds_although_another_process_had_withdrawn_it() {
+        let mut process = Process::start();
+        deletion::forget(process.folder.path()).unwrap();
+        let now = process.clock.now();
+        process.consent.tell(false, &process.core, now);
+        process.consent.tell(true, &process.core, now);
+        process.engine.follow_consent();
+        assert!(process.engine.spool.is_some());
     }
 
     #[test]
