@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{ContextKind, DropReason};
+use epwatch_proto::{ContextKind, DropReason, StreamId};
 
 use crate::{
     baseline::BaselineBook,
@@ -42,6 +42,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
 pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
     core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks the core while it is in this stream. `None`: it was forgotten since, and what was found
+/// or lost for it is nobody's.
+fn lock_in(core: &Mutex<Core>, stream: StreamId) -> Option<MutexGuard<'_, Core>> {
+    Some(lock(core)).filter(|core| core.stream() == stream)
 }
 
 #[derive(Debug)]
@@ -123,13 +129,10 @@ impl Engine {
         let opened = Spool::open(&dir, stream, self.config.limits);
         let (spool, found) = opened.map_err(|e| text_of(&e))?;
         let book = self.read_book();
-        let mut core = lock(&self.core);
-        if core.stream() != stream {
-            // Forgotten meanwhile: what was opened belongs to nobody.
-            drop(core);
+        let Some(mut core) = lock_in(&self.core, stream) else {
             spool.end(0);
             return Err("the installation was forgotten while it was opened".to_owned());
-        }
+        };
         core.set_book(book);
         take_in(&mut core, found);
         core.set_installation(secret.installation());
@@ -183,10 +186,13 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return;
         };
+        let stream = spool.stream();
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
         let (sealed, lessons, tests) = {
-            let mut core = lock(&self.core);
+            let Some(mut core) = lock_in(&self.core, stream) else {
+                return;
+            };
             match adopted {
                 Ok(found) => take_in(&mut core, found),
                 Err(error) => {
@@ -199,12 +205,14 @@ impl Engine {
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
         losses.extend(spool.enforce(now));
-        self.count(&losses);
+        self.count(stream, &losses);
         if !lessons.is_empty()
             && let Err(error) = self.teach(&lessons)
         {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
-            lock(&self.core).return_lessons(lessons);
+            if let Some(mut core) = lock_in(&self.core, stream) {
+                core.return_lessons(lessons);
+            }
         }
         if !tests.is_empty()
             && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
@@ -233,8 +241,10 @@ impl Engine {
         self.next_seal = self.next_seal.min(now.mono + self.report_interval(now));
     }
 
-    fn count(&self, losses: &[Loss]) {
-        let mut core = lock(&self.core);
+    fn count(&self, stream: StreamId, losses: &[Loss]) {
+        let Some(mut core) = lock_in(&self.core, stream) else {
+            return;
+        };
         for loss in losses {
             core.dropped(loss.reason, loss.reports, loss.runs);
         }

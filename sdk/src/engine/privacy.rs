@@ -227,6 +227,7 @@ mod tests {
         folder,
         recorder::SessionRecorder,
         self_test,
+        spool::Spool,
         time::Clock,
     };
 
@@ -350,6 +351,38 @@ mod tests {
         process.consent.tell(true, &process.core, now);
         process.engine.follow_consent();
         assert!(process.engine.spool.is_some());
+    }
+
+    /// What an old installation's streams left says nothing of the new one.
+    #[test]
+    fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
+        let mut process = Process::start();
+        let limits = process.engine.config.limits;
+        let killed = Spool::open(process.folder.path(), random_stream(), limits).unwrap();
+        drop(killed);
+        let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
+        // The seal that begins now sets it to what it is; then it comes to the folder.
+        lock(&process.core).set_consent_changes(7);
+        let Process {
+            clock,
+            core,
+            consent,
+            engine,
+            ..
+        } = &mut process;
+        thread::scope(|s| {
+            s.spawn(|| engine.seal());
+            while lock(core).health().consent_changes == 7 {
+                thread::yield_now();
+            }
+            consent.reset(core, clock.now());
+            drop(at_files);
+        });
+        assert_eq!(lock(core).streams_to_name().count(), 0);
+        engine.follow_consent();
+        engine.seal();
+        assert!(engine.spool.is_some());
+        assert_eq!(lock(core).streams_to_name().count(), 0);
     }
 
     #[test]

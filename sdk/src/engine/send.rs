@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::{Engine, lock, text_of};
+use super::{Engine, lock, lock_in, text_of};
 use crate::{
     budget::{Budget, NetworkKind, Refusal},
     deletion, directives,
@@ -149,7 +149,8 @@ impl Engine {
             losses,
             error,
         } = spool.pending(most);
-        self.count(&losses);
+        let stream = spool.stream();
+        self.count(stream, &losses);
         if let Some(error) = error {
             self.last_error = Some(text_of(&error));
         }
@@ -296,7 +297,9 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
-        let mut core = lock(&self.core);
+        let Some(mut core) = lock_in(&self.core, spool.stream()) else {
+            return Ok(());
+        };
         for (key, how) in settled {
             // Forgotten while it was on its way: counted as that already.
             if core.installation() != Some(key.installation) && !spool.has(&key) {

@@ -138,6 +138,11 @@ impl Spool {
         Ok((spool, found))
     }
 
+    /// The stream of this process.
+    pub(crate) fn stream(&self) -> StreamId {
+        self.own.stream()
+    }
+
     /// Takes over streams that ended since: of other processes, or more than there was room for.
     pub(crate) fn adopt(&mut self) -> io::Result<Found> {
         let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
