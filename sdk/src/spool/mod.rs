@@ -109,6 +109,8 @@ pub(crate) struct Spool {
     /// Streams that ended, oldest first, then our own.
     ended: Vec<StreamDir>,
     own: StreamDir,
+    /// The highest sequence of our own that the collector has answered for.
+    answered: u64,
 }
 
 impl Spool {
@@ -133,6 +135,7 @@ impl Spool {
             limits,
             ended: Vec::new(),
             own: StreamDir::begin(&streams, stream)?,
+            answered: 0,
         };
         let found = spool.take_ended()?;
         Ok((spool, found))
@@ -284,6 +287,9 @@ impl Spool {
     ///
     /// Gives back the runs that were in it.
     pub(crate) fn finish(&mut self, key: &ReportKey) -> u64 {
+        if key.stream == self.own.stream() {
+            self.answered = self.answered.max(key.sequence.get());
+        }
         let mut streams = self.ended.iter_mut().chain([&mut self.own]);
         let stream = streams.find(|s| s.stream() == key.stream);
         stream.map_or(0, |stream| stream.finish(key))
@@ -314,7 +320,11 @@ impl Spool {
         if noted.is_err() || self.own.segments().next().is_some() {
             return;
         }
-        // All of it was acked, so the collector has seen the last one: there is nothing to name.
+        // What could not be kept, or was dropped, after the last one that the collector has seen
+        // shows only once a later process names the stream.
+        if last_sequence > self.answered {
+            return;
+        }
         if let Ok(_lock) = FileLock::wait(&self.dir.join(folder::LOCK)) {
             self.own.remove();
         }

@@ -108,6 +108,46 @@ fn a_stream_that_ended_well_says_so_or_leaves_nothing() {
     assert!(found.ended.is_empty());
 }
 
+/// The disk was full for the last report: its number was taken, and no file of it is there.
+#[test]
+fn a_last_report_that_could_not_be_kept_is_told_by_the_next_process() {
+    for n_acked in [0, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let stream = random_stream();
+        let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+        append(&mut spool, stream, 1..=n_acked);
+        for sequence in 1..=n_acked {
+            spool.finish(&key(stream, sequence));
+        }
+        spool.note_sealed(n_acked + 1).unwrap();
+        spool.end(n_acked + 1);
+        let (mut spool, found) =
+            Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+        let expected = EndedStream {
+            stream,
+            last_sequence: Some(n_acked + 1),
+            unsealed_runs: Some(0),
+        };
+        assert_eq!(found.ended, [expected]);
+        // Named, it is over.
+        spool.retire_ended(|_| false);
+        assert!(spool.ended.is_empty());
+    }
+}
+
+/// All that was sealed is with the collector.
+#[test]
+fn a_stream_that_ended_acked_leaves_no_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    append(&mut spool, stream, 1..=2);
+    spool.finish(&key(stream, 2));
+    spool.finish(&key(stream, 1));
+    spool.end(2);
+    assert_eq!(stream_dirs(&dir.path().join(STREAMS)).unwrap().len(), 0);
+}
+
 #[test]
 fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
     let dir = tempfile::tempdir().unwrap();
