@@ -12,7 +12,8 @@
 //! each seal a process takes over the streams that ended: it uploads what they left, and names them
 //! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
 //! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
-//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go.
+//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go
+//! unnamed: their runs are counted, their reports have no place in the ledger.
 
 mod quota;
 mod segment;
@@ -194,10 +195,10 @@ impl Spool {
             let Ok(Some(mut stream)) = StreamDir::take_over(&path) else {
                 continue;
             };
-            found.losses.extend(stream.lost.take());
+            let mut losses: Vec<_> = stream.lost.take().into_iter().collect();
             while stream.segments().next().is_some() {
                 let (reports, runs) = stream.drop_oldest();
-                found.losses.push(Loss {
+                losses.push(Loss {
                     reason: DropReason::SpoolFull,
                     reports,
                     runs,
@@ -206,7 +207,13 @@ impl Spool {
             // Empty it can still be named; each folder takes room, though.
             if !is_kept {
                 stream.remove();
+                // Nobody will ever name it, so its numbers are recorded nowhere: told as dropped
+                // they would be more than there were.
+                for loss in &mut losses {
+                    loss.reports = 0;
+                }
             }
+            found.losses.extend(losses);
         }
         Ok(found)
     }
