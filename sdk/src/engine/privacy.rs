@@ -229,6 +229,7 @@ mod tests {
         self_test,
         spool::Spool,
         time::Clock,
+        upload::{Answer, UploadBatch},
     };
 
     /// An SDK whose steps are made by hand.
@@ -383,6 +384,31 @@ mod tests {
         engine.seal();
         assert!(engine.spool.is_some());
         assert_eq!(lock(core).streams_to_name().count(), 0);
+    }
+
+    /// The collector answers before the folder lets itself be wiped, and the process is killed.
+    #[test]
+    fn a_deletion_is_not_settled_before_its_wipe() {
+        let mut process = Process::start();
+        let secret = process.engine.secret.clone().unwrap();
+        let stuck = process.path(folder::BASELINES);
+        std::fs::create_dir(&stuck).unwrap();
+        let now = process.clock.now();
+        process.consent.tell(false, &process.core, now);
+        process.engine.follow_consent();
+        assert!(process.engine.privacy.retry_at().is_some());
+        let batch = UploadBatch::deletion(secret);
+        let answer = Ok(Answer::Deleted);
+        process.engine.upload_result(&batch, answer, None).unwrap();
+        assert_eq!(process.engine.n_deletions(), 0);
+
+        let dir = process.folder.path();
+        std::fs::remove_dir(&stuck).unwrap();
+        std::fs::write(&stuck, b"{}").unwrap();
+        deletion::finish_interrupted(dir).unwrap();
+        assert!(!stuck.exists());
+        // The next process asks once more, which settles it.
+        assert_eq!(deletion::pending(dir).len(), 1);
     }
 
     #[test]

@@ -269,6 +269,10 @@ impl Engine {
         sender
             .deletion
             .answered(now.mono, crate::upload::Advice::default(), true, 0);
+        if self.privacy.retry_at().is_some() {
+            // Until its wipe is done the file stays, so that a start after a kill finishes it.
+            return;
+        }
         // What stays on disk is asked for again at the next start, which harms nobody.
         let settled = deletion::settle(&self.config.dir, installation);
         if settled.is_ok() && self.sender.deletions.is_empty() {
