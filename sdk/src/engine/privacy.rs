@@ -244,7 +244,10 @@ mod tests {
     impl Process {
         /// With consent, and its folder open.
         fn start() -> Self {
-            let folder = tempfile::tempdir().unwrap();
+            Self::start_in(tempfile::tempdir().unwrap())
+        }
+
+        fn start_in(folder: tempfile::TempDir) -> Self {
             let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path())
                 .with_device(DeviceFacts::simulated("SM8650"))
                 .build()
@@ -409,6 +412,33 @@ mod tests {
         assert!(!stuck.exists());
         // The next process asks once more, which settles it.
         assert_eq!(deletion::pending(dir).len(), 1);
+    }
+
+    /// As where the app has too many files open: what was learnt is neither gone nor written over.
+    #[cfg(unix)]
+    #[test]
+    fn baselines_that_cannot_be_read_now_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(folder::BASELINES);
+        // Refers to itself, so nobody can open it.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let mut process = Process::start_in(folder);
+        run(&process.session(), 10);
+        process.engine.seal();
+        assert!(path.is_symlink());
+        let error = process.engine.last_error().unwrap_or_default();
+        assert!(error.contains("baselines"), "{error}");
+        assert!(!process.engine.has_book);
+
+        std::fs::remove_file(&path).unwrap();
+        process.engine.seal();
+        assert!(process.engine.has_book);
+        let book = process.engine.read_book().unwrap().to_json();
+        let book = String::from_utf8(book).unwrap();
+        assert!(
+            book.contains("static") && book.contains("\"is_lost\":false"),
+            "{book}"
+        );
     }
 
     #[test]
