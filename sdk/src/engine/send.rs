@@ -301,24 +301,22 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
+        // Files are deleted without the core's lock, which sessions wait for.
+        let mut finished = Vec::new();
+        for (key, how) in settled {
+            // Forgotten while it was on its way: counted as that already.
+            let is_known = ours == Some(key.installation) || spool.has(&key);
+            if is_known && how != Settled::Kept {
+                finished.push((key, how, spool.finish(&key)));
+            }
+        }
         let Some(mut core) = lock_in(&self.core, spool.stream()) else {
             return Ok(());
         };
-        for (key, how) in settled {
-            // Forgotten while it was on its way: counted as that already.
-            if core.installation() != Some(key.installation) && !spool.has(&key) {
-                continue;
-            }
+        for (key, how, runs) in finished {
             match how {
-                Settled::Kept => {}
-                Settled::Acked => {
-                    core.acked(&key);
-                    spool.finish(&key);
-                }
-                Settled::Refused => {
-                    let runs = spool.finish(&key);
-                    core.dropped(DropReason::Refused, 1, runs);
-                }
+                Settled::Refused => core.dropped(DropReason::Refused, 1, runs),
+                _ => core.acked(&key),
             }
         }
         // Which streams still need naming is decided now; folders are removed without the lock.
