@@ -162,18 +162,26 @@ impl BaselineBook {
         }
     }
 
-    /// The book of a file. What cannot be read is lost, and said to be.
+    /// An empty book whose absences say that something was learnt once.
+    pub(crate) fn lost(settled_runs: u64) -> Self {
+        Self {
+            is_lost: true,
+            ..Self::new(settled_runs)
+        }
+    }
+
+    /// The book of a file. What is no book is lost, and said to be.
     pub(crate) fn from_json(json: &[u8], settled_runs: u64) -> Self {
-        let mut book = Self::new(settled_runs);
         match serde_json::from_slice::<Written<Vec<(BaselineKey, Entry)>>>(json) {
             Ok(written) if written.entries.iter().all(|(_, e)| e.is_possible()) => {
+                let mut book = Self::new(settled_runs);
                 book.is_lost = written.is_lost;
                 book.entries = written.entries.into_iter().collect();
                 book.forget_oldest();
+                book
             }
-            _ => book.is_lost = true,
+            _ => Self::lost(settled_runs),
         }
-        book
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {

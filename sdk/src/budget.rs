@@ -207,13 +207,26 @@ impl Budget {
         network: NetworkKind,
         how: impl Fn(u64) -> u64,
     ) -> io::Result<()> {
-        let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
+        let _lock = match FileLock::wait(&dir.join(folder::LOCK)) {
+            Ok(lock) => lock,
+            Err(error) => {
+                // Spent all the same: this process knows.
+                let spent = self.spent.of(network);
+                *spent = how(*spent);
+                self.is_kept = false;
+                return Err(error);
+            }
+        };
         // Another process may have spent meanwhile, on the same day.
-        let mut theirs = Spent::default();
-        std::mem::swap(&mut theirs, &mut self.spent);
+        let ours = std::mem::take(&mut self.spent);
+        let was_kept = self.is_kept;
         self.read(dir);
-        if self.spent.day != theirs.day {
-            self.spent = theirs;
+        if self.spent.day != ours.day {
+            self.spent = ours;
+        } else if !was_kept {
+            // The file lacks what could not be written down.
+            self.spent.unmetered = self.spent.unmetered.max(ours.unmetered);
+            self.spent.metered = self.spent.metered.max(ours.metered);
         }
         let spent = self.spent.of(network);
         *spent = how(*spent);
@@ -317,6 +330,28 @@ mod tests {
             budget.reserve(dir.path(), network, 300).unwrap();
         }
         assert_eq!(left(&mut one, dir.path(), network, now), Some(400));
+    }
+
+    #[test]
+    fn what_could_not_be_written_down_is_spent_all_the_same() {
+        let dir = folder();
+        let network = NetworkKind::Unmetered;
+        let now = at(NOON, HOUR);
+        let mut budget = Budget::default();
+        left(&mut budget, dir.path(), network, now);
+        budget.reserve(dir.path(), network, 500).unwrap();
+        // The lock cannot be opened.
+        let lock = dir.path().join(folder::LOCK);
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::create_dir(&lock).unwrap();
+        budget.reserve(dir.path(), network, 300).unwrap_err();
+        assert_eq!(budget.spent(), (800, 0));
+        assert_eq!(left(&mut budget, dir.path(), network, now), Some(200));
+        std::fs::remove_dir(&lock).unwrap();
+        budget.correct(dir.path(), network, 300, 290).unwrap();
+        assert_eq!(budget.spent(), (790, 0));
+        let mut again = Budget::default();
+        assert_eq!(left(&mut again, dir.path(), network, now), Some(210));
     }
 
     #[test]

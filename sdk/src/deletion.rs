@@ -3,8 +3,9 @@
 //! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be
 //! deleted. The secret's file is moved there by one rename, which is the moment of withdrawal:
 //! before it nothing happened, after it the installation is nobody's, and whatever else a kill
-//! leaves behind is wiped by the next start, since it belongs to no secret. The file goes with the
-//! collector's answer. With consent withheld these files, and the empty `lock`, are all there is.
+//! leaves behind is wiped by the next start, since it belongs to no secret: at once where one waits
+//! here, and in any case before a new one is made. The file goes with the collector's answer, once
+//! the wipe is done. With consent withheld these files, and the empty `lock`, are all there is.
 
 use std::{
     fs, io,
@@ -43,9 +44,7 @@ pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
 
 /// Wipes what a withdrawal left when it was interrupted.
 pub(crate) fn finish_interrupted(dir: &Path) -> io::Result<u64> {
-    let is_left = !dir.join(SECRET_FILE).try_exists()?
-        && !dir.join(UNREADABLE_FILE).try_exists()?
-        && dir.join(DELETIONS).try_exists()?;
+    let is_left = !dir.join(SECRET_FILE).try_exists()? && dir.join(DELETIONS).try_exists()?;
     if !is_left {
         return Ok(0);
     }
@@ -75,7 +74,8 @@ fn retire(dir: &Path) -> io::Result<()> {
     files::sync_dir(dir)
 }
 
-fn wipe(dir: &Path) -> io::Result<u64> {
+/// Removes all that [`kept`] names; gives back the runs in it. The caller holds the folder's lock.
+pub(crate) fn wipe(dir: &Path) -> io::Result<u64> {
     let runs = spool::runs_left(dir);
     let streams = dir.join(spool::STREAMS);
     for path in kept(dir)? {
@@ -177,6 +177,18 @@ mod tests {
         finish_interrupted(dir.path()).unwrap();
         assert!(!dir.path().join(spool::STREAMS).exists());
         assert_eq!(pending(dir.path()).len(), 1);
+    }
+
+    /// The same, where somebody had damaged an earlier secret.
+    #[test]
+    fn a_secret_put_aside_keeps_no_wipe_back() {
+        let dir = tempfile::tempdir().unwrap();
+        identity::load_or_create(dir.path()).unwrap();
+        fs::write(dir.path().join(UNREADABLE_FILE), b"short").unwrap();
+        fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
+        retire(dir.path()).unwrap();
+        finish_interrupted(dir.path()).unwrap();
+        assert_eq!(kept(dir.path()).unwrap(), [] as [PathBuf; 0]);
     }
 
     #[test]

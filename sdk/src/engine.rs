@@ -5,13 +5,14 @@
 //! never across I/O: sessions are opened under the same lock.
 
 use std::{
+    io,
     panic::catch_unwind,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use epwatch_proto::{ContextKind, DropReason};
+use epwatch_proto::{ContextKind, DropReason, StreamId};
 
 use crate::{
     baseline::BaselineBook,
@@ -44,6 +45,12 @@ pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
     core.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locks the core while it is in this stream. `None`: it was forgotten since, and what was found
+/// or lost for it is nobody's.
+fn lock_in(core: &Mutex<Core>, stream: StreamId) -> Option<MutexGuard<'_, Core>> {
+    Some(lock(core)).filter(|core| core.stream() == stream)
+}
+
 #[derive(Debug)]
 pub(crate) struct Engine {
     config: SdkConfig,
@@ -54,6 +61,8 @@ pub(crate) struct Engine {
     has_ended: bool,
     /// The installation's, while the spool is open.
     secret: Option<Secret>,
+    /// The core has the baselines of the file.
+    has_book: bool,
     sender: Sender,
     privacy: Privacy,
     next_seal: Duration,
@@ -84,6 +93,7 @@ impl Engine {
             spool: None,
             has_ended: false,
             secret: None,
+            has_book: false,
             boot_id: String::new(),
             last_error: None,
         }
@@ -115,7 +125,8 @@ impl Engine {
             facts.reportable_contexts.push(ContextKind::Thermal);
         }
         lock(&self.core).set_device(facts, &self.boot_id);
-        self.directives.read(&self.core, self.clock.now());
+        // The seal that follows asks again, and says what is wrong.
+        let _ = self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
         let secret = identity::load_or_create(&dir).map_err(|e| text_of(&e))?;
@@ -123,14 +134,14 @@ impl Engine {
         let opened = Spool::open(&dir, stream, self.config.limits);
         let (spool, found) = opened.map_err(|e| text_of(&e))?;
         let book = self.read_book();
-        let mut core = lock(&self.core);
-        if core.stream() != stream {
-            // Forgotten meanwhile: what was opened belongs to nobody.
-            drop(core);
+        self.has_book = book.is_ok();
+        let Some(mut core) = lock_in(&self.core, stream) else {
             spool.end(0);
             return Err("the installation was forgotten while it was opened".to_owned());
-        }
-        core.set_book(book);
+        };
+        // What it lacks is asked for again at each seal, and its file is not written before.
+        let settled_runs = self.config.core.settled_runs;
+        core.set_book(book.unwrap_or_else(|_| BaselineBook::lost(settled_runs)));
         take_in(&mut core, found);
         core.set_installation(secret.installation());
         drop(core);
@@ -144,12 +155,30 @@ impl Engine {
         self.config.dir.join(folder::BASELINES)
     }
 
-    fn read_book(&self) -> BaselineBook {
+    /// The book of the file; one that is not ours any more is lost.
+    ///
+    /// # Errors
+    /// If it cannot be read now, for example because the app has too many files open. It stays.
+    fn read_book(&self) -> io::Result<BaselineBook> {
         let settled_runs = self.config.core.settled_runs;
-        match files::read_at_most(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
-            Ok(json) => BaselineBook::from_json(&json, settled_runs),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => BaselineBook::new(settled_runs),
-            Err(_) => BaselineBook::from_json(b"", settled_runs),
+        match files::read_bounded(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
+            Ok(Some(json)) => Ok(BaselineBook::from_json(&json, settled_runs)),
+            Ok(None) => Ok(BaselineBook::new(settled_runs)),
+            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
+                Ok(BaselineBook::lost(settled_runs))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the book where that failed when the folder was opened.
+    fn read_missing_book(&mut self, stream: StreamId) {
+        if !self.has_book
+            && let Ok(book) = self.read_book()
+            && let Some(mut core) = lock_in(&self.core, stream)
+        {
+            core.set_book(book);
+            self.has_book = true;
         }
     }
 
@@ -180,13 +209,19 @@ impl Engine {
         let now = self.clock.now();
         self.pass_directives(now);
         self.next_seal = now.mono + self.report_interval(now);
+        let Some(stream) = self.spool.as_ref().map(Spool::stream) else {
+            return;
+        };
+        self.read_missing_book(stream);
         let Some(spool) = &mut self.spool else {
             return;
         };
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
         let (sealed, lessons, tests) = {
-            let mut core = lock(&self.core);
+            let Some(mut core) = lock_in(&self.core, stream) else {
+                return;
+            };
             match adopted {
                 Ok(found) => take_in(&mut core, found),
                 Err(error) => {
@@ -199,12 +234,14 @@ impl Engine {
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
         losses.extend(spool.enforce(now));
-        self.count(&losses);
+        self.count(stream, &losses);
         if !lessons.is_empty()
             && let Err(error) = self.teach(&lessons)
         {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
-            lock(&self.core).return_lessons(lessons);
+            if let Some(mut core) = lock_in(&self.core, stream) {
+                core.return_lessons(lessons);
+            }
         }
         if !tests.is_empty()
             && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
@@ -233,15 +270,17 @@ impl Engine {
         self.next_seal = self.next_seal.min(now.mono + self.report_interval(now));
     }
 
-    fn count(&self, losses: &[Loss]) {
-        let mut core = lock(&self.core);
+    fn count(&self, stream: StreamId, losses: &[Loss]) {
+        let Some(mut core) = lock_in(&self.core, stream) else {
+            return;
+        };
         for loss in losses {
             core.dropped(loss.reason, loss.reports, loss.runs);
         }
     }
 
     /// Adds lessons to the file that all processes of the app share.
-    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> std::io::Result<()> {
+    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> io::Result<()> {
         let dir = &self.config.dir;
         let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
         let is_still = |secret| identity::is_still(dir, secret);
@@ -249,7 +288,7 @@ impl Engine {
             // Another process has forgotten it since we looked: nothing of it comes after a wipe.
             return Ok(());
         }
-        let mut book = self.read_book();
+        let mut book = self.read_book()?;
         for lesson in lessons {
             book.absorb(lesson);
         }

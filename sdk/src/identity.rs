@@ -10,6 +10,7 @@ use std::{fs, io, path::Path};
 use epwatch_proto::InstallationId;
 
 use crate::{
+    deletion,
     files::{self, FileLock},
     folder,
 };
@@ -68,6 +69,8 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
         source,
     };
     files::create_private_dir(dir).map_err(io)?;
+    // A host may have given a folder that holds other things, by names like ours.
+    let was_ours = dir.join(folder::LOCK).try_exists().map_err(io)?;
     let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
     let path = dir.join(SECRET_FILE);
     match fs::read(&path) {
@@ -76,7 +79,12 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
             // Someone cut or replaced it. A new installation is honest; half a secret is not.
             None => fs::rename(&path, dir.join(UNREADABLE_FILE)).map_err(io)?,
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if was_ours {
+                // Left by an installation whose wipe was interrupted: not to be taken over.
+                deletion::wipe(dir).map_err(io)?;
+            }
+        }
         Err(error) => return Err(io(error)),
     }
     let mut secret = [0; SECRET_BYTES];
@@ -102,6 +110,7 @@ pub(crate) fn is_still(dir: &Path, secret: &Secret) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spool;
     use std::{collections::BTreeSet, thread};
 
     #[test]
@@ -136,6 +145,22 @@ mod tests {
         let new = load_or_create(dir.path()).unwrap().installation();
         assert_ne!(old, new);
         assert!(dir.path().join("secret.unreadable").exists());
+    }
+
+    #[test]
+    fn a_new_installation_takes_nothing_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let streams = dir.path().join(spool::STREAMS);
+        fs::create_dir_all(&streams).unwrap();
+        load_or_create(dir.path()).unwrap();
+        // Never used before, so whatever it is, it is not ours.
+        assert!(streams.exists());
+
+        fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();
+        fs::remove_file(dir.path().join(SECRET_FILE)).unwrap();
+        load_or_create(dir.path()).unwrap();
+        assert!(!streams.exists());
+        assert!(!dir.path().join(folder::BASELINES).exists());
     }
 
     #[test]

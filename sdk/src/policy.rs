@@ -84,8 +84,9 @@ pub const MIN_ADVISED_INTERVAL: Duration = Duration::from_secs(1);
 /// next attempt.
 pub const UPLOAD_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A connection that was idle for longer is made anew. Between calls nobody reads it, so it cannot
-/// answer pings: collectors close it after 80 seconds, and a network that changed leaves it dead.
+/// A connection that was idle for longer, sleep of the device included, is made anew. Between calls
+/// nobody reads it, so it cannot answer pings: collectors close it after 80 seconds, and a network
+/// that changed leaves it dead.
 pub const MAX_IDLE_CONNECTION: Duration = Duration::from_secs(30);
 
 /// First wait after a failed upload; doubled each time.

@@ -271,6 +271,7 @@ impl Watch {
 
     /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
     /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
+    /// Where another process of the app has withdrawn consent, that holds.
     pub fn reset_installation(&self) {
         let now = self.shared.clock.now();
         self.shared.consent.reset(&self.shared.core, now);

@@ -2,6 +2,7 @@
 //! something came or went. Only ever on the SDK's own thread.
 
 use std::{
+    io,
     path::PathBuf,
     sync::{Condvar, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -47,25 +48,39 @@ impl DirectiveFile {
         self.dir.join(folder::DIRECTIVES)
     }
 
-    fn stamp(&self) -> Option<Stamp> {
-        let metadata = std::fs::metadata(self.path()).ok()?;
-        Some(Stamp {
-            modified: metadata.modified().ok(),
-            len: metadata.len(),
-        })
+    /// `Ok(None)`: there is no file.
+    fn stamp(&self) -> io::Result<Option<Stamp>> {
+        match std::fs::metadata(self.path()) {
+            Ok(metadata) => Ok(Some(Stamp {
+                modified: metadata.modified().ok(),
+                len: metadata.len(),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads the file if it is not the one that is known.
-    pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) {
-        let stamp = self.stamp();
-        let is_first = !engine::lock(core).directives.is_loaded();
-        if !is_first && (stamp == self.seen || !engine::lock(core).directives.is_enabled()) {
-            return;
+    ///
+    /// # Errors
+    /// If it cannot be read now: what is known holds on, and the next call tries again.
+    pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
+        let (is_first, is_enabled) = {
+            let core = engine::lock(core);
+            (!core.directives.is_loaded(), core.directives.is_enabled())
+        };
+        if !is_first && !is_enabled {
+            return Ok(());
         }
-        let stored = Stored::read(&self.path());
+        let stamp = self.stamp()?;
+        if !is_first && stamp == self.seen {
+            return Ok(());
+        }
+        let stored = Stored::read(&self.path())?;
         self.seen = stamp;
         self.written = stored.clone().ok().flatten().unwrap_or_default();
         engine::lock(core).directives.load(stored, now);
+        Ok(())
     }
 
     /// Takes in what an answer brought, and keeps it.
@@ -77,7 +92,7 @@ impl DirectiveFile {
         core: &Mutex<Core>,
         received: Received,
         now: Now,
-    ) -> Result<(), std::io::Error> {
+    ) -> io::Result<()> {
         let is_enabled = engine::lock(core).directives.is_enabled();
         if received.signed.is_empty() || !is_enabled {
             // The clock alone is kept by the next `pass`, if anything is held.
@@ -86,17 +101,19 @@ impl DirectiveFile {
         }
         // Another process may have written since; what it took in must not be lost.
         let lock = FileLock::wait(&self.dir.join(folder::LOCK));
-        self.read(core, now);
+        let read = self.read(core, now);
         engine::lock(core).directives.receive(received, now);
-        lock.and_then(|_lock| self.write(core, now))
+        let _lock = lock?;
+        read?;
+        self.write(core, now)
     }
 
     /// Lets time pass, and takes over what another process wrote.
     ///
     /// # Errors
-    /// If what changed could not be kept.
-    pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> Result<(), std::io::Error> {
-        self.read(core, now);
+    /// If what changed could not be kept, or the file cannot be read now.
+    pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
+        let read = self.read(core, now);
         let stored = {
             let mut core = engine::lock(core);
             core.directives.advance(now);
@@ -105,15 +122,16 @@ impl DirectiveFile {
         let is_same = stored.held == self.written.held;
         let lost_ms = stored.anchor.unix_ms - self.written.anchor.unix_ms;
         if is_same && (stored.held.is_empty() || lost_ms.abs() < KEEP_CLOCK_EVERY_MS) {
-            return Ok(());
+            return read;
         }
+        read?;
         let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
-        self.read(core, now);
+        self.read(core, now)?;
         self.write(core, now)
     }
 
     /// The caller holds the folder's lock.
-    fn write(&mut self, core: &Mutex<Core>, now: Now) -> Result<(), std::io::Error> {
+    fn write(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let stored = {
             let mut core = engine::lock(core);
             core.directives.advance(now);
@@ -127,8 +145,8 @@ impl DirectiveFile {
             return Ok(());
         }
         files::replace(&self.path(), &stored.to_bytes())?;
-        self.seen = self.stamp();
         self.written = stored;
+        self.seen = self.stamp()?;
         Ok(())
     }
 }

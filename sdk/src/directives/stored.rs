@@ -3,9 +3,11 @@
 //! `DIR/directives` is 8 bytes of magic, the CRC-32C (little-endian) of what follows, and an
 //! encoded message of the directives as they came, signatures included, with the server's time
 //! when the file was written. It is replaced whole under the folder's lock. Signatures are verified
-//! again when it is read: who can write the file cannot make a directive. A file that cannot be
-//! read counts as one malformed directive and is as if it held none; the collector sends again
-//! what the device no longer names.
+//! again when it is read: who can write the file cannot make a directive. A file of something else
+//! counts as one malformed directive and is as if it held none; the collector sends again what the
+//! device no longer names.
+
+use std::{io, path::Path};
 
 use epwatch_proto::v1;
 use prost::Message;
@@ -14,6 +16,7 @@ use super::{
     book::{Held, MAX_HELD},
     clock::Anchor,
 };
+use crate::files;
 
 const MAGIC: &[u8; 8] = b"epwdir1\n";
 /// Far above what as many directives as may be held take.
@@ -97,19 +100,20 @@ impl Stored {
         })
     }
 
-    /// Reads the file; `Ok(None)` if there is none.
+    /// Reads the file; `Ok(Ok(None))` if there is none.
     ///
     /// # Errors
-    /// If it is there and cannot be read.
-    pub(crate) fn read(path: &std::path::Path) -> Result<Option<Self>, Unreadable> {
-        match crate::files::read_bounded(path, MAX_FILE_BYTES) {
-            Ok(Some(bytes)) => Self::parse(&bytes).map(Some).ok_or(Unreadable),
-            Ok(None) => Ok(None),
-            Err(_) => Err(Unreadable),
+    /// If it cannot be read now, for example because the app has too many files open.
+    pub(crate) fn read(path: &Path) -> io::Result<Result<Option<Self>, Unreadable>> {
+        match files::read_bounded(path, MAX_FILE_BYTES) {
+            Ok(Some(bytes)) => Ok(Self::parse(&bytes).map(Some).ok_or(Unreadable)),
+            Ok(None) => Ok(Ok(None)),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(Err(Unreadable)),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// The file is there and is not ours, cut, or out of reach.
+/// The file is there and is not ours, or cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unreadable;

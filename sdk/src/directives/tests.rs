@@ -441,6 +441,52 @@ fn directives_are_kept_beside_an_installation_only() {
     assert!(path.exists());
 }
 
+/// As where the app has too many files open: what cannot be read is neither gone nor malformed.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
+    let dir = tempfile::tempdir().unwrap();
+    identity::load_or_create(dir.path()).unwrap();
+    let process = || {
+        let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+        let config = config.with_directive_key("ops", public_key(&operator()));
+        let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
+        let file = DirectiveFile::new(dir.path().to_owned());
+        (std::sync::Mutex::new(core), file)
+    };
+    let held = |core: &std::sync::Mutex<Core>| core.lock().unwrap().directives.held_ids();
+    let (core, mut file) = process();
+    let off = directive("off", DirectiveAction::NpuOff);
+    file.receive(&core, answer([sign(&off)]), at(0)).unwrap();
+
+    let path = dir.path().join(folder::DIRECTIVES);
+    let away = dir.path().join("away");
+    std::fs::rename(&path, &away).unwrap();
+    // Refers to itself, so nobody can open it.
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    file.pass(&core, at(1)).unwrap_err();
+    assert!(is_npu_off(&core.lock().unwrap().directives, at(1)));
+    let sampling = directive("some", DirectiveAction::Sampling(2));
+    let received = answer([sign(&sampling)]);
+    file.receive(&core, received, at(2)).unwrap_err();
+    assert_eq!(held(&core), ["off", "some"]);
+    let (new, mut new_file) = process();
+    new_file.read(&new, at(3)).unwrap_err();
+    assert!(!new.lock().unwrap().directives.is_loaded());
+    assert!(path.is_symlink());
+
+    std::fs::rename(&away, &path).unwrap();
+    new_file.pass(&new, at(4)).unwrap();
+    assert_eq!(held(&new), ["off"]);
+    // What came meanwhile is kept now, too.
+    file.pass(&core, at(4)).unwrap();
+    new_file.pass(&new, at(5)).unwrap();
+    for core in [core, new] {
+        assert_eq!(held(&core), ["off", "some"]);
+        assert_eq!(core.lock().unwrap().directives.refused, BTreeMap::new());
+    }
+}
+
 proptest! {
     /// Bytes of strangers are refused, in a file as in an answer.
     #[test]

@@ -7,7 +7,7 @@
 //! Several processes of an app share the folder: when the installation in it is another one than
 //! ours, another process has forgotten ours. What we recorded for it is dropped then, and counted.
 //! With a new one there we go on under that; with none, consent was withdrawn, and we keep
-//! nothing until our host gives it again.
+//! nothing until our host gives it again: a reset does not.
 //!
 //! The collector may know a deletion that we do not: somebody presented our secret elsewhere, or
 //! the folder came back with a backup. A tombstone never goes, so nothing of this installation
@@ -33,6 +33,8 @@ pub(super) struct Privacy {
     has_looked: bool,
     /// Wishes to forget that came true.
     n_forgotten: u64,
+    /// Changes of consent that were looked at.
+    n_changes: u64,
     /// When to try again what could not be wiped.
     wipe_at: Option<Duration>,
     /// The collector had deleted our installation, and we began a new one.
@@ -43,8 +45,10 @@ pub(super) struct Privacy {
 
 impl Privacy {
     pub(super) fn new(consent: Arc<Consent>) -> Self {
+        let wish = consent.wish();
         Self {
-            is_given: consent.wish().is_given,
+            is_given: wish.is_given,
+            n_changes: wish.n_changes,
             consent,
             has_looked: false,
             n_forgotten: 0,
@@ -73,11 +77,18 @@ impl Engine {
         self.set_network(wish.network);
         if wish.n_forget != self.privacy.n_forgotten {
             self.privacy.n_forgotten = wish.n_forget;
-            self.privacy.orphaned_at = None;
-            self.forget();
+            // A reset is no consent: what another process withdrew it leaves withdrawn.
+            let is_reset = wish.is_given && wish.n_changes == self.privacy.n_changes;
+            if is_reset {
+                self.notice_others();
+            }
+            if !(is_reset && self.privacy.orphaned_at == Some(wish.n_told)) {
+                self.forget();
+            }
         } else if self.privacy.wipe_at.is_some_and(|at| now >= at) {
             self.wipe();
         }
+        self.privacy.n_changes = wish.n_changes;
         if !self.privacy.has_looked {
             self.privacy.has_looked = true;
             self.look_for_deletions();
@@ -170,7 +181,15 @@ impl Engine {
         let lost_runs = self.spool.take().map_or(0, |spool| spool.n_runs_pending());
         self.secret = None;
         let now = self.clock.now();
-        lock(&self.core).forget(random_stream(), lost_runs, now);
+        {
+            let mut core = lock(&self.core);
+            if core.installation().is_some() {
+                core.forget(random_stream(), lost_runs, now);
+            } else if lost_runs > 0 {
+                // The caller has done this already, and counted what was not sealed yet.
+                core.dropped(DropReason::Consent, 0, lost_runs);
+            }
+        }
         if !identity::exists(&self.config.dir) {
             self.privacy.orphaned_at = Some(self.privacy.consent.wish().n_told);
             self.last_error = Some(
@@ -208,7 +227,9 @@ mod tests {
         folder,
         recorder::SessionRecorder,
         self_test,
+        spool::Spool,
         time::Clock,
+        upload::{Answer, UploadBatch},
     };
 
     /// An SDK whose steps are made by hand.
@@ -223,7 +244,10 @@ mod tests {
     impl Process {
         /// With consent, and its folder open.
         fn start() -> Self {
-            let folder = tempfile::tempdir().unwrap();
+            Self::start_in(tempfile::tempdir().unwrap())
+        }
+
+        fn start_in(folder: tempfile::TempDir) -> Self {
             let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path())
                 .with_device(DeviceFacts::simulated("SM8650"))
                 .build()
@@ -293,6 +317,128 @@ mod tests {
         let health = lock(core).health().clone();
         assert!(health.dropped.is_empty(), "{health:?}");
         assert_eq!(health.consent_changes, 1);
+    }
+
+    #[test]
+    fn a_reset_does_not_undo_what_another_process_withdrew() {
+        for has_noticed in [true, false] {
+            let mut process = Process::start();
+            let session = process.session();
+            deletion::forget(process.folder.path()).unwrap();
+            if has_noticed {
+                process.engine.follow_consent();
+            }
+            process.consent.reset(&process.core, process.clock.now());
+            process.engine.follow_consent();
+            assert!(!process.path(identity::SECRET_FILE).exists());
+            assert!(process.engine.spool.is_none() && !process.engine.may_keep());
+            run(&session, 10);
+            process.engine.seal();
+            let now = process.clock.now();
+            // What is recorded is counted as it is forgotten.
+            lock(&process.core).forget(random_stream(), 0, now);
+            assert!(lock(&process.core).health().dropped.is_empty());
+
+            process.consent.tell(true, &process.core, now);
+            process.engine.seal();
+            assert!(process.engine.spool.is_some());
+        }
+    }
+
+    /// Both before we looked again: the wipe is ours, too, and so is the new consent.
+    #[test]
+    fn consent_given_again_here_holds_although_another_process_had_withdrawn_it() {
+        let mut process = Process::start();
+        deletion::forget(process.folder.path()).unwrap();
+        let now = process.clock.now();
+        process.consent.tell(false, &process.core, now);
+        process.consent.tell(true, &process.core, now);
+        process.engine.follow_consent();
+        assert!(process.engine.spool.is_some());
+    }
+
+    /// What an old installation's streams left says nothing of the new one.
+    #[test]
+    fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
+        let mut process = Process::start();
+        let limits = process.engine.config.limits;
+        let killed = Spool::open(process.folder.path(), random_stream(), limits).unwrap();
+        drop(killed);
+        let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
+        // The seal that begins now sets it to what it is; then it comes to the folder.
+        lock(&process.core).set_consent_changes(7);
+        let Process {
+            clock,
+            core,
+            consent,
+            engine,
+            ..
+        } = &mut process;
+        thread::scope(|s| {
+            s.spawn(|| engine.seal());
+            while lock(core).health().consent_changes == 7 {
+                thread::yield_now();
+            }
+            consent.reset(core, clock.now());
+            drop(at_files);
+        });
+        assert_eq!(lock(core).streams_to_name().count(), 0);
+        engine.follow_consent();
+        engine.seal();
+        assert!(engine.spool.is_some());
+        assert_eq!(lock(core).streams_to_name().count(), 0);
+    }
+
+    /// The collector answers before the folder lets itself be wiped, and the process is killed.
+    #[test]
+    fn a_deletion_is_not_settled_before_its_wipe() {
+        let mut process = Process::start();
+        let secret = process.engine.secret.clone().unwrap();
+        let stuck = process.path(folder::BASELINES);
+        std::fs::create_dir(&stuck).unwrap();
+        let now = process.clock.now();
+        process.consent.tell(false, &process.core, now);
+        process.engine.follow_consent();
+        assert!(process.engine.privacy.retry_at().is_some());
+        let batch = UploadBatch::deletion(secret);
+        let answer = Ok(Answer::Deleted);
+        process.engine.upload_result(&batch, answer, None).unwrap();
+        assert_eq!(process.engine.n_deletions(), 0);
+
+        let dir = process.folder.path();
+        std::fs::remove_dir(&stuck).unwrap();
+        std::fs::write(&stuck, b"{}").unwrap();
+        deletion::finish_interrupted(dir).unwrap();
+        assert!(!stuck.exists());
+        // The next process asks once more, which settles it.
+        assert_eq!(deletion::pending(dir).len(), 1);
+    }
+
+    /// As where the app has too many files open: what was learnt is neither gone nor written over.
+    #[cfg(unix)]
+    #[test]
+    fn baselines_that_cannot_be_read_now_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(folder::BASELINES);
+        // Refers to itself, so nobody can open it.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let mut process = Process::start_in(folder);
+        run(&process.session(), 10);
+        process.engine.seal();
+        assert!(path.is_symlink());
+        let error = process.engine.last_error().unwrap_or_default();
+        assert!(error.contains("baselines"), "{error}");
+        assert!(!process.engine.has_book);
+
+        std::fs::remove_file(&path).unwrap();
+        process.engine.seal();
+        assert!(process.engine.has_book);
+        let book = process.engine.read_book().unwrap().to_json();
+        let book = String::from_utf8(book).unwrap();
+        assert!(
+            book.contains("static") && book.contains("\"is_lost\":false"),
+            "{book}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::{Engine, lock, text_of};
+use super::{Engine, lock, lock_in, text_of};
 use crate::{
     budget::{Budget, NetworkKind, Refusal},
     deletion, directives,
@@ -149,7 +149,8 @@ impl Engine {
             losses,
             error,
         } = spool.pending(most);
-        self.count(&losses);
+        let stream = spool.stream();
+        self.count(stream, &losses);
         if let Some(error) = error {
             self.last_error = Some(text_of(&error));
         }
@@ -268,6 +269,10 @@ impl Engine {
         sender
             .deletion
             .answered(now.mono, crate::upload::Advice::default(), true, 0);
+        if self.privacy.retry_at().is_some() {
+            // Until its wipe is done the file stays, so that a start after a kill finishes it.
+            return;
+        }
         // What stays on disk is asked for again at the next start, which harms nobody.
         let settled = deletion::settle(&self.config.dir, installation);
         if settled.is_ok() && self.sender.deletions.is_empty() {
@@ -296,22 +301,22 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
-        let mut core = lock(&self.core);
+        // Files are deleted without the core's lock, which sessions wait for.
+        let mut finished = Vec::new();
         for (key, how) in settled {
             // Forgotten while it was on its way: counted as that already.
-            if core.installation() != Some(key.installation) && !spool.has(&key) {
-                continue;
+            let is_known = ours == Some(key.installation) || spool.has(&key);
+            if is_known && how != Settled::Kept {
+                finished.push((key, how, spool.finish(&key)));
             }
+        }
+        let Some(mut core) = lock_in(&self.core, spool.stream()) else {
+            return Ok(());
+        };
+        for (key, how, runs) in finished {
             match how {
-                Settled::Kept => {}
-                Settled::Acked => {
-                    core.acked(&key);
-                    spool.finish(&key);
-                }
-                Settled::Refused => {
-                    let runs = spool.finish(&key);
-                    core.dropped(DropReason::Refused, 1, runs);
-                }
+                Settled::Refused => core.dropped(DropReason::Refused, 1, runs),
+                _ => core.acked(&key),
             }
         }
         // Which streams still need naming is decided now; folders are removed without the lock.

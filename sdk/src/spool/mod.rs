@@ -12,7 +12,8 @@
 //! each seal a process takes over the streams that ended: it uploads what they left, and names them
 //! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
 //! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
-//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go.
+//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go
+//! unnamed: their runs are counted, their reports have no place in the ledger.
 
 mod quota;
 mod segment;
@@ -109,6 +110,8 @@ pub(crate) struct Spool {
     /// Streams that ended, oldest first, then our own.
     ended: Vec<StreamDir>,
     own: StreamDir,
+    /// The highest sequence of our own that the collector has answered for.
+    answered: u64,
 }
 
 impl Spool {
@@ -133,9 +136,15 @@ impl Spool {
             limits,
             ended: Vec::new(),
             own: StreamDir::begin(&streams, stream)?,
+            answered: 0,
         };
         let found = spool.take_ended()?;
         Ok((spool, found))
+    }
+
+    /// The stream of this process.
+    pub(crate) fn stream(&self) -> StreamId {
+        self.own.stream()
     }
 
     /// Takes over streams that ended since: of other processes, or more than there was room for.
@@ -186,10 +195,10 @@ impl Spool {
             let Ok(Some(mut stream)) = StreamDir::take_over(&path) else {
                 continue;
             };
-            found.losses.extend(stream.lost.take());
+            let mut losses: Vec<_> = stream.lost.take().into_iter().collect();
             while stream.segments().next().is_some() {
                 let (reports, runs) = stream.drop_oldest();
-                found.losses.push(Loss {
+                losses.push(Loss {
                     reason: DropReason::SpoolFull,
                     reports,
                     runs,
@@ -198,7 +207,13 @@ impl Spool {
             // Empty it can still be named; each folder takes room, though.
             if !is_kept {
                 stream.remove();
+                // Nobody will ever name it, so its numbers are recorded nowhere: told as dropped
+                // they would be more than there were.
+                for loss in &mut losses {
+                    loss.reports = 0;
+                }
             }
+            found.losses.extend(losses);
         }
         Ok(found)
     }
@@ -279,6 +294,9 @@ impl Spool {
     ///
     /// Gives back the runs that were in it.
     pub(crate) fn finish(&mut self, key: &ReportKey) -> u64 {
+        if key.stream == self.own.stream() {
+            self.answered = self.answered.max(key.sequence.get());
+        }
         let mut streams = self.ended.iter_mut().chain([&mut self.own]);
         let stream = streams.find(|s| s.stream() == key.stream);
         stream.map_or(0, |stream| stream.finish(key))
@@ -309,7 +327,11 @@ impl Spool {
         if noted.is_err() || self.own.segments().next().is_some() {
             return;
         }
-        // All of it was acked, so the collector has seen the last one: there is nothing to name.
+        // What could not be kept, or was dropped, after the last one that the collector has seen
+        // shows only once a later process names the stream.
+        if last_sequence > self.answered {
+            return;
+        }
         if let Ok(_lock) = FileLock::wait(&self.dir.join(folder::LOCK)) {
             self.own.remove();
         }

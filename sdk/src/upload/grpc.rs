@@ -5,7 +5,7 @@
 
 mod counted;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epwatch_proto::{UploadFailureKind, v1::collector_service_client::CollectorServiceClient};
 use tonic::{
@@ -19,6 +19,7 @@ use super::{Answer, Payload, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
     policy,
+    time::{Clock, Now},
 };
 
 /// What gRPC servers call "not before" (gRFC A6), in milliseconds.
@@ -52,7 +53,7 @@ impl LazyTransport {
             unreachable!("it was made above")
         };
         let before = transport.sent.get();
-        let answer = transport.call(batch, Instant::now());
+        let answer = transport.call(batch, transport.clock.now());
         (answer, transport.sent.get() - before)
     }
 }
@@ -63,8 +64,9 @@ struct GrpcTransport {
     runtime: tokio::runtime::Runtime,
     endpoint: Endpoint,
     client: Option<CollectorServiceClient<Channel>>,
+    clock: Clock,
     /// When its last call ended.
-    used_at: Instant,
+    used_at: Now,
     authorization: MetadataValue<Ascii>,
     deadline: Duration,
     sent: SentBytes,
@@ -98,19 +100,21 @@ impl GrpcTransport {
             .enable_time()
             .build()
             .map_err(|e| failed("no runtime", &e))?;
+        let clock = Clock::start();
         Ok(Self {
             runtime,
             endpoint,
             client: None,
-            used_at: Instant::now(),
+            clock,
+            used_at: clock.now(),
             authorization,
             deadline: config.upload_deadline,
             sent: SentBytes::default(),
         })
     }
 
-    fn call(&mut self, batch: &UploadBatch, now: Instant) -> Result<Answer, UploadError> {
-        if now.saturating_duration_since(self.used_at) > policy::MAX_IDLE_CONNECTION {
+    fn call(&mut self, batch: &UploadBatch, now: Now) -> Result<Answer, UploadError> {
+        if time_between(self.used_at, now) > policy::MAX_IDLE_CONNECTION {
             self.client = None;
         }
         let (endpoint, client, sent) = (&self.endpoint, &mut self.client, &self.sent);
@@ -137,7 +141,7 @@ impl GrpcTransport {
         let answer: Result<Result<Answer, Status>, _> = self
             .runtime
             .block_on(async { tokio::time::timeout(deadline, call).await });
-        self.used_at = Instant::now();
+        self.used_at = self.clock.now();
         match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(status)) => Err(error_of(&status)),
@@ -149,6 +153,15 @@ impl GrpcTransport {
             }
         }
     }
+}
+
+/// Sleep of the device included, where its time since boot is known: the monotonic clock stands still
+/// meanwhile, the collector's does not.
+fn time_between(earlier: Now, later: Now) -> Duration {
+    let awake = later.mono.saturating_sub(earlier.mono);
+    let since_boot = earlier.uptime_ms.zip(later.uptime_ms);
+    let ms = since_boot.map_or(0, |(earlier, later)| later.saturating_sub(earlier));
+    awake.max(Duration::from_millis(ms))
 }
 
 fn authorized<T>(message: T, authorization: &MetadataValue<Ascii>) -> Request<T> {
@@ -299,10 +312,19 @@ mod tests {
         let batch = UploadBatch::new(Vec::new(), SendClock::default(), sdk, Vec::new());
 
         let collector = serve(&listener);
-        transport.call(&batch, Instant::now()).unwrap();
+        transport.call(&batch, transport.clock.now()).unwrap();
+        drop(collector);
+        let collector = serve(&listener);
+        let mut later = transport.used_at;
+        later.mono += policy::MAX_IDLE_CONNECTION * 2;
+        transport.call(&batch, later).unwrap();
+
+        // The device slept: only its time since boot went on.
         drop(collector);
         let _collector = serve(&listener);
-        let later = Instant::now() + policy::MAX_IDLE_CONNECTION * 2;
+        transport.used_at.uptime_ms = Some(1_000);
+        let mut later = transport.used_at;
+        later.uptime_ms = Some(61_000);
         transport.call(&batch, later).unwrap();
     }
 }
