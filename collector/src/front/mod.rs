@@ -62,8 +62,9 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_RESETS: usize = 64;
 /// For a connection that is told to go; a call that began just then ends sooner.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// Connections that were told to go and take their time for it: each is an open file beyond
-/// `connections.max`, and the log needs some, too. Further ones are told and closed at once.
+/// Connections that were told to go and take their time for it, at most half as many as may be open: each is an
+/// open file beyond `connections.max`, which [`crate::open_files`] leaves room for. Further ones are told and
+/// closed at once.
 const MAX_LEAVING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -98,6 +99,7 @@ impl<S: CollectorService> Front<S> {
         let budget = BodyBudget::new(limits.max_body_bytes.0);
         let connections = Connections::new(limits.max, limits.idle_timeout.0, metrics.clone());
         let header_timeout = limits.header_timeout.0;
+        let max_leaving = (limits.max / 2).min(MAX_LEAVING);
         Self {
             dispatch: Arc::new(Dispatch::new(
                 calls,
@@ -108,8 +110,8 @@ impl<S: CollectorService> Front<S> {
                 budget,
             )),
             connections,
-            sockets: Arc::new(Semaphore::new(limits.max + MAX_LEAVING + 1)),
-            leaving: Semaphore::new(MAX_LEAVING),
+            sockets: Arc::new(Semaphore::new(limits.max + max_leaving + 1)),
+            leaving: Semaphore::new(max_leaving),
             goodbye: GOODBYE,
             tls,
             builder: builder(header_timeout, limits.max_calls),
