@@ -39,6 +39,8 @@ use crate::writer::Writer;
 
 /// Time for calls under way when the collector stops; each waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the operator's pages when all else is closed: whoever asks for one slowly holds up no stop.
+const PAGES_TIMEOUT: Duration = Duration::from_secs(1);
 /// A store that answers does so within this; one that does not is waited for by the writer.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -149,9 +151,9 @@ impl Collector {
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
             metrics: metrics.clone(),
-            wal: wal.clone(),
+            wal: wal.downgrade(),
         };
-        let pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
+        let mut pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
 
         let finished = CancellationToken::new();
         let finish = finished.clone();
@@ -170,13 +172,15 @@ impl Collector {
                 }
             }
             drop(ending);
-            let _ = pages.await;
             let _ = aside.worker.await;
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = writer.join();
                 closing.close();
             })
             .await;
+            if timeout(PAGES_TIMEOUT, &mut pages).await.is_err() {
+                pages.abort();
+            }
             finish.cancel();
         });
         tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");

@@ -415,6 +415,25 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     drop(idle);
 }
 
+/// Somebody who asks for one of the operator's pages and never ends his request holds up no stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_request_for_a_page_holds_up_no_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |_| {}).await;
+    let mut asking = open(collector.http_listen());
+    asking
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: te")
+        .unwrap();
+    // Answered on the same port, so the one before was accepted.
+    let answer = crate::http::send(collector.http_listen(), "GET", "/healthz", &[], b"");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let stopped = tokio::time::timeout(PATIENCE, collector.stop()).await;
+    stopped.expect("the collector stops");
+    // And lets go of its log.
+    start(&dir, |_| {}).await.stop().await;
+    drop(asking);
+}
+
 /// Sends a gRPC call's head now and its body as `messages` come; gives its `grpc-status`.
 pub(crate) async fn half_a_grpc_call(
     address: SocketAddr,
