@@ -171,6 +171,12 @@ impl Collector {
                     }
                 }
             }
+            // The calls of a connection that was cut may go on: what they have is not for this log any more,
+            // which is about to say that nothing will come.
+            let finishing = closing.finish_appends();
+            if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
+                tracing::warn!("the log's disk does not finish what was under way");
+            }
             drop(ending);
             let _ = aside.worker.await;
             let _ = tokio::task::spawn_blocking(move || {

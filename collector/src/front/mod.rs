@@ -34,10 +34,10 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
@@ -121,10 +121,10 @@ impl<S: CollectorService> Front<S> {
         }
     }
 
-    /// Serves until `stop` is cancelled and the calls under way have ended.
+    /// Serves until `stop` is cancelled and the calls under way have ended. Dropping this ends the connections.
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let front = Arc::new(self);
-        let tasks = TaskTracker::new();
+        let mut attended = JoinSet::new();
         let sweeping = tokio::spawn(front.connections.clone().sweep(stop.clone()));
         loop {
             // Who makes room closes its file at once or is one of the few that leave: nobody waits for
@@ -136,6 +136,7 @@ impl<S: CollectorService> Front<S> {
             };
             let (socket, accepted) = tokio::select! {
                 accepted = accepting => accepted,
+                Some(_) = attended.join_next() => continue,
                 () = stop.cancelled() => break,
             };
             match accepted {
@@ -143,7 +144,7 @@ impl<S: CollectorService> Front<S> {
                     let connection = front.connections.open();
                     let (front, stop) = (front.clone(), stop.clone());
                     let from = from.ip();
-                    tasks.spawn(async move {
+                    attended.spawn(async move {
                         front.attend(stream, from, connection, stop).await;
                         drop(socket);
                     });
@@ -156,8 +157,7 @@ impl<S: CollectorService> Front<S> {
             }
         }
         drop(listener);
-        tasks.close();
-        tasks.wait().await;
+        while attended.join_next().await.is_some() {}
         let _ = sweeping.await;
     }
 

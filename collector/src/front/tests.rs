@@ -1,6 +1,7 @@
 //! The port with clients by hand.
 
 use std::future::poll_fn;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 
@@ -69,4 +70,37 @@ async fn newcomers_wait_for_no_one_s_farewell() {
         assert!(n_open <= MAX + MAX / 2 + 1, "{n_open} files");
     }
     assert_eq!(metrics.requests.get(), N_CLIENTS as u64);
+}
+
+/// When calls have had their time at a stop, their connections end, whatever they wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
+    let front = front(|_| {});
+    let metrics = front.metrics.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(front.serve(listener, stop.clone()));
+    let mut calling = std::net::TcpStream::connect(address).unwrap();
+    calling.set_read_timeout(Some(PATIENCE)).unwrap();
+    calling
+        .write_all(
+            b"POST /epwatch.v1.CollectorService/Upload HTTP/1.1\r\nHost: test\r\n\
+              Content-Type: application/proto\r\nContent-Length: 2\r\n\r\n",
+        )
+        .unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while metrics.requests.get() == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "it never comes in");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stop.cancel();
+    serving.abort();
+    let _ = serving.await;
+    // Its body would be whole now; it is an unknown field.
+    let _ = calling.write_all(&[0x78, 0]);
+    let mut said = Vec::new();
+    // A reset is an end, too.
+    let _ = calling.read_to_end(&mut said);
+    assert_eq!(String::from_utf8_lossy(&said), "");
 }

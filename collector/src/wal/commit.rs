@@ -46,6 +46,8 @@ struct Queue {
     /// Includes the group that is being written.
     in_flight_bytes: usize,
     is_closed: bool,
+    /// What is under way is finished, and nothing more is taken.
+    is_ending: bool,
     is_writer_asleep: bool,
 }
 
@@ -195,7 +197,7 @@ impl Shared {
     pub(crate) fn enqueue(&self, batch: Batch, done: Done) -> Result<(), WalError> {
         let n_bytes = batch.frames.len();
         let mut queue = lock(&self.queue);
-        if queue.is_closed {
+        if queue.is_closed || queue.is_ending {
             return Err(WalError::Closed);
         }
         self.check_room(queue.in_flight_bytes + n_bytes)?;
@@ -291,6 +293,10 @@ impl Shared {
             }
             _ => {}
         }
+    }
+
+    pub(crate) fn refuse_appends(&self) {
+        lock(&self.queue).is_ending = true;
     }
 
     pub(crate) fn close(&self) {
