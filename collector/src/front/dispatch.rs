@@ -99,26 +99,30 @@ impl<S: CollectorService> Dispatch<S> {
             let request = Request::from_parts(head, RequestBody::Arriving(body));
             let calling = within(timeout, self.grpc.clone().call(request));
             return Either::Left(calling.map(move |answer| {
-                drop(charge);
                 let answer = answer.map_or_else(Status::into_http, sent);
-                self.count_refusal(&answer);
+                self.count_refusal(&answer, &charge);
+                drop(charge);
                 answer.map(AnswerBody::Left)
             }));
         }
         let request = Request::from_parts(head, body);
         Either::Right(Box::pin(async move {
             let answer = self.answer_other(request, admitted).await;
-            drop(charge);
-            self.count_refusal(&answer);
+            self.count_refusal(&answer, &charge);
             answer
         }))
     }
 
     /// Whatever refuses a call, its status is with the answer.
-    fn count_refusal<B>(&self, answer: &Response<B>) {
-        if let Some(status) = answer.extensions().get::<Status>() {
-            self.metrics.count_refusal(CallRefusal::of(status));
-        }
+    fn count_refusal<B>(&self, answer: &Response<B>, charge: &Charge) {
+        let Some(status) = answer.extensions().get::<Status>() else {
+            return;
+        };
+        let reason = match charge.is_cut() {
+            true => CallRefusal::Cancelled,
+            false => CallRefusal::of(status),
+        };
+        self.metrics.count_refusal(reason);
     }
 
     /// Proves the call's key, and leaves what it proves for the call.

@@ -400,6 +400,39 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     collector.stop().await;
 }
 
+/// Waits until so many calls were refused for this reason.
+async fn eventually_refused(collector: &Collector, reason: &str, n: u64) {
+    let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let metrics = collector.metrics().encode();
+        if metrics.contains(&line) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no {line} in\n{metrics}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A phone that loses its network in the middle of an upload sent nothing malformed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = crate::hostile::start(&dir, |_| {}).await;
+    let (sender, messages) = tokio::sync::mpsc::channel(2);
+    let calling =
+        crate::hostile::half_a_grpc_call(collector.listen(), "Upload", &[], messages).await;
+    // A message of 64 bytes, of which one comes.
+    let begun = b"\0\0\0\0\x40\x0a".as_slice();
+    sender.send(Ok(begun.into())).await.unwrap();
+    let gone = std::io::ErrorKind::ConnectionReset.into();
+    sender.send(Err(gone)).await.unwrap();
+    assert_eq!(calling.await.unwrap(), None);
+    eventually_refused(&collector, "cancelled", 1).await;
+    eventually_refused(&collector, "malformed", 0).await;
+    collector.stop().await;
+}
+
 /// The store refused the counts of before: those that came since go with them when the collector stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_stores_the_last_refusals_too() {
