@@ -433,6 +433,23 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     collector.stop().await;
 }
 
+/// A disk that is filling up is no overload: its calls are counted as its reports are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = crate::hostile::start(&dir, |config| {
+        config.wal.min_free_bytes = ByteSize(1 << 60);
+    })
+    .await;
+    let body = request(&[report(1, 1, 1)]).encode_to_vec();
+    assert_eq!(post(collector.listen(), "Upload", &[], &body).status, 429);
+    eventually_refused(&collector, "unavailable", 1).await;
+    eventually_refused(&collector, "overloaded", 0).await;
+    let storage = epwatch_proto::Outcome::RefusedStorage;
+    assert_eq!(collector.n_reports(storage), 1);
+    collector.stop().await;
+}
+
 /// The store refused the counts of before: those that came since go with them when the collector stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_stores_the_last_refusals_too() {
