@@ -113,14 +113,18 @@ impl<S: CollectorService> Dispatch<S> {
         }))
     }
 
-    /// Whatever refuses a call, its status is with the answer.
+    /// Counts an answer that is a refusal. Whatever refuses a known call, its status is with the answer.
     fn count_refusal<B>(&self, answer: &Response<B>, charge: &Charge) {
-        let Some(status) = answer.extensions().get::<Status>() else {
+        // What succeeds in gRPC says so behind its message, not here.
+        if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
+        {
             return;
-        };
-        let reason = match charge.is_cut() {
-            true => CallRefusal::Cancelled,
-            false => CallRefusal::of(status),
+        }
+        let reason = match answer.extensions().get::<Status>() {
+            _ if charge.is_cut() => CallRefusal::Cancelled,
+            Some(status) => CallRefusal::of(status),
+            // tonic answers a call that it does not know by a header alone.
+            None => CallRefusal::Unsupported,
         };
         self.metrics.count_refusal(reason);
     }

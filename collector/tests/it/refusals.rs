@@ -348,6 +348,9 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     sender.send(Ok(no_message.into())).await.unwrap();
     drop(sender);
     assert_eq!(calling.await.unwrap().as_deref(), Some("13"));
+    let (_sender, messages) = tokio::sync::mpsc::channel(2);
+    let calling = crate::hostile::half_a_grpc_call(address, "Nothing", &headers, messages).await;
+    assert_eq!(calling.await.unwrap().as_deref(), Some("12"));
     let mut device = connect(&collector).await;
     let mut message = request(&[]);
     message.reports = vec![vec![7; 1 << 20].into()];
@@ -366,7 +369,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     for (reason, n) in [
         ("unauthenticated", 1),
         ("forbidden", 1),
-        ("unsupported", 2),
+        ("unsupported", 3),
         ("malformed", 3),
         ("too_large", 2),
         ("bomb", 1),
@@ -379,7 +382,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         collector
             .metrics()
             .encode()
-            .contains("collector_requests_total 12\n")
+            .contains("collector_requests_total 13\n")
     );
 
     // A body that never ends takes the room of others.
