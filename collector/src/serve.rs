@@ -24,7 +24,7 @@ use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
 use crate::ledger;
-use crate::limits::Limits;
+use crate::limits::{DeletionLimits, Limits};
 use crate::metrics::{KeyRequests, Metrics};
 use crate::open_files;
 use crate::outcomes::OutcomeLedger;
@@ -388,6 +388,7 @@ fn serve_reports(
         deletions: aside.deletions.clone(),
         directives: aside.directives.clone(),
         calls: Calls::new(
+            DeletionLimits::new(&config.limits),
             aside.deletions.clone(),
             aside.sink.clone(),
             parts.clock.clone(),
