@@ -23,6 +23,7 @@ mod commit;
 mod dir;
 mod direct;
 mod error;
+mod fill;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
