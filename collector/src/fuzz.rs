@@ -108,7 +108,7 @@ pub fn wal_segment(bytes: &[u8]) {
 
 /// Takes every call and does nothing.
 #[derive(Debug)]
-struct Nobody;
+pub(crate) struct Nobody;
 
 #[tonic::async_trait]
 impl CollectorService for Nobody {

@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use crate::metrics::Metrics;
-use crate::wal::Wal;
+use crate::wal::WeakWal;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -21,7 +21,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) wal: Wal,
+    /// A page that somebody is slow to ask for does not keep the log open.
+    pub(crate) wal: WeakWal,
 }
 
 pub(crate) fn router(page: Page) -> Router {
@@ -41,7 +42,7 @@ async fn metrics(State(page): State<Page>) -> impl IntoResponse {
 
 async fn ready(State(page): State<Page>) -> (StatusCode, String) {
     let mut reasons = String::new();
-    if !page.wal.is_writable() {
+    if !page.wal.stats().is_some_and(|(_, is_writable)| is_writable) {
         reasons.push_str("wal is full or cannot be written\n");
     }
     if page.metrics.store_up.get() != 1 {

@@ -313,7 +313,8 @@ fn outcome_of(error: &WalError) -> Outcome {
 
 /// Tells a device when to come again; what the log's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
-    let text = format!("{}: {error}", outcome_of(error).label());
+    let outcome = outcome_of(error);
+    let text = format!("{}: {error}", outcome.label());
     let code = match error {
         WalError::Full { .. }
         | WalError::Busy { .. }
@@ -325,7 +326,12 @@ fn pushback(error: &WalError) -> Status {
         Retry::After(delay) => delay,
         Retry::Backoff | Retry::Never => RETRY,
     };
-    retry::later(code, text, delay)
+    // The calls of a reason hold the reports of an outcome.
+    let refusal = match outcome {
+        Outcome::RefusedOverloaded => CallRefusal::Overloaded,
+        _ => CallRefusal::Unavailable,
+    };
+    refusal.mark(retry::later(code, text, delay))
 }
 
 #[tonic::async_trait]

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use epwatch_proto::InstallationId;
 
+use crate::auth::Caller;
 use crate::config::{LimitsConfig, RateConfig};
+use crate::standing::Network;
 use crate::wal::lock;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
@@ -24,7 +26,7 @@ const SWEEP_PERIOD_US: u64 = 100_000;
 /// that a newcomer pays for looking at two buckets.
 const SMALL: usize = 1 << 12;
 
-/// The limits of one collector.
+/// The limits of one collector's reports.
 #[derive(Debug)]
 pub(crate) struct Limits {
     installations: Option<Buckets<InstallationId>>,
@@ -53,6 +55,35 @@ impl Limits {
     ) -> Result<(), Duration> {
         match &self.keys {
             Some(buckets) => buckets.open().take(key(), n_reports.max(1) as u64, now_us),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The limits of one collector's deletions, so that one public key, or one machine, takes no deletion from
+/// the apps of others.
+#[derive(Debug)]
+pub(crate) struct DeletionLimits {
+    networks: Option<Buckets<Network>>,
+    keys: Option<Buckets<String>>,
+}
+
+impl DeletionLimits {
+    pub(crate) fn new(config: &LimitsConfig) -> Self {
+        Self {
+            networks: Buckets::new(config.network_deletions, MAX_BUCKETS),
+            keys: Buckets::new(config.key_deletions, MAX_BUCKETS),
+        }
+    }
+
+    /// Takes one deletion of a caller. Says how long to wait if there is none to take. What a network may not,
+    /// costs its key's other holders nothing.
+    pub(crate) fn take(&self, caller: &Caller, now_us: u64) -> Result<(), Duration> {
+        if let (Some(buckets), Some(network)) = (&self.networks, caller.network) {
+            buckets.open().take(network, 1, now_us)?;
+        }
+        match &self.keys {
+            Some(buckets) => buckets.open().take(caller.scope.describe(), 1, now_us),
             None => Ok(()),
         }
     }
@@ -178,6 +209,8 @@ impl<K: Eq + Hash> Table<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -252,6 +285,7 @@ mod tests {
         let limits = Limits::new(&LimitsConfig {
             installation: rate(60, 2),
             key: rate(60, 3),
+            ..LimitsConfig::default()
         });
         let now = 1_000 * SECOND;
         let sent = (0..10).filter(|_| limits.of_installations().take(installation(1), now).is_ok());
@@ -265,8 +299,31 @@ mod tests {
         let open = Limits::new(&LimitsConfig {
             installation: rate(0, 0),
             key: rate(0, 0),
+            ..LimitsConfig::default()
         });
         assert!((0..10_000).all(|_| open.of_installations().take(installation(1), now).is_ok()));
         assert_eq!(open.take_call(|| unreachable!("not asked"), 9, now), Ok(()));
+    }
+
+    #[test]
+    fn deletions_of_a_network_and_of_a_key_are_limited_apart() {
+        let limits = DeletionLimits::new(&LimitsConfig {
+            network_deletions: rate(60, 2),
+            key_deletions: rate(60, 3),
+            ..LimitsConfig::default()
+        });
+        let now = 1_000 * SECOND;
+        let caller = |address: Option<[u8; 4]>| Caller {
+            scope: Arc::default(),
+            network: address.and_then(|address| Network::of(address.into())),
+        };
+        let flood = caller(Some([8, 8, 8, 8]));
+        let passed = (0..10).filter(|_| limits.take(&flood, now).is_ok());
+        assert_eq!(passed.count(), 2);
+        assert_eq!(limits.take(&caller(Some([9, 9, 9, 9])), now), Ok(()));
+        let unknown = caller(None);
+        let wait = Err(Duration::from_secs(1));
+        assert_eq!(limits.take(&unknown, now), wait, "the key's are used up");
+        assert_eq!(limits.take(&unknown, now + SECOND), Ok(()));
     }
 }

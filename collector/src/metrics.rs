@@ -81,6 +81,7 @@ pub struct Metrics {
     /// Reads of key and certificate files, by file and end.
     pub(crate) reloads: Family<Labels, Counter>,
     pub(crate) deletions: Counter,
+    pub(crate) deletions_pending: Gauge,
     pub(crate) directives_live: Gauge,
     pub(crate) directives_sent: Counter,
     pub(crate) ack_seconds: Histogram,
@@ -174,6 +175,12 @@ impl Metrics {
             "deletions",
             "Installations hidden from every view",
             deletions.clone(),
+        );
+        let deletions_pending = Gauge::default();
+        registry.register(
+            "deletions_pending",
+            "Deletions that this collector promised and the store does not hide yet",
+            deletions_pending.clone(),
         );
         let directives_live = Gauge::default();
         registry.register(
@@ -294,6 +301,7 @@ impl Metrics {
             connections_closed,
             reloads,
             deletions,
+            deletions_pending,
             directives_live,
             directives_sent,
             ack_seconds,

@@ -3,8 +3,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is kept for all but devices: segments, checkpoint and other files of the log, connections to the
-/// store, the operator's pages, and connections that were told to go and are not gone yet.
+/// What is kept for all but devices that are served: segments, checkpoint and other files of the log, connections
+/// to the store, the operator's pages; and connections that were told to go and are not gone yet, which have half
+/// of it at most.
 const RESERVE: u64 = 256;
 
 /// Returns how many connections may be open at once, at most `max`. Raises this process's soft limit of
@@ -42,7 +43,8 @@ fn raise(wanted: u64) -> u64 {
 }
 
 fn connections_within(limit: u64) -> usize {
-    // Where there are few files at all, half of them.
+    // Where there are few files at all, half of them: those that leave are half as many then, and the last
+    // quarter is for the log and the store.
     let room = limit.saturating_sub(RESERVE).max(limit / 2);
     usize::try_from(room).unwrap_or(usize::MAX)
 }

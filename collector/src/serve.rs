@@ -24,7 +24,7 @@ use crate::front::tls::Tls;
 use crate::http::{self, Page};
 use crate::ingest::Ingest;
 use crate::ledger;
-use crate::limits::Limits;
+use crate::limits::{DeletionLimits, Limits};
 use crate::metrics::{KeyRequests, Metrics};
 use crate::open_files;
 use crate::outcomes::OutcomeLedger;
@@ -39,6 +39,8 @@ use crate::writer::Writer;
 
 /// Time for calls under way when the collector stops; each waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the operator's pages when all else is closed: whoever asks for one slowly holds up no stop.
+const PAGES_TIMEOUT: Duration = Duration::from_secs(1);
 /// A store that answers does so within this; one that does not is waited for by the writer.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -149,9 +151,9 @@ impl Collector {
         reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
         let page = Page {
             metrics: metrics.clone(),
-            wal: wal.clone(),
+            wal: wal.downgrade(),
         };
-        let pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
+        let mut pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
 
         let finished = CancellationToken::new();
         let finish = finished.clone();
@@ -169,14 +171,22 @@ impl Collector {
                     }
                 }
             }
+            // The calls of a connection that was cut may go on: what they have is not for this log any more,
+            // which is about to say that nothing will come.
+            let finishing = closing.finish_appends();
+            if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
+                tracing::warn!("the log's disk does not finish what was under way");
+            }
             drop(ending);
-            let _ = pages.await;
             let _ = aside.worker.await;
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = writer.join();
                 closing.close();
             })
             .await;
+            if timeout(PAGES_TIMEOUT, &mut pages).await.is_err() {
+                pages.abort();
+            }
             finish.cancel();
         });
         tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
@@ -410,6 +420,7 @@ fn serve_reports(
         deletions: aside.deletions.clone(),
         directives: aside.directives.clone(),
         calls: Calls::new(
+            DeletionLimits::new(&config.limits),
             aside.deletions.clone(),
             aside.sink.clone(),
             parts.clock.clone(),

@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::{Row, RowWrite};
-use epwatch_proto::{ParseError, v1};
+use epwatch_proto::{InstallationId, ParseError, v1};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
 use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
+use crate::front::refusal::CallRefusal;
 use crate::front::retry;
+use crate::limits::DeletionLimits;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
 
@@ -37,11 +39,13 @@ pub(crate) struct Calls {
     sink: Sink,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    limits: DeletionLimits,
     room: Semaphore,
 }
 
 impl Calls {
     pub(crate) fn new(
+        limits: DeletionLimits,
         deletions: Arc<Deletions>,
         sink: Sink,
         clock: Arc<dyn Clock>,
@@ -52,6 +56,7 @@ impl Calls {
             sink,
             clock,
             metrics,
+            limits,
             room: Semaphore::new(AT_ONCE),
         }
     }
@@ -60,8 +65,9 @@ impl Calls {
     /// list.
     pub(crate) async fn delete_installation(
         &self,
-        request: Request<v1::DeleteInstallationRequest>,
+        mut request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
+        let caller = Caller::of(&mut request);
         let secret = request.into_inner().secret;
         if secret.len() != SECRET_BYTES {
             // Never the bytes themselves: they are the installation's password.
@@ -71,11 +77,27 @@ impl Calls {
             );
             return Err(Status::invalid_argument(text));
         }
-        let installation = epwatch_proto::InstallationId::from_secret(&secret);
-        let tombstoned_at_unix_ms = self.deletions.bury(installation).await?;
+        let installation = InstallationId::from_secret(&secret);
+        let tombstoned_at_unix_ms = match self.deletions.buried_at(&installation) {
+            // Whoever asks again costs nothing.
+            Some(at_ms) => at_ms,
+            None => self.bury(&caller, installation).await?,
+        };
         Ok(Response::new(v1::DeleteInstallationResponse {
             tombstoned_at_unix_ms,
         }))
+    }
+
+    async fn bury(&self, caller: &Caller, installation: InstallationId) -> Result<i64, Status> {
+        if let Err(wait) = self.limits.take(caller, self.clock.now_us()) {
+            let text = "too many deletions with this app key, or from this network";
+            let status = retry::later(Code::ResourceExhausted, text, wait);
+            return Err(CallRefusal::Quota.mark(status));
+        }
+        let at_ms = self.deletions.bury(installation).await?;
+        let n_pending = self.deletions.n_pending();
+        self.metrics.deletions_pending.set(n_pending);
+        Ok(at_ms)
     }
 
     pub(crate) async fn put_model_manifest(

@@ -16,15 +16,19 @@ pub struct LimitsConfig {
     pub installation: RateConfig,
     /// Of all who hold one app key.
     pub key: RateConfig,
+    /// Deletions that all who hold one app key may ask for: each is kept for ever, and an app key is public.
+    pub key_deletions: RateConfig,
+    /// Deletions that may be asked for from one network (IPv4 /24, IPv6 /48), where it is known.
+    pub network_deletions: RateConfig,
 }
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateConfig {
-    /// Reports a minute in the long run; 0 is no limit.
+    /// Reports, or deletions, a minute in the long run; 0 is no limit.
     pub per_minute: u32,
-    /// Reports at once after a pause.
+    /// So many at once after a pause.
     pub burst: u32,
 }
 
@@ -127,6 +131,16 @@ impl Default for LimitsConfig {
             },
             // As large as the app: only its operator knows.
             key: RateConfig::default(),
+            // Of ten million devices that ask once in their life, less than one does in a second.
+            key_deletions: RateConfig {
+                per_minute: 300,
+                burst: 300,
+            },
+            // Thousands of phones share a carrier's address, and some of them ask.
+            network_deletions: RateConfig {
+                per_minute: 30,
+                burst: 100,
+            },
         }
     }
 }

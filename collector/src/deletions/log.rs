@@ -11,7 +11,8 @@
 //! | 16 | 16 | installation |
 //!
 //! A record that does not check is passed over; a crash while one was written leaves at most one,
-//! at the end, and nothing of it was promised. The file is written anew at start when it has grown.
+//! at the end, and nothing of it was promised. The file is written anew when it has grown: at start, and while the
+//! collector runs once it is full.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +29,8 @@ const TEMPORARY: &str = "deletions.tmp";
 const RECORD_BYTES: usize = 32;
 /// A million records. What the store has is forgotten here then: it is asked at each start.
 const MAX_BYTES: u64 = 32 << 20;
-/// At this size a running collector takes no more; a restart makes room.
+/// At this size a running collector writes it anew, without those that are hidden; while these are few it takes
+/// no more.
 const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;
@@ -37,8 +39,12 @@ const HIDDEN: u8 = 2;
 /// The open file.
 #[derive(Debug)]
 pub(super) struct DeletionLog {
+    dir: PathBuf,
     file: File,
     len: u64,
+    full_bytes: u64,
+    /// Those that a file written anew must have.
+    pending: HashMap<InstallationId, Tombstone>,
 }
 
 /// What the file said.
@@ -94,20 +100,54 @@ impl DeletionLog {
         file.set_len(len)?;
         // The name of a new file must be as durable as what it holds.
         File::open(dir)?.sync_all()?;
-        Ok((Self { file, len }, found))
+        let pending = found.pending.iter().map(|t| (t.installation, *t));
+        let log = Self {
+            dir: dir.to_owned(),
+            file,
+            len,
+            full_bytes: FULL_BYTES,
+            pending: pending.collect(),
+        };
+        Ok((log, found))
     }
 
     /// Returns once the tombstone is on disk.
     pub(super) fn bury(&mut self, tombstone: &Tombstone) -> io::Result<()> {
-        if self.len >= FULL_BYTES {
+        if self.len >= self.full_bytes {
+            self.make_room()?;
+        }
+        self.append(&encode(BURIED, tombstone))?;
+        self.pending.insert(tombstone.installation, *tombstone);
+        Ok(())
+    }
+
+    /// Writes the file anew, if that makes it half as large at least.
+    fn make_room(&mut self) -> io::Result<()> {
+        let pending: Vec<Tombstone> = self.pending.values().copied().collect();
+        let n_bytes = (pending.len() * RECORD_BYTES) as u64;
+        if n_bytes > self.full_bytes / 2 {
             return Err(io::Error::other("the file of deletions is full"));
         }
-        self.append(&encode(BURIED, tombstone))
+        let path = self.dir.join(NAME);
+        rewrite(&self.dir, &path, &pending)?;
+        // The name first: what is promised in the new file must not be looked for in the old one.
+        File::open(&self.dir)?.sync_all()?;
+        self.file = open_file(&path)?;
+        self.len = n_bytes;
+        tracing::info!(
+            pending = pending.len(),
+            "the file of deletions was written anew"
+        );
+        Ok(())
     }
 
     pub(super) fn note_hidden(&mut self, tombstones: &[Tombstone]) -> io::Result<()> {
         let records = tombstones.iter().flat_map(|t| encode(HIDDEN, t));
-        self.append(&records.collect::<Vec<u8>>())
+        self.append(&records.collect::<Vec<u8>>())?;
+        for tombstone in tombstones {
+            self.pending.remove(&tombstone.installation);
+        }
+        Ok(())
     }
 
     fn append(&mut self, records: &[u8]) -> io::Result<()> {
@@ -212,6 +252,24 @@ mod tests {
         fs::write(&path, records).unwrap();
         let (_, found) = DeletionLog::open(dir.path()).unwrap();
         assert_eq!(found.pending, [tombstone(1)]);
+    }
+
+    #[test]
+    fn a_full_file_is_written_anew_while_it_is_used_unless_all_of_it_is_pending() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
+        log.full_bytes = 4 * RECORD_BYTES as u64;
+        for n in 1..=4 {
+            log.bury(&tombstone(n)).unwrap();
+        }
+        log.bury(&tombstone(5)).unwrap_err();
+        log.note_hidden(&[tombstone(1), tombstone(3)]).unwrap();
+        log.bury(&tombstone(5)).unwrap();
+        assert_eq!(log.len, 3 * RECORD_BYTES as u64);
+        log.note_hidden(&[tombstone(2)]).unwrap();
+        drop(log);
+        let (_, found) = DeletionLog::open(dir.path()).unwrap();
+        assert_eq!(found.pending, [tombstone(4), tombstone(5)]);
     }
 
     #[test]

@@ -99,16 +99,23 @@ impl Deletions {
         self.has_any.store(true, Relaxed);
     }
 
+    /// When this installation was deleted, if it was, in milliseconds since 1970.
+    pub(crate) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
+        let buried = self.buried.read().unwrap_or_else(PoisonError::into_inner);
+        buried.get(installation).copied()
+    }
+
+    /// How many are promised and not yet hidden by the store.
+    pub(crate) fn n_pending(&self) -> i64 {
+        i64::try_from(lock(&self.pending).len()).unwrap_or(i64::MAX)
+    }
+
     /// Makes a tombstone durable and returns its time; of an installation that has one, that one's.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, both with a delay.
     pub(crate) async fn bury(&self, installation: InstallationId) -> Result<i64, Status> {
-        let known = {
-            let buried = self.buried.read().unwrap_or_else(PoisonError::into_inner);
-            buried.get(&installation).copied()
-        };
-        if let Some(at_ms) = known {
+        if let Some(at_ms) = self.buried_at(&installation) {
             return Ok(at_ms);
         }
         if !lock(&self.bucket).take(Instant::now()) {

@@ -91,6 +91,7 @@ impl Worker {
     }
 
     async fn work_until(&mut self, stop: &CancellationToken) {
+        self.show_pending();
         let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
@@ -143,8 +144,15 @@ impl Worker {
         for some in self.deletions.pending().chunks(AT_ONCE) {
             self.hide(some).await?;
             self.deletions.note_hidden(some).await;
+            self.show_pending();
         }
         Ok(())
+    }
+
+    fn show_pending(&self) {
+        self.metrics
+            .deletions_pending
+            .set(self.deletions.n_pending());
     }
 
     fn now_ms(&self) -> i64 {

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -42,12 +42,23 @@ impl BodyBudget {
 pub(crate) struct Charge {
     budget: Arc<BodyBudget>,
     taken: AtomicU64,
+    /// The client went away while it sent.
+    is_cut: AtomicBool,
 }
 
 impl Charge {
     pub(crate) fn new(budget: Arc<BodyBudget>) -> Arc<Self> {
-        let taken = AtomicU64::new(0);
-        Arc::new(Self { budget, taken })
+        Arc::new(Self {
+            budget,
+            taken: AtomicU64::new(0),
+            is_cut: AtomicBool::new(false),
+        })
+    }
+
+    /// True if the call's body ended before it was whole, whatever its answer says: tonic takes that for the
+    /// end of a body that lacks a message.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
     }
 
     /// Takes `n` bytes more.
@@ -146,6 +157,7 @@ impl Body for Arriving {
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(Some(Err(error))) => {
+                this.charge.is_cut.store(true, Relaxed);
                 let text = format!("failed to receive the request: {error}");
                 return Poll::Ready(Some(Err(Status::cancelled(text))));
             }

@@ -1,9 +1,9 @@
 //! The connections that are open: how many, how long idle, and which one makes room.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -11,35 +11,36 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::metrics::Metrics;
 use crate::wal::lock;
 
-/// Connections that were told to go and still have their socket. With more of them newcomers wait in the
-/// system's queue: each is an open file beyond `max`, and the log needs some, too.
-const MAX_LEAVING: usize = 128;
-
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
-    /// Those that have a socket.
-    n_sockets: AtomicUsize,
     idle_timeout: Duration,
     began: Instant,
     next_id: AtomicU64,
-    open: Mutex<HashMap<u64, Arc<State>>>,
+    /// Those that nobody told to go, the idlest first as far as was looked: a call that ends moves nobody,
+    /// which would be a lock for each, so that a place may be too far in front, and never too far behind.
+    open: Mutex<BTreeMap<Place, Arc<State>>>,
     metrics: Arc<Metrics>,
 }
 
+/// Idle since when, in milliseconds since the port was opened, and whose.
+type Place = (u64, u64);
+
 #[derive(Debug)]
 struct State {
+    id: u64,
     n_calls: AtomicU32,
     /// Since when there is no call; milliseconds since the port was opened.
     idle_since_ms: AtomicU64,
+    /// Of its place among those that are open; changes under their lock.
+    placed_ms: AtomicU64,
     go: CancellationToken,
 }
 
 /// One of them; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    id: u64,
     state: Arc<State>,
     all: Arc<Connections>,
 }
@@ -55,7 +56,6 @@ impl Connections {
     pub(crate) fn new(max: usize, idle_timeout: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             max,
-            n_sockets: AtomicUsize::new(0),
             idle_timeout,
             began: Instant::now(),
             next_id: AtomicU64::new(0),
@@ -68,41 +68,31 @@ impl Connections {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// True while not too many of those that were told to go linger.
-    pub(crate) fn takes_newcomers(&self) -> bool {
-        self.n_sockets.load(Relaxed) < self.max + MAX_LEAVING
-    }
-
     /// Takes a connection in. If there are too many now, the one that has been idle longest is told
     /// to go; if none is idle, the newcomer is.
     pub(crate) fn open(self: &Arc<Self>) -> Connection {
-        let id = self.next_id.fetch_add(1, Relaxed);
+        let now_ms = self.now_ms();
         let state = Arc::new(State {
+            id: self.next_id.fetch_add(1, Relaxed),
             n_calls: AtomicU32::new(0),
-            idle_since_ms: AtomicU64::new(self.now_ms()),
+            idle_since_ms: AtomicU64::new(now_ms),
+            placed_ms: AtomicU64::new(now_ms),
             go: CancellationToken::new(),
         });
         let mut open = lock(&self.open);
         if open.len() >= self.max {
             // The newcomer is not among them; ids break ties in favour of the newer.
-            let idlest = open
-                .iter()
-                .filter(|(_, state)| state.is_idle())
-                .min_by_key(|(id, state)| (state.idle_since_ms.load(Relaxed), **id))
-                .map(|(id, _)| *id);
-            match idlest.and_then(|id| open.remove(&id)) {
+            match idlest(&mut open).and_then(|place| open.remove(&place)) {
                 Some(idlest) => idlest.go.cancel(),
                 None => state.go.cancel(),
             }
             self.metrics.note_closed("too_many");
         }
         if !state.go.is_cancelled() {
-            open.insert(id, state.clone());
+            open.insert(state.place(), state.clone());
         }
         self.metrics.connections.inc();
-        self.n_sockets.fetch_add(1, Relaxed);
         Connection {
-            id,
             state,
             all: self.clone(),
         }
@@ -135,7 +125,39 @@ impl Connections {
     }
 }
 
+/// Finds the one that has been idle longest, and puts those in front of it that were used meanwhile where they
+/// belong: each call costs one such move at most, however often somebody looks.
+fn idlest(open: &mut BTreeMap<Place, Arc<State>>) -> Option<Place> {
+    let mut idlest = None;
+    let mut moved = Vec::new();
+    for (&place, state) in open.iter() {
+        if idlest.is_some_and(|idlest| idlest < place) {
+            break;
+        }
+        if state.is_idle() {
+            // Calls that end together may write their times in either order.
+            let since_ms = state.idle_since_ms.load(Relaxed).max(place.0);
+            let belongs = (since_ms, state.id);
+            if belongs != place {
+                moved.push((place, belongs));
+            }
+            idlest = Some(idlest.map_or(belongs, |idlest: Place| idlest.min(belongs)));
+        }
+    }
+    for (from, to) in moved {
+        if let Some(state) = open.remove(&from) {
+            state.placed_ms.store(to.0, Relaxed);
+            open.insert(to, state);
+        }
+    }
+    idlest
+}
+
 impl State {
+    fn place(&self) -> Place {
+        (self.placed_ms.load(Relaxed), self.id)
+    }
+
     fn is_idle(&self) -> bool {
         self.n_calls.load(Relaxed) == 0
     }
@@ -159,9 +181,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        lock(&self.all.open).remove(&self.id);
+        let mut open = lock(&self.all.open);
+        open.remove(&self.state.place());
         self.all.metrics.connections.dec();
-        self.all.n_sockets.fetch_sub(1, Relaxed);
     }
 }
 
@@ -204,13 +226,25 @@ mod tests {
         assert_eq!(all.metrics.connections.get(), 0);
     }
 
+    /// Those that were used since they were looked at last make no room before those that were not.
     #[test]
-    fn newcomers_wait_while_many_linger_that_were_told_to_go() {
-        let all = connections(2);
-        let mut open: Vec<Connection> = (0..2 + MAX_LEAVING).map(|_| all.open()).collect();
-        assert!(!all.takes_newcomers());
-        open.remove(0);
-        assert!(all.takes_newcomers());
+    fn whoever_was_used_since_is_not_the_idlest() {
+        let all = connections(3);
+        let used = |connection: &Connection, at_ms| {
+            drop(connection.begin_call());
+            connection.state.idle_since_ms.store(at_ms, Relaxed);
+        };
+        let (first, second, third) = (all.open(), all.open(), all.open());
+        used(&first, 1_000_000);
+        used(&second, 3_000_000);
+        used(&third, 2_000_000);
+        let fourth = all.open();
+        assert!(goes(&first) && !goes(&second) && !goes(&third) && !goes(&fourth));
+        used(&fourth, 4_000_000);
+        let fifth = all.open();
+        assert!(goes(&third) && !goes(&second) && !goes(&fourth) && !goes(&fifth));
+        drop((first, second, third, fourth, fifth));
+        assert_eq!(lock(&all.open).len(), 0);
     }
 
     #[test]

@@ -99,26 +99,34 @@ impl<S: CollectorService> Dispatch<S> {
             let request = Request::from_parts(head, RequestBody::Arriving(body));
             let calling = within(timeout, self.grpc.clone().call(request));
             return Either::Left(calling.map(move |answer| {
-                drop(charge);
                 let answer = answer.map_or_else(Status::into_http, sent);
-                self.count_refusal(&answer);
+                self.count_refusal(&answer, &charge);
+                drop(charge);
                 answer.map(AnswerBody::Left)
             }));
         }
         let request = Request::from_parts(head, body);
         Either::Right(Box::pin(async move {
             let answer = self.answer_other(request, admitted).await;
-            drop(charge);
-            self.count_refusal(&answer);
+            self.count_refusal(&answer, &charge);
             answer
         }))
     }
 
-    /// Whatever refuses a call, its status is with the answer.
-    fn count_refusal<B>(&self, answer: &Response<B>) {
-        if let Some(status) = answer.extensions().get::<Status>() {
-            self.metrics.count_refusal(CallRefusal::of(status));
+    /// Counts an answer that is a refusal. Whatever refuses a known call, its status is with the answer.
+    fn count_refusal<B>(&self, answer: &Response<B>, charge: &Charge) {
+        // What succeeds in gRPC says so behind its message, not here.
+        if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
+        {
+            return;
         }
+        let reason = match answer.extensions().get::<Status>() {
+            _ if charge.is_cut() => CallRefusal::Cancelled,
+            Some(status) => CallRefusal::of(status),
+            // tonic answers a call that it does not know by a header alone.
+            None => CallRefusal::Unsupported,
+        };
+        self.metrics.count_refusal(reason);
     }
 
     /// Proves the call's key, and leaves what it proves for the call.

@@ -13,6 +13,8 @@ mod gather;
 mod inflate;
 pub(crate) mod refusal;
 pub(crate) mod retry;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tls;
 
 use std::convert::Infallible;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::v1::collector_service_server::CollectorService;
+use futures::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -30,10 +33,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
@@ -56,10 +60,13 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Streams that a client opened and reset before we looked, and that we had to reset (rapid reset,
 /// CVE-2023-44487 and its kin).
 const MAX_RESETS: usize = 64;
-/// For a connection that is told to go; a call that began just then ends sooner. Meanwhile it is an open file,
-/// and a newcomer may wait for that.
+/// For a connection that is told to go; a call that began just then ends sooner.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// Pause when the system has no file descriptors left, or too many connections linger.
+/// Connections that were told to go and take their time for it, at most half as many as may be open: each is an
+/// open file beyond `connections.max`, which [`crate::open_files`] leaves room for. Further ones are told and
+/// closed at once.
+const MAX_LEAVING: usize = 128;
+/// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The port, ready to be served.
@@ -67,6 +74,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Front<S> {
     dispatch: Arc<Dispatch<S>>,
     connections: Arc<Connections>,
+    /// One for each connection until its file is closed, those that leave included; and one for who comes.
+    sockets: Arc<Semaphore>,
+    /// One for each connection that takes its time to leave.
+    leaving: Semaphore,
+    goodbye: Duration,
     tls: Option<Arc<Tls>>,
     builder: Builder<TokioExecutor>,
     header_timeout: Duration,
@@ -87,6 +99,7 @@ impl<S: CollectorService> Front<S> {
         let budget = BodyBudget::new(limits.max_body_bytes.0);
         let connections = Connections::new(limits.max, limits.idle_timeout.0, metrics.clone());
         let header_timeout = limits.header_timeout.0;
+        let max_leaving = (limits.max / 2).min(MAX_LEAVING);
         Self {
             dispatch: Arc::new(Dispatch::new(
                 calls,
@@ -97,6 +110,9 @@ impl<S: CollectorService> Front<S> {
                 budget,
             )),
             connections,
+            sockets: Arc::new(Semaphore::new(limits.max + max_leaving + 1)),
+            leaving: Semaphore::new(max_leaving),
+            goodbye: GOODBYE,
             tls,
             builder: builder(header_timeout, limits.max_calls),
             header_timeout,
@@ -105,17 +121,22 @@ impl<S: CollectorService> Front<S> {
         }
     }
 
-    /// Serves until `stop` is cancelled and the calls under way have ended.
+    /// Serves until `stop` is cancelled and the calls under way have ended. Dropping this ends the connections.
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let front = Arc::new(self);
-        let tasks = TaskTracker::new();
+        let mut attended = JoinSet::new();
         let sweeping = tokio::spawn(front.connections.clone().sweep(stop.clone()));
         loop {
-            while !front.connections.takes_newcomers() && !stop.is_cancelled() {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+            // Who makes room closes its file at once or is one of the few that leave: nobody waits for
+            // another's client here.
+            let accepting = async {
+                let socket = front.sockets.clone().acquire_owned().await;
+                let socket = socket.expect("nobody closes it");
+                (socket, listener.accept().await)
+            };
+            let (socket, accepted) = tokio::select! {
+                accepted = accepting => accepted,
+                Some(_) = attended.join_next() => continue,
                 () = stop.cancelled() => break,
             };
             match accepted {
@@ -123,7 +144,10 @@ impl<S: CollectorService> Front<S> {
                     let connection = front.connections.open();
                     let (front, stop) = (front.clone(), stop.clone());
                     let from = from.ip();
-                    tasks.spawn(async move { front.attend(stream, from, connection, stop).await });
+                    attended.spawn(async move {
+                        front.attend(stream, from, connection, stop).await;
+                        drop(socket);
+                    });
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -133,8 +157,7 @@ impl<S: CollectorService> Front<S> {
             }
         }
         drop(listener);
-        tasks.close();
-        tasks.wait().await;
+        while attended.join_next().await.is_some() {}
         let _ = sweeping.await;
     }
 
@@ -210,7 +233,12 @@ impl<S: CollectorService> Front<S> {
             }
         }
         serving.as_mut().graceful_shutdown();
-        let _ = timeout(GOODBYE, serving).await;
+        if let Ok(_leaving) = self.leaving.try_acquire() {
+            let _ = timeout(self.goodbye, serving).await;
+        } else if serving.as_mut().now_or_never().is_none() {
+            // The first time its farewell let others go first (see `gather`); now it is written.
+            let _ = serving.now_or_never();
+        }
     }
 }
 

@@ -25,9 +25,9 @@ pub(crate) enum CallRefusal {
     BodyBudget,
     /// The key's quota is used up.
     Quota,
-    /// The log is full, or too many such calls are under way.
+    /// The log is full or closing, or too many such calls are under way.
     Overloaded,
-    /// The log's disk, or the store, did not take it.
+    /// The log's disk, which may be full, or the store did not take it.
     Unavailable,
     /// The body or the answer took longer than it may.
     Timeout,

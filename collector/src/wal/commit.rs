@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{CollectorId, WalDir};
+use super::fill::Fill;
 use super::log::{Log, lock};
 use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
 use crate::clock::Clock;
@@ -46,6 +47,8 @@ struct Queue {
     /// Includes the group that is being written.
     in_flight_bytes: usize,
     is_closed: bool,
+    /// What is under way is finished, and nothing more is taken.
+    is_ending: bool,
     is_writer_asleep: bool,
 }
 
@@ -82,6 +85,9 @@ pub(crate) struct Shared {
     max_in_flight_bytes: usize,
     gather: Duration,
     min_free_bytes: u64,
+    /// A batch was refused for `max_bytes` since that was last looked at.
+    was_full: AtomicBool,
+    fill: Mutex<Fill>,
     /// What was free when it was last looked at; `u64::MAX` before that.
     free_bytes: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -144,6 +150,8 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         max_in_flight_bytes: options.max_in_flight_bytes,
         gather: options.gather,
         min_free_bytes: options.min_free_bytes,
+        was_full: AtomicBool::new(false),
+        fill: Mutex::new(Fill::Low),
         free_bytes: AtomicU64::new(u64::MAX),
         clock: options.clock.clone(),
         queue: Mutex::default(),
@@ -195,10 +203,15 @@ impl Shared {
     pub(crate) fn enqueue(&self, batch: Batch, done: Done) -> Result<(), WalError> {
         let n_bytes = batch.frames.len();
         let mut queue = lock(&self.queue);
-        if queue.is_closed {
+        if queue.is_closed || queue.is_ending {
             return Err(WalError::Closed);
         }
-        self.check_room(queue.in_flight_bytes + n_bytes)?;
+        if let Err(error) = self.check_room(queue.in_flight_bytes + n_bytes) {
+            if matches!(error, WalError::Full { .. }) {
+                self.was_full.store(true, Ordering::Relaxed);
+            }
+            return Err(error);
+        }
         // A lone batch above the limit passes, or it never could.
         if queue.in_flight_bytes > 0 && queue.in_flight_bytes + n_bytes > self.max_in_flight_bytes {
             let in_flight = queue.in_flight_bytes;
@@ -293,6 +306,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn refuse_appends(&self) {
+        lock(&self.queue).is_ending = true;
+    }
+
     pub(crate) fn close(&self) {
         lock(&self.queue).is_closed = true;
         self.wake_writer.notify_one();
@@ -312,6 +329,16 @@ impl Shared {
             (true, false) => tracing::info!(free, "wal takes reports again: its disk has space"),
             _ => {}
         }
+    }
+
+    /// Looks at what is held, and says it once when that becomes much, too much, or less.
+    fn look_at_held(&self) {
+        let was_full = self.was_full.swap(false, Ordering::Relaxed);
+        let (held, limit) = (self.log.held_bytes(), self.max_bytes);
+        let mut fill = lock(&self.fill);
+        let now = fill.after(held, limit, was_full);
+        fill.tell(now, held, limit);
+        *fill = now;
     }
 
     /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
@@ -438,6 +465,7 @@ fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
         if looked.elapsed() >= PROBE_PERIOD {
             shared.look_at_disk();
             shared.look_at_clock();
+            shared.look_at_held();
             looked = Instant::now();
         }
         if lock(&shared.queue).is_closed {

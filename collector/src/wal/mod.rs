@@ -23,6 +23,7 @@ mod commit;
 mod dir;
 mod direct;
 mod error;
+mod fill;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
@@ -283,6 +284,18 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> WalStats {
         self.shared.stats()
+    }
+
+    /// Refuses further appends, and returns once those under way have ended: the durable end stays where it
+    /// is then. The log can be read until it is closed.
+    pub(crate) async fn finish_appends(&self) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        self.shared.refuse_appends();
+        while self.stats().in_flight_bytes > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let end = WalOffset(self.stats().end);
+        let _ = self.durable().wait_for(|durable| *durable >= end).await;
     }
 
     /// Refuses further appends, finishes those under way, and stops the threads. Blocks.

@@ -696,6 +696,31 @@ async fn concurrent_appends_share_groups_and_all_come_back() {
     );
 }
 
+/// Who stops waits for what is under way, and nothing comes behind it: what is said of the end holds.
+#[tokio::test]
+async fn a_log_that_finished_its_appends_is_read_and_takes_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path());
+    options.gather = Duration::from_millis(50);
+    let wal = Wal::open(&options).unwrap().wal;
+    let (done, outcome) = oneshot::channel();
+    wal.submit(batch(b"under way"), move |end| drop(done.send(end)))
+        .unwrap();
+    wal.finish_appends().await;
+    let end = outcome.await.unwrap().unwrap();
+    assert_eq!(*wal.durable().borrow(), end);
+    let error = wal.append(batch(b"too late")).await.unwrap_err();
+    assert!(matches!(error, WalError::Closed), "{error}");
+    let chunk = wal.read(WalOffset(0), end, 10, 1 << 20).unwrap();
+    assert_eq!(chunk.records.len(), 1);
+    let offset = end;
+    wal.save_checkpoint(&Checkpoint {
+        offset,
+        ..Checkpoint::default()
+    })
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_second_collector_cannot_open_the_directory() {
     let dir = tempfile::tempdir().unwrap();

@@ -300,20 +300,25 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     collector.kill();
 }
 
-/// Default `connections.max`, in a process that may open 400 files: connections that never end do not
-/// take those that the log and the store need.
+/// Default `connections.max`, in a process that may open few files: connections that never end do not
+/// take those that the log and the store need, nor do those that were told to go.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
+    check_some_are_left_to_the_log(300, 400, 350).await;
+    check_some_are_left_to_the_log(256, 256, 240).await;
+}
+
+async fn check_some_are_left_to_the_log(soft: u32, hard: u32, below: usize) {
     let dir = tempfile::tempdir().unwrap();
     let wal = dir.path().join("wal");
     let socket = dir.path().join("no-store.sock");
-    let mut collector = CollectorProcess::start_limited(300, 400, &wal, &socket);
+    let mut collector = CollectorProcess::start_limited(soft, hard, &wal, &socket);
     let address: SocketAddr = collector.address().parse().unwrap();
     let of_process = format!("/proc/{}", collector.pid());
     let limits = std::fs::read_to_string(format!("{of_process}/limits")).unwrap();
     let line = limits.lines().find(|l| l.starts_with("Max open files"));
     let soft = line.unwrap().split_whitespace().nth(3).unwrap();
-    assert_eq!(soft, "400", "raised to the hard limit");
+    assert_eq!(soft, hard.to_string(), "raised to the hard limit");
     let idle: Vec<TcpStream> = (0..500)
         .map(|_| {
             let mut stream = open(address);
@@ -346,7 +351,7 @@ async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_l
     let n_open = std::fs::read_dir(format!("{of_process}/fd"))
         .unwrap()
         .count();
-    assert!(n_open < 350, "{n_open} files are open");
+    assert!(n_open < below, "{n_open} files are open");
     drop(idle);
     collector.kill();
 }
@@ -408,6 +413,25 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     assert_eq!(trailers.as_deref(), Some("0"), "grpc-status");
     stopping.await.unwrap();
     drop(idle);
+}
+
+/// Somebody who asks for one of the operator's pages and never ends his request holds up no stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_request_for_a_page_holds_up_no_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir, |_| {}).await;
+    let mut asking = open(collector.http_listen());
+    asking
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: te")
+        .unwrap();
+    // Answered on the same port, so the one before was accepted.
+    let answer = crate::http::send(collector.http_listen(), "GET", "/healthz", &[], b"");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let stopped = tokio::time::timeout(PATIENCE, collector.stop()).await;
+    stopped.expect("the collector stops");
+    // And lets go of its log.
+    start(&dir, |_| {}).await.stop().await;
+    drop(asking);
 }
 
 /// Sends a gRPC call's head now and its body as `messages` come; gives its `grpc-status`.

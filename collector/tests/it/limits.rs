@@ -1,8 +1,8 @@
 //! Who sends more than is allowed is told to come again; others are not concerned.
 
-use epwatch_collector::config::RateConfig;
-use epwatch_proto::v1::Outcome;
-use tonic::Code;
+use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
+use epwatch_proto::v1::{self, Outcome};
+use tonic::{Code, Request};
 
 use crate::support::{Store, config, connect, report, request, send, start_with};
 
@@ -71,4 +71,52 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
                     FROM loss_ledger_daily_v1 WHERE app_id = '' AND environment = ''";
     assert_eq!(store.number(answered).await, 1);
     store.engine.stop().await;
+}
+
+/// Whoever has a key, which is public, makes up secrets: he takes no deletion from another app.
+#[tokio::test(flavor = "multi_thread")]
+async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = [NewKey::random().unwrap(), NewKey::random().unwrap()];
+    let collector = crate::hostile::start(&dir, |config| {
+        config.keys = keys
+            .iter()
+            .zip(["com.example.camera", "com.example.other"])
+            .map(|(key, app)| AppKeyConfig {
+                sha256: key.sha256.clone(),
+                app: app.to_owned(),
+                ..AppKeyConfig::default()
+            })
+            .collect();
+        config.limits.key_deletions = RateConfig {
+            per_minute: 1,
+            burst: 2,
+        };
+    })
+    .await;
+    let mut device = connect(&collector).await;
+    let mut delete = async |key: &NewKey, secret: u8| {
+        let mut call = Request::new(v1::DeleteInstallationRequest {
+            secret: vec![secret; 32].into(),
+            ..Default::default()
+        });
+        let value = format!("Bearer {}", key.secret).parse().unwrap();
+        call.metadata_mut().insert("authorization", value);
+        device.delete_installation(call).await
+    };
+    delete(&keys[0], 1).await.unwrap();
+    delete(&keys[0], 2).await.unwrap();
+    let status = delete(&keys[0], 3).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.metadata().contains_key("grpc-retry-pushback-ms"));
+    delete(&keys[0], 1).await.expect("it is done already");
+    delete(&keys[1], 3).await.unwrap();
+    let metrics = collector.metrics().encode();
+    for line in [
+        "collector_requests_refused_total{reason=\"quota\"} 1\n",
+        "collector_deletions_pending 3\n",
+    ] {
+        assert!(metrics.contains(line), "no {line} in\n{metrics}");
+    }
+    collector.stop().await;
 }

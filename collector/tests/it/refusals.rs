@@ -348,6 +348,9 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     sender.send(Ok(no_message.into())).await.unwrap();
     drop(sender);
     assert_eq!(calling.await.unwrap().as_deref(), Some("13"));
+    let (_sender, messages) = tokio::sync::mpsc::channel(2);
+    let calling = crate::hostile::half_a_grpc_call(address, "Nothing", &headers, messages).await;
+    assert_eq!(calling.await.unwrap().as_deref(), Some("12"));
     let mut device = connect(&collector).await;
     let mut message = request(&[]);
     message.reports = vec![vec![7; 1 << 20].into()];
@@ -366,7 +369,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     for (reason, n) in [
         ("unauthenticated", 1),
         ("forbidden", 1),
-        ("unsupported", 2),
+        ("unsupported", 3),
         ("malformed", 3),
         ("too_large", 2),
         ("bomb", 1),
@@ -379,7 +382,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         collector
             .metrics()
             .encode()
-            .contains("collector_requests_total 12\n")
+            .contains("collector_requests_total 13\n")
     );
 
     // A body that never ends takes the room of others.
@@ -397,6 +400,56 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         assert!(Instant::now() < deadline, "the room is never full");
     }
     counted("body_budget", 1);
+    collector.stop().await;
+}
+
+/// Waits until so many calls were refused for this reason.
+async fn eventually_refused(collector: &Collector, reason: &str, n: u64) {
+    let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let metrics = collector.metrics().encode();
+        if metrics.contains(&line) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no {line} in\n{metrics}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A phone that loses its network in the middle of an upload sent nothing malformed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = crate::hostile::start(&dir, |_| {}).await;
+    let (sender, messages) = tokio::sync::mpsc::channel(2);
+    let calling =
+        crate::hostile::half_a_grpc_call(collector.listen(), "Upload", &[], messages).await;
+    // A message of 64 bytes, of which one comes.
+    let begun = b"\0\0\0\0\x40\x0a".as_slice();
+    sender.send(Ok(begun.into())).await.unwrap();
+    let gone = std::io::ErrorKind::ConnectionReset.into();
+    sender.send(Err(gone)).await.unwrap();
+    assert_eq!(calling.await.unwrap(), None);
+    eventually_refused(&collector, "cancelled", 1).await;
+    eventually_refused(&collector, "malformed", 0).await;
+    collector.stop().await;
+}
+
+/// A disk that is filling up is no overload: its calls are counted as its reports are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = crate::hostile::start(&dir, |config| {
+        config.wal.min_free_bytes = ByteSize(1 << 60);
+    })
+    .await;
+    let body = request(&[report(1, 1, 1)]).encode_to_vec();
+    assert_eq!(post(collector.listen(), "Upload", &[], &body).status, 429);
+    eventually_refused(&collector, "unavailable", 1).await;
+    eventually_refused(&collector, "overloaded", 0).await;
+    let storage = epwatch_proto::Outcome::RefusedStorage;
+    assert_eq!(collector.n_reports(storage), 1);
     collector.stop().await;
 }
 

@@ -1,0 +1,106 @@
+//! The port with clients by hand.
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+
+use http::Request;
+
+use super::*;
+use crate::fuzz::Nobody;
+use crate::metrics::KeyRequests;
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn front(set: impl FnOnce(&mut CollectorConfig)) -> Front<Nobody> {
+    let mut config = CollectorConfig::default();
+    set(&mut config);
+    let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).unwrap());
+    Front::new(&config, Nobody, keys, None, Arc::new(Metrics::new()))
+}
+
+/// A client's connection, which goes on only while somebody polls it.
+type Undriven = Pin<Box<dyn Future<Output = Result<(), h2::Error>> + Send>>;
+
+/// Makes one call over a connection of its own, and leaves that open.
+async fn call_once(address: SocketAddr) -> (h2::client::SendRequest<bytes::Bytes>, Undriven) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+    let mut connection: Undriven = Box::pin(connection);
+    let request = Request::post("http://test/epwatch.v1.CollectorService/Upload")
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    let calling = async {
+        let mut sender = sender.ready().await.unwrap();
+        let (answering, mut body) = sender.send_request(request, false).unwrap();
+        // One empty message.
+        let frame = bytes::Bytes::from_static(&[0; 5]);
+        body.send_data(frame, true).unwrap();
+        assert_eq!(answering.await.unwrap().status(), 200);
+        sender
+    };
+    let mut calling = pin!(calling);
+    let sender = poll_fn(|cx| {
+        let _ = connection.as_mut().poll(cx);
+        calling.as_mut().poll(cx)
+    });
+    (sender.await, connection)
+}
+
+/// A client that nobody drives never says that it has heard a farewell. Were newcomers to wait for those that
+/// leave, no more than `max` and those would ever come in here.
+#[tokio::test]
+async fn newcomers_wait_for_no_one_s_farewell() {
+    const MAX: usize = 50;
+    const N_CLIENTS: usize = 400;
+    let mut front = front(|config| config.connections.max = MAX);
+    front.goodbye = Duration::from_secs(3_600);
+    let metrics = front.metrics.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(front.serve(listener, CancellationToken::new()));
+    let mut idle = Vec::new();
+    for nth in 0..N_CLIENTS {
+        let called = timeout(PATIENCE, call_once(address)).await;
+        idle.push(called.unwrap_or_else(|_| panic!("client {nth} is not let in")));
+        let n_open = usize::try_from(metrics.connections.get()).unwrap();
+        assert!(n_open <= MAX + MAX / 2 + 1, "{n_open} files");
+    }
+    assert_eq!(metrics.requests.get(), N_CLIENTS as u64);
+}
+
+/// When calls have had their time at a stop, their connections end, whatever they wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
+    let front = front(|_| {});
+    let metrics = front.metrics.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(front.serve(listener, stop.clone()));
+    let mut calling = std::net::TcpStream::connect(address).unwrap();
+    calling.set_read_timeout(Some(PATIENCE)).unwrap();
+    calling
+        .write_all(
+            b"POST /epwatch.v1.CollectorService/Upload HTTP/1.1\r\nHost: test\r\n\
+              Content-Type: application/proto\r\nContent-Length: 2\r\n\r\n",
+        )
+        .unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while metrics.requests.get() == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "it never comes in");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stop.cancel();
+    serving.abort();
+    let _ = serving.await;
+    // Its body would be whole now; it is an unknown field.
+    let _ = calling.write_all(&[0x78, 0]);
+    let mut said = Vec::new();
+    // A reset is an end, too.
+    let _ = calling.read_to_end(&mut said);
+    assert_eq!(String::from_utf8_lossy(&said), "");
+}
