@@ -1,5 +1,6 @@
 //! Opens the store that a command works on: a ClickHouse server, or the embedded engine.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -180,8 +181,8 @@ impl StoreConfig {
     }
 }
 
-/// Between two tries to migrate a server that is away.
-const MIGRATE_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries to migrate a server that is away: doubled each time, from the first to the second.
+const MIGRATE_PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(16)];
 
 /// An open store, at the schema this program knows, or on its way there.
 #[derive(Debug)]
@@ -229,8 +230,8 @@ impl Store {
         Self::connect(&alone, data_dir).await
     }
 
-    /// As [`Store::open`], for a collector: a server that cannot be reached now is migrated once it
-    /// can. Devices are acknowledged meanwhile, since the log is what an ack stands on.
+    /// As [`Store::open`], for a collector: a server that is away, or in bad times, is migrated once it
+    /// is there. Devices are acknowledged meanwhile, since the log is what an ack stands on.
     pub(crate) async fn open_or_wait(
         config: &StoreConfig,
         data_dir: &Path,
@@ -240,12 +241,7 @@ impl Store {
         match migrate_and_keep(&store.target, &schema).await {
             Ok(()) => {}
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
-                let error = &error as &(dyn std::error::Error + 'static);
-                tracing::warn!(
-                    error,
-                    "the store is away; reports wait in the log until it is there"
-                );
-                store.late = Some(migrate_later(store.target.clone(), schema));
+                store.late = Some(migrate_later(store.target.clone(), schema, error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -326,25 +322,39 @@ async fn migrate_and_keep(
     Ok(())
 }
 
-fn migrate_later(target: StoreTarget, values: TemplateValues) -> Late {
+/// Tries again until the store is there; `why` it was not at the first try.
+fn migrate_later(target: StoreTarget, values: TemplateValues, why: MigrateError) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(MIGRATE_PAUSE).await;
+        let mut kinds = BTreeSet::new();
+        let [mut pause, longest] = MIGRATE_PAUSE;
+        let mut error = why;
+        while error.is_temporary() {
+            warn_once(&error, &mut kinds);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
             match migrate_and_keep(&target, &values).await {
                 Ok(()) => {
                     tracing::info!("the store is there");
                     return;
                 }
-                Err(error) if error.is_temporary() => {}
-                Err(error) => {
-                    said.send_replace(Some(Arc::new(error)));
-                    return;
-                }
+                Err(again) => error = again,
             }
         }
+        said.send_replace(Some(Arc::new(error)));
     });
     Late { task, refused }
+}
+
+/// Says why the store is not there, once for what was done and what ClickHouse's code for it is.
+fn warn_once(error: &MigrateError, said: &mut BTreeSet<(String, Option<u32>)>) {
+    if said.insert((error.to_string(), error.code())) {
+        let error = error as &(dyn std::error::Error + 'static);
+        tracing::warn!(
+            error,
+            "the store is away; reports wait in the log until it is there"
+        );
+    }
 }
 
 /// Makes a runtime available, with progress on stderr.

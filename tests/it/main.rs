@@ -16,4 +16,5 @@ mod migrate;
 mod operations;
 mod schema;
 mod secrets;
+mod store_away;
 mod support;
