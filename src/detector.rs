@@ -38,9 +38,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
              for the embedded one"
         );
     }
+    let notifiers = stack::notifiers(&config.detector)?;
     let store = Store::open(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
-    let notifiers = stack::notifiers(&config.detector)?;
     let http_listen = config.detector.http_listen;
     let detector = Detector::start(
         config.detector,

@@ -89,6 +89,12 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
+/// The words of a command line behind `start`, up to its end.
+fn words_after(line: &str, start: &str) -> Vec<String> {
+    let rest = line.split_once(start).map_or("", |(_, rest)| rest);
+    words(rest.split("&&").next().unwrap_or_default())
+}
+
 /// A service of compose.yaml: its secrets, and the files among its volumes.
 fn service(name: &str) -> Example {
     let compose = docs("examples/compose.yaml");
@@ -246,6 +252,59 @@ fn the_detectors_of_the_examples_get_as_far_as_the_store() {
             assert!(!stderr.contains(text), "{example:?}: {stderr}");
         }
         assert!(stderr.contains("onnect"), "{example:?}: {stderr}");
+    }
+}
+
+/// An image without certificates is told by its first start, whether ClickHouse is there or not.
+#[test]
+fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
+    let root = tempfile::tempdir().unwrap();
+    let output = service("detector")
+        .command(root.path())
+        .env("SSL_CERT_FILE", root.path().join("none.pem"))
+        .env("SSL_CERT_DIR", root.path().join("none"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("the notifiers of the config"), "{stderr}");
+}
+
+#[test]
+fn the_image_of_the_examples_has_what_its_processes_need() {
+    let image = docs("examples/Containerfile");
+    let user = image.lines().find_map(|line| line.strip_prefix("USER "));
+    let user = user.unwrap().split(':').next().unwrap();
+    assert!(image.contains("ca-certificates"), "{image}");
+    let config: toml::Table = docs("examples/epwatch.toml").parse().unwrap();
+    let data_dir = config["data_dir"].as_str().unwrap();
+    let made = image
+        .lines()
+        .find(|line| line.starts_with("RUN install --directory"));
+    let words = words(made.unwrap());
+    assert!(words.contains(&format!("--owner={user}")), "{words:?}");
+    assert!(words.contains(&data_dir.to_owned()), "{words:?}");
+    let compose = docs("examples/compose.yaml");
+    assert!(
+        compose.contains(&format!("- collector:{data_dir}\n")),
+        "{data_dir}"
+    );
+    // Secrets are mounted with the host's owners, so the one of each is said.
+    let owned: Vec<String> = compose
+        .lines()
+        .filter(|line| line.starts_with('#') && line.contains("chown "))
+        .flat_map(|line| words_after(line, &format!("chown {user} ")))
+        .collect();
+    for service_name in ["collector", "detector"] {
+        for path in service(service_name).files {
+            let Some(secret) = path.strip_prefix("/run/secrets/") else {
+                continue;
+            };
+            assert!(
+                owned.contains(&format!("secrets/{secret}")),
+                "{secret}: {owned:?}"
+            );
+        }
     }
 }
 
