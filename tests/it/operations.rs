@@ -270,6 +270,25 @@ fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
     assert!(stderr.contains("the notifiers of the config"), "{stderr}");
 }
 
+/// A credential is a copy made at the start: with a renewed certificate beside the old key each reload
+/// would fail.
+#[test]
+fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
+    let unit = docs("examples/epwatch-collector.service");
+    for name in ["TLS__CERT_FILE", "TLS__KEY_FILE"] {
+        let set = format!("Environment=EPWATCH_COLLECTOR__{name}=");
+        let path = unit.lines().find_map(|line| line.strip_prefix(&set));
+        assert!(path.unwrap().starts_with("/etc/epwatch/"), "{path:?}");
+    }
+    assert!(!unit.contains("LoadCredential=tls"), "{unit}");
+    // Nobody but root reads a key without it.
+    let group = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("SupplementaryGroups="));
+    let told = format!("chgrp {} /etc/epwatch/tls.key", group.unwrap());
+    assert!(unit.contains(&told), "{told}");
+}
+
 #[test]
 fn the_image_of_the_examples_has_what_its_processes_need() {
     let image = docs("examples/Containerfile");
