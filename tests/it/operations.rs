@@ -236,6 +236,44 @@ fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
     }
 }
 
+#[track_caller]
+fn check_wrong_use(args: &[&str], expected: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(EPWATCH);
+    command.args(args).env_remove("EPWATCH_CONFIG");
+    command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+    let output = command.current_dir(dir.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+}
+
+/// A service manager starts again what failed, and not what cannot succeed.
+#[test]
+fn wrong_use_has_an_exit_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("epwatch.toml");
+    std::fs::write(&path, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
+    let config = path.to_str().unwrap();
+    for command in ["serve", "collector", "detector", "migrate"] {
+        check_wrong_use(&[command, "--config", config], "collector.litsen");
+    }
+    check_wrong_use(&["serve", "--config", "none.toml"], "none.toml");
+    for command in ["collector", "detector"] {
+        check_wrong_use(&[command], "no ClickHouse server is named");
+        check_wrong_use(&[command, "--clickhouse", "host:8123"], "host:8123");
+    }
+    check_wrong_use(&["load", "--rate=-1"], "--rate");
+    let endpoint = "http://127.0.0.1:9";
+    let load = ["load", "--endpoint", endpoint, "--clickhouse", "host:8123"];
+    check_wrong_use(&load, "host:8123");
+
+    for unit in ["epwatch-collector", "epwatch-detector"] {
+        let unit = docs(&format!("examples/{unit}.service"));
+        assert!(unit.contains("\nRestartPreventExitStatus=2\n"), "{unit}");
+    }
+}
+
 /// They have no certificate and no keys of devices: what they lack in the end is ClickHouse.
 #[test]
 fn the_detectors_of_the_examples_get_as_far_as_the_store() {
