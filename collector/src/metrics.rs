@@ -19,6 +19,7 @@
 //! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
 //! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
 //! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
+//! | `collector_loss_ledger_reports_by_reason`, `collector_loss_ledger_runs_by_reason` | those and `reason` | of it what devices dropped, by reason, and, of reports, what collectors answered, by outcome |
 //! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store that failed, whoever made them; 1 while it takes what the writer sends |
 //! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
 //! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
@@ -41,7 +42,7 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 use crate::front::refusal::CallRefusal;
-use crate::ledger::LedgerGauges;
+use crate::ledger::LedgerOf;
 use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
 
@@ -90,8 +91,8 @@ pub struct Metrics {
     pub(crate) new_installations: Counter,
     unproven_reports: [Counter; 2],
     pub(crate) installations_read: Gauge,
-    pub(crate) ledger_reports: LedgerGauges,
-    pub(crate) ledger_runs: LedgerGauges,
+    pub(crate) ledger_reports: LedgerOf,
+    pub(crate) ledger_runs: LedgerOf,
     pub(crate) store_errors: Family<Labels, Counter>,
     /// Set by the writer alone: another's missing grant says nothing of reports.
     pub(crate) store_up: Gauge,
@@ -226,17 +227,27 @@ impl Metrics {
             "1 once the store's known installations were read; until then nobody is new",
             installations_read.clone(),
         );
-        let (ledger_reports, ledger_runs) = (LedgerGauges::default(), LedgerGauges::default());
+        let (ledger_reports, ledger_runs) = (LedgerOf::default(), LedgerOf::default());
         for (name, help, gauges) in [
             (
                 "loss_ledger_reports",
                 "What became of reports, by app, environment, day and entry; of the whole store",
-                &ledger_reports,
+                &ledger_reports.entries,
             ),
             (
                 "loss_ledger_runs",
                 "What became of runs, by app, environment, day and entry; of the whole store",
-                &ledger_runs,
+                &ledger_runs.entries,
+            ),
+            (
+                "loss_ledger_reports_by_reason",
+                "Why reports were dropped on devices, and what collectors answered; of the whole store",
+                &ledger_reports.reasons,
+            ),
+            (
+                "loss_ledger_runs_by_reason",
+                "Why runs were dropped on devices; of the whole store",
+                &ledger_runs.reasons,
             ),
         ] {
             registry.register(name, help, gauges.clone());
