@@ -1,31 +1,5 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
-//! contract are the label's values.
-//!
-//! | metric | labels | what it says |
-//! |---|---|---|
-//! | `collector_reports_total` | `outcome` | reports by how they ended |
-//! | `collector_requests_total` | | requests on the devices' port: uploads, deletions, manifests, placements, and what is none of them |
-//! | `collector_requests_refused_total` | `reason` | those of them that were refused as a whole |
-//! | `collector_key_requests_total` | `key` | calls by the configured name of the app key that they proved |
-//! | `collector_connections` | | open connections |
-//! | `collector_connections_closed_total` | `reason` | connections that we ended |
-//! | `collector_reloads_total` | `end` | key and certificate files read again |
-//! | `collector_deletions_total` | | installations hidden from every view |
-//! | `collector_directives_live`, `collector_directives_sent_total` | | directives on offer, handed out |
-//! | `collector_ack_seconds` | | histogram: a call's arrival to its answer |
-//! | `collector_batches_total`, `collector_rows_total` | `table` of rows | what went to the store |
-//! | `collector_cardinality_limited_total` | `dimension` | names beyond an app's limit, stored as `__other__` |
-//! | `collector_new_installations_total` | | installations let in as proven |
-//! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
-//! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
-//! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
-//! | `collector_loss_ledger_reports_by_reason`, `collector_loss_ledger_runs_by_reason` | those and `reason` | of it what devices dropped, by reason, and, of reports, what collectors answered, by outcome |
-//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store that failed, whoever made them; 1 while it takes what the writer sends |
-//! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
-//! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
-//! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
-//! | `collector_wal_groups_total`, `collector_wal_records_total`, `collector_wal_failed_groups_total`, `collector_wal_sync_seconds_total` | | writing the log |
-//! | `collector_wal_torn_tails_total`, `collector_wal_skipped_bytes_total`, `collector_wal_unreadable_reports_total` | | what of the log could not be read |
+//! contract are the label's values. `docs/metrics.md` lists all metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -48,6 +22,12 @@ use crate::wal::{Wal, WeakWal, lock};
 
 /// Why a report is unproven: the values of a label.
 const UNPROVEN: [&str; 2] = ["app", "network"];
+
+/// Why connections are closed by us: the values of a label.
+const CLOSED: [&str; 3] = ["handshake", "idle", "too_many"];
+
+/// The tables whose rows are counted.
+const TABLES: [&str; 2] = ["placements", "reports"];
 
 /// What is asked of the store all the time.
 const STORE_CALLS: [&str; 9] = [
@@ -158,7 +138,7 @@ impl Metrics {
             "Open connections of devices",
             connections.clone(),
         );
-        let connections_closed = Family::default();
+        let connections_closed = at_zero("reason", &CLOSED);
         registry.register(
             "connections_closed",
             "Connections that we ended, by reason",
@@ -196,7 +176,7 @@ impl Metrics {
         );
         let batches = Counter::default();
         registry.register("batches", "Batches stored", batches.clone());
-        let rows = Family::default();
+        let rows = at_zero("table", &TABLES);
         registry.register("rows", "Rows stored by table", rows.clone());
         let cardinality_limited = Family::<Labels, Counter>::default();
         for dimension in Dimension::ALL {

@@ -1,6 +1,7 @@
 //! What `docs/operations.md` and its examples say, held against the command.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -8,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::EPWATCH;
+use crate::support::{EPWATCH, until};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,13 +37,48 @@ fn metrics_named(text: &str) -> Vec<String> {
     metrics.map(name).collect()
 }
 
+/// The families of a page by their names, without what counters have behind theirs.
+fn families(page: &str) -> BTreeSet<String> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .filter_map(|line| line.split(' ').next().map(str::to_owned))
+        .collect()
+}
+
+fn family(metric: &str) -> String {
+    metric.strip_suffix("_total").unwrap_or(metric).to_owned()
+}
+
+/// A report whose device gave up others, today: without one the ledger has no reasons to show.
+async fn put_a_report_with_losses(store: &str) {
+    let target = epwatch_store::StoreTarget::parse(store, "epwatch").unwrap();
+    let client = epwatch_store::client(&target);
+    let key = "unhex(repeat('01', 16)) AS installation, 1 AS stream_id, 2 AS sequence, \
+               toStartOfHour(now('UTC')) AS received_at, 1 AS collector_id, 1 AS wal_offset, \
+               toStartOfHour(now('UTC')) AS bucket";
+    let columns =
+        "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
+    let lost = "map('spool_full', 1)";
+    for sql in [
+        format!("INSERT INTO report_copies ({columns}) SELECT {key}"),
+        format!(
+            "INSERT INTO reports ({columns}, app_id, environment, health_dropped_reports, \
+             health_dropped_runs) SELECT {key}, 'app', 'production', {lost}, {lost}"
+        ),
+    ] {
+        let run = client.query_raw(&sql).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
 #[tokio::test]
-async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
+async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let dir = tempfile::tempdir().unwrap();
     // A key and a channel, for their metrics; nobody is there, and nothing is told.
     let config = dir.path().join("epwatch.toml");
     let text = format!(
-        "[[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
+        "[collector.rollup]\nledger_period = \"50ms\"\n\
+         [[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
          [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
         "0".repeat(64)
     );
@@ -63,16 +99,27 @@ async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
     let addresses = said.next().expect("serve says where it listens").unwrap();
     let _installed = rustls::crypto::ring::default_provider().install_default();
+    put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
-    let text = reqwest::get(page).await.unwrap().text().await.unwrap();
+    let read = async || reqwest::get(&page).await.unwrap().text().await.unwrap();
+    until("the ledger was read", async || {
+        read().await.contains("loss_ledger_runs_by_reason{")
+    })
+    .await;
+    let page = read().await;
+
+    let listed: BTreeSet<String> = metrics_named(&docs("metrics.md"))
+        .iter()
+        .map(|metric| family(metric))
+        .collect();
+    assert_eq!(families(&page), listed, "page and docs/metrics.md");
     let named = metrics_named(&docs("operations.md"));
     assert!(named.len() > 10, "{named:?}");
     for metric in named {
-        let name = metric.trim_end_matches("_total");
-        let is_there = text
-            .lines()
-            .any(|line| line.starts_with(&format!("# TYPE {name} ")));
-        assert!(is_there, "{metric} is not on the page:\n{text}");
+        assert!(
+            listed.contains(&family(&metric)),
+            "{metric} is not on the page"
+        );
     }
 }
 
