@@ -49,6 +49,98 @@ fn family(metric: &str) -> String {
     metric.strip_suffix("_total").unwrap_or(metric).to_owned()
 }
 
+/// One rule of alerts.yml.
+#[derive(Debug, Default)]
+struct Rule {
+    name: String,
+    expr: String,
+    severity: String,
+    summary: String,
+    runbook: String,
+}
+
+/// The rules, written one key a line; a key that Prometheus does not know is none of ours either.
+fn rules(text: &str) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("- alert: ") {
+            rules.push(Rule {
+                name: name.to_owned(),
+                ..Rule::default()
+            });
+            continue;
+        }
+        let Some(rule) = rules.last_mut() else {
+            assert!(
+                ["groups:", "- name: epwatch", "rules:"].contains(&line),
+                "{line}"
+            );
+            continue;
+        };
+        let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        let value = value.trim();
+        match key {
+            "expr" => value.clone_into(&mut rule.expr),
+            "labels" => {
+                let severity = value.strip_prefix("{ severity: ").unwrap();
+                severity
+                    .trim_end_matches(" }")
+                    .clone_into(&mut rule.severity);
+            }
+            "summary" => value.trim_matches('"').clone_into(&mut rule.summary),
+            "runbook" => value.trim_matches('"').clone_into(&mut rule.runbook),
+            "for" => assert!(value.ends_with('m'), "{line}"),
+            "annotations" => assert!(value.is_empty(), "{line}"),
+            _ => panic!("{line}"),
+        }
+    }
+    rules
+}
+
+/// The metrics of an expression that are ours.
+fn metrics_of(expr: &str) -> Vec<String> {
+    let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = words.filter(|word| word.starts_with("collector_") || word.starts_with("detector_"));
+    ours.map(str::to_owned).collect()
+}
+
+fn alerts() -> Vec<Rule> {
+    rules(include_str!("../../dashboards/alerts.yml"))
+}
+
+/// A rule over a metric that nobody has would never fire, and nobody would know.
+#[test]
+fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
+    let alerts = alerts();
+    assert!(alerts.len() > 10, "{alerts:#?}");
+    let named = metrics_named(&docs("operations.md"));
+    let listed = metrics_named(&docs("metrics.md"));
+    for rule in &alerts {
+        assert!(
+            ["page", "ticket"].contains(&rule.severity.as_str()),
+            "{rule:#?}"
+        );
+        assert!(!rule.summary.is_empty(), "{rule:#?}");
+        assert!(rule.runbook.ends_with('.'), "{rule:#?}");
+        let metrics = metrics_of(&rule.expr);
+        assert!(
+            !metrics.is_empty() || rule.name == "EpwatchDown",
+            "{rule:#?}"
+        );
+        for metric in metrics {
+            assert!(named.contains(&metric), "{metric} is not in operations.md");
+            assert!(listed.contains(&metric), "{metric} is not in metrics.md");
+        }
+    }
+    for example in ["compose.yaml", "prometheus.yml"] {
+        let text = docs(&format!("examples/{example}"));
+        assert!(text.contains("/etc/prometheus/alerts.yml"), "{example}");
+    }
+}
+
 /// A report whose device gave up others, today: without one the ledger has no reasons to show.
 async fn put_a_report_with_losses(store: &str) {
     let target = epwatch_store::StoreTarget::parse(store, "epwatch").unwrap();
