@@ -13,7 +13,7 @@ use epwatch_collector::{
 };
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
-    Cluster, MigrateError, StoreTarget, TemplateValues,
+    Cluster, MigrateError, StoreTarget, TargetError, TemplateValues,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},
 };
 use serde::Deserialize;
@@ -31,6 +31,8 @@ pub(crate) struct StoreConfig {
     pub(crate) cluster: Option<String>,
     /// A file that holds the password and nothing else.
     pub(crate) password_file: Option<PathBuf>,
+    /// Certificates (PEM) of who signs that server's, where that is no public one.
+    pub(crate) ca_file: Option<PathBuf>,
     /// Days that reports, and summaries, are kept.
     pub(crate) raw_days: u16,
     pub(crate) rollup_days: u16,
@@ -78,6 +80,7 @@ impl Default for StoreConfig {
             user: None,
             cluster: None,
             password_file: None,
+            ca_file: None,
             raw_days,
             rollup_days,
             reader: ReaderConfig::default(),
@@ -89,10 +92,9 @@ impl StoreConfig {
     /// Everything that is wrong with it, `key: problem` each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Some(address) = &self.clickhouse
-            && let Err(error) = StoreTarget::parse(address, &self.database)
-        {
-            problems.push(format!("store.clickhouse: {error}"));
+        match self.address() {
+            Err(error) => problems.push(format!("store.clickhouse: {error}")),
+            Ok(target) => problems.extend(self.ca_problem(target)),
         }
         if let Some(listen) = self.reader.listen {
             if !listen.ip().is_loopback() {
@@ -143,12 +145,39 @@ impl StoreConfig {
         problems
     }
 
+    fn address(&self) -> Result<Option<StoreTarget>, TargetError> {
+        let address = self.clickhouse.as_deref();
+        address
+            .map(|address| StoreTarget::parse(address, &self.database))
+            .transpose()
+    }
+
+    /// What is wrong with `ca_file`, if something is.
+    fn ca_problem(&self, target: Option<StoreTarget>) -> Option<String> {
+        let path = self.ca_file.as_ref()?;
+        let Some(target) = target.filter(StoreTarget::is_https) else {
+            return Some("store.ca_file: is for an https store.clickhouse".to_owned());
+        };
+        let why = match std::fs::read(path) {
+            Ok(pem) => target.with_ca(&pem).err()?.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Some(format!(
+            "store.ca_file: failed to use {}: {why}",
+            path.display()
+        ))
+    }
+
     /// The server it names, if it names one.
     pub(crate) fn server(&self) -> anyhow::Result<Option<StoreTarget>> {
-        let Some(address) = &self.clickhouse else {
+        let Some(mut target) = self.address()? else {
             return Ok(None);
         };
-        let mut target = StoreTarget::parse(address, &self.database)?;
+        if let Some(path) = &self.ca_file {
+            let failed = || format!("failed to use store.ca_file {}", path.display());
+            let pem = std::fs::read(path).with_context(failed)?;
+            target = target.with_ca(&pem).with_context(failed)?;
+        }
         if let Some(user) = &self.user {
             let password = match &self.password_file {
                 Some(path) => Some(std::fs::read_to_string(path).with_context(|| {

@@ -17,4 +17,5 @@ mod operations;
 mod schema;
 mod secrets;
 mod store_away;
+mod store_tls;
 mod support;
