@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{EPWATCH, until};
+use crate::support::{DEADLINE, EPWATCH};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -194,11 +194,24 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
     let read = async || reqwest::get(&page).await.unwrap().text().await.unwrap();
-    until("the ledger was read", async || {
-        read().await.contains("loss_ledger_runs_by_reason{")
-    })
-    .await;
-    let page = read().await;
+    let began = std::time::Instant::now();
+    // Between two readings of the ledger its gauges are gone for a moment.
+    let page = loop {
+        let text = read().await;
+        let is_there = |unit: &str| {
+            ["", "_by_reason"]
+                .iter()
+                .all(|of| text.contains(&format!("_loss_ledger_{unit}{of}{{")))
+        };
+        if is_there("reports") && is_there("runs") {
+            break text;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "the ledger was not read: {text}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
 
     let listed: BTreeSet<String> = metrics_named(&docs("metrics.md"))
         .iter()
