@@ -72,10 +72,7 @@ impl Addresses {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.server.load(Runs::Collector)?;
     if config.store.clickhouse.is_none() {
-        anyhow::bail!(
-            "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \
-             for the embedded one"
-        );
+        anyhow::bail!(output::no_server_is_named());
     }
     let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();

@@ -33,14 +33,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let config = args.server.load(Runs::Detector)?;
     if config.store.clickhouse.is_none() {
-        anyhow::bail!(
-            "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \
-             for the embedded one"
-        );
+        anyhow::bail!(output::no_server_is_named());
     }
+    let notifiers = stack::notifiers(&config.detector)?;
     let store = Store::open(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
-    let notifiers = stack::notifiers(&config.detector)?;
     let http_listen = config.detector.http_listen;
     let detector = Detector::start(
         config.detector,

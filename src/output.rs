@@ -5,7 +5,10 @@ use std::{
     process::ExitCode,
 };
 
+use epwatch_store::TargetError;
 use serde::Serialize;
+
+use crate::config::ConfigError;
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -14,10 +17,29 @@ const WRONG_USE: u8 = 2;
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
+/// What was asked for makes no sense, whatever the world is like.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUse(pub(crate) String);
+
+/// For commands that work beside others on one server.
+pub(crate) fn no_server_is_named() -> WrongUse {
+    WrongUse(
+        "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` for the \
+         embedded one"
+            .to_owned(),
+    )
+}
+
 /// Prints an error and its causes once, at the top, and returns the exit code for it.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     say(error);
-    ExitCode::from(COULD_NOT_FIND_OUT)
+    let is_wrong_use =
+        error.is::<WrongUse>() || error.is::<ConfigError>() || error.is::<TargetError>();
+    ExitCode::from(match is_wrong_use {
+        true => WRONG_USE,
+        false => COULD_NOT_FIND_OUT,
+    })
 }
 
 /// Prints why the answer is no, and returns the exit code for it.

@@ -1,5 +1,6 @@
 //! Opens the store that a command works on: a ClickHouse server, or the embedded engine.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use epwatch_collector::{
 };
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
-    Cluster, MigrateError, StoreTarget, TemplateValues,
+    Cluster, MigrateError, StoreTarget, TargetError, TemplateValues,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},
 };
 use serde::Deserialize;
@@ -30,6 +31,8 @@ pub(crate) struct StoreConfig {
     pub(crate) cluster: Option<String>,
     /// A file that holds the password and nothing else.
     pub(crate) password_file: Option<PathBuf>,
+    /// Certificates (PEM) of who signs that server's, where that is no public one.
+    pub(crate) ca_file: Option<PathBuf>,
     /// Days that reports, and summaries, are kept.
     pub(crate) raw_days: u16,
     pub(crate) rollup_days: u16,
@@ -77,6 +80,7 @@ impl Default for StoreConfig {
             user: None,
             cluster: None,
             password_file: None,
+            ca_file: None,
             raw_days,
             rollup_days,
             reader: ReaderConfig::default(),
@@ -88,10 +92,9 @@ impl StoreConfig {
     /// Everything that is wrong with it, `key: problem` each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Some(address) = &self.clickhouse
-            && let Err(error) = StoreTarget::parse(address, &self.database)
-        {
-            problems.push(format!("store.clickhouse: {error}"));
+        match self.address() {
+            Err(error) => problems.push(format!("store.clickhouse: {error}")),
+            Ok(target) => problems.extend(self.ca_problem(target)),
         }
         if let Some(listen) = self.reader.listen {
             if !listen.ip().is_loopback() {
@@ -142,12 +145,39 @@ impl StoreConfig {
         problems
     }
 
+    fn address(&self) -> Result<Option<StoreTarget>, TargetError> {
+        let address = self.clickhouse.as_deref();
+        address
+            .map(|address| StoreTarget::parse(address, &self.database))
+            .transpose()
+    }
+
+    /// What is wrong with `ca_file`, if something is.
+    fn ca_problem(&self, target: Option<StoreTarget>) -> Option<String> {
+        let path = self.ca_file.as_ref()?;
+        let Some(target) = target.filter(StoreTarget::is_https) else {
+            return Some("store.ca_file: is for an https store.clickhouse".to_owned());
+        };
+        let why = match std::fs::read(path) {
+            Ok(pem) => target.with_ca(&pem).err()?.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Some(format!(
+            "store.ca_file: failed to use {}: {why}",
+            path.display()
+        ))
+    }
+
     /// The server it names, if it names one.
     pub(crate) fn server(&self) -> anyhow::Result<Option<StoreTarget>> {
-        let Some(address) = &self.clickhouse else {
+        let Some(mut target) = self.address()? else {
             return Ok(None);
         };
-        let mut target = StoreTarget::parse(address, &self.database)?;
+        if let Some(path) = &self.ca_file {
+            let failed = || format!("failed to use store.ca_file {}", path.display());
+            let pem = std::fs::read(path).with_context(failed)?;
+            target = target.with_ca(&pem).with_context(failed)?;
+        }
         if let Some(user) = &self.user {
             let password = match &self.password_file {
                 Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
@@ -180,8 +210,8 @@ impl StoreConfig {
     }
 }
 
-/// Between two tries to migrate a server that is away.
-const MIGRATE_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries to migrate a server that is away: doubled each time, from the first to the second.
+const MIGRATE_PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(16)];
 
 /// An open store, at the schema this program knows, or on its way there.
 #[derive(Debug)]
@@ -229,8 +259,8 @@ impl Store {
         Self::connect(&alone, data_dir).await
     }
 
-    /// As [`Store::open`], for a collector: a server that cannot be reached now is migrated once it
-    /// can. Devices are acknowledged meanwhile, since the log is what an ack stands on.
+    /// As [`Store::open`], for a collector: a server that is away, or in bad times, is migrated once it
+    /// is there. Devices are acknowledged meanwhile, since the log is what an ack stands on.
     pub(crate) async fn open_or_wait(
         config: &StoreConfig,
         data_dir: &Path,
@@ -240,12 +270,7 @@ impl Store {
         match migrate_and_keep(&store.target, &schema).await {
             Ok(()) => {}
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
-                let error = &error as &(dyn std::error::Error + 'static);
-                tracing::warn!(
-                    error,
-                    "the store is away; reports wait in the log until it is there"
-                );
-                store.late = Some(migrate_later(store.target.clone(), schema));
+                store.late = Some(migrate_later(store.target.clone(), schema, error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -326,25 +351,39 @@ async fn migrate_and_keep(
     Ok(())
 }
 
-fn migrate_later(target: StoreTarget, values: TemplateValues) -> Late {
+/// Tries again until the store is there; `why` it was not at the first try.
+fn migrate_later(target: StoreTarget, values: TemplateValues, why: MigrateError) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(MIGRATE_PAUSE).await;
+        let mut kinds = BTreeSet::new();
+        let [mut pause, longest] = MIGRATE_PAUSE;
+        let mut error = why;
+        while error.is_temporary() {
+            warn_once(&error, &mut kinds);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
             match migrate_and_keep(&target, &values).await {
                 Ok(()) => {
                     tracing::info!("the store is there");
                     return;
                 }
-                Err(error) if error.is_temporary() => {}
-                Err(error) => {
-                    said.send_replace(Some(Arc::new(error)));
-                    return;
-                }
+                Err(again) => error = again,
             }
         }
+        said.send_replace(Some(Arc::new(error)));
     });
     Late { task, refused }
+}
+
+/// Says why the store is not there, once for what was done and what ClickHouse's code for it is.
+fn warn_once(error: &MigrateError, said: &mut BTreeSet<(String, Option<u32>)>) {
+    if said.insert((error.to_string(), error.code())) {
+        let error = error as &(dyn std::error::Error + 'static);
+        tracing::warn!(
+            error,
+            "the store is away; reports wait in the log until it is there"
+        );
+    }
 }
 
 /// Makes a runtime available, with progress on stderr.

@@ -2,10 +2,12 @@
 //! today and yesterday (UTC), read from the store from time to time. Every collector says the same
 //! of the whole store: take the maximum over collectors, not the sum.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::Row;
+use epwatch_proto::{DropReason, Outcome};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Deserialize;
@@ -18,8 +20,20 @@ use crate::store::{Sink, SinkError, note_failure};
 /// names one.
 const MAX_APPS: usize = 200;
 
-/// `app`, `environment`, `day` and `entry`.
+/// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
 pub(crate) type LedgerGauges = Family<Vec<(&'static str, String)>, Gauge>;
+
+/// What a device gave up and did not count by a reason of its own: runs that were never sealed.
+const UNSEALED: &str = "unsealed";
+/// A reason that this version does not know.
+const OTHER: &str = "other";
+
+/// The gauges of one view.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerOf {
+    pub(crate) entries: LedgerGauges,
+    pub(crate) reasons: LedgerGauges,
+}
 
 #[derive(Debug, Row, Deserialize)]
 struct Line {
@@ -32,6 +46,8 @@ struct Line {
     refused: i64,
     missing: i64,
     duplicate: i64,
+    dropped_by_reason: Vec<(String, i64)>,
+    answered_by_outcome: Vec<(String, i64)>,
 }
 
 /// Reads the ledger every `period` until `stop` is cancelled.
@@ -56,15 +72,21 @@ pub(crate) async fn keep_fresh(
 }
 
 async fn refresh(sink: &Sink, metrics: &Metrics) -> Result<(), SinkError> {
+    // Runs are not answered for: reports are.
+    let none = "CAST(map(), 'Map(String, Int64)')";
     let both = [
-        ("loss_ledger_daily_v1", &metrics.ledger_reports),
-        ("loss_ledger_runs_daily_v1", &metrics.ledger_runs),
+        (
+            "loss_ledger_daily_v1",
+            "answered_by_outcome",
+            &metrics.ledger_reports,
+        ),
+        ("loss_ledger_runs_daily_v1", none, &metrics.ledger_runs),
     ];
-    for (view, gauges) in both {
+    for (view, answered, gauges) in both {
         let sql = format!(
             "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
-             day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate \
-             FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
+             day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate, \
+             dropped_by_reason, {answered} AS answered_by_outcome FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
              ORDER BY recorded DESC LIMIT {}",
             2 * MAX_APPS
         );
@@ -73,11 +95,20 @@ async fn refresh(sink: &Sink, metrics: &Metrics) -> Result<(), SinkError> {
     Ok(())
 }
 
-fn show(gauges: &LedgerGauges, lines: Vec<Line>) {
+fn show(gauges: &LedgerOf, lines: Vec<Line>) {
     // A day that is neither any more is gone, not zero.
-    gauges.clear();
+    gauges.entries.clear();
+    gauges.reasons.clear();
     for line in lines {
         let day = if line.is_today { "today" } else { "yesterday" };
+        let labels = |entry: &str| {
+            vec![
+                ("app", line.app_id.clone()),
+                ("environment", line.environment.clone()),
+                ("day", day.to_owned()),
+                ("entry", entry.to_owned()),
+            ]
+        };
         for (entry, n) in [
             ("recorded", line.recorded),
             ("stored", line.stored),
@@ -86,13 +117,38 @@ fn show(gauges: &LedgerGauges, lines: Vec<Line>) {
             ("missing", line.missing),
             ("duplicate", line.duplicate),
         ] {
-            let labels = vec![
-                ("app", line.app_id.clone()),
-                ("environment", line.environment.clone()),
-                ("day", day.to_owned()),
-                ("entry", entry.to_owned()),
-            ];
-            gauges.get_or_create(&labels).set(n);
+            gauges.entries.get_or_create(&labels(entry)).set(n);
+        }
+        for (entry, counts) in [
+            ("dropped", by_known_reason(&line.dropped_by_reason, is_drop)),
+            (
+                "answered",
+                by_known_reason(&line.answered_by_outcome, is_outcome),
+            ),
+        ] {
+            for (reason, n) in counts {
+                let mut labels = labels(entry);
+                labels.push(("reason", reason.to_owned()));
+                gauges.reasons.get_or_create(&labels).set(n);
+            }
         }
     }
+}
+
+fn is_drop(reason: &str) -> bool {
+    reason == UNSEALED || DropReason::from_name(reason).is_some()
+}
+
+fn is_outcome(reason: &str) -> bool {
+    Outcome::from_name(reason).is_some()
+}
+
+/// Sums; whatever writes the store cannot make up labels.
+fn by_known_reason(counts: &[(String, i64)], is_known: fn(&str) -> bool) -> BTreeMap<&str, i64> {
+    let mut by_reason = BTreeMap::new();
+    for (reason, n) in counts {
+        let reason = if is_known(reason) { reason } else { OTHER };
+        *by_reason.entry(reason).or_default() += n;
+    }
+    by_reason
 }

@@ -1,30 +1,5 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
-//! contract are the label's values.
-//!
-//! | metric | labels | what it says |
-//! |---|---|---|
-//! | `collector_reports_total` | `outcome` | reports by how they ended |
-//! | `collector_requests_total` | | requests on the devices' port: uploads, deletions, manifests, placements, and what is none of them |
-//! | `collector_requests_refused_total` | `reason` | those of them that were refused as a whole |
-//! | `collector_key_requests_total` | `key` | calls by the configured name of the app key that they proved |
-//! | `collector_connections` | | open connections |
-//! | `collector_connections_closed_total` | `reason` | connections that we ended |
-//! | `collector_reloads_total` | `end` | key and certificate files read again |
-//! | `collector_deletions_total` | | installations hidden from every view |
-//! | `collector_directives_live`, `collector_directives_sent_total` | | directives on offer, handed out |
-//! | `collector_ack_seconds` | | histogram: a call's arrival to its answer |
-//! | `collector_batches_total`, `collector_rows_total` | `table` of rows | what went to the store |
-//! | `collector_cardinality_limited_total` | `dimension` | names beyond an app's limit, stored as `__other__` |
-//! | `collector_new_installations_total` | | installations let in as proven |
-//! | `collector_unproven_reports_total` | `reason` | reports that do not vote: more new installations than the `app` or a `network` may have |
-//! | `collector_installations_read` | | 1 once the store's known installations were read; nobody is new before |
-//! | `collector_loss_ledger_reports`, `collector_loss_ledger_runs` | `app`, `environment`, `day`, `entry` | the loss ledger of today and yesterday, of the whole store: take the maximum over collectors |
-//! | `collector_store_errors_total`, `collector_store_up` | `what` of errors | calls to the store that failed, whoever made them; 1 while it takes what the writer sends |
-//! | `collector_buckets_closed_total`, `collector_buckets_left_total` | | summaries built, and left as they were |
-//! | `collector_wal_held_bytes`, `collector_wal_in_flight_bytes`, `collector_wal_writable` | | the log's size, and whether it takes more |
-//! | `collector_wal_lag_bytes`, `collector_wal_lag_seconds` | | what waits for the store |
-//! | `collector_wal_groups_total`, `collector_wal_records_total`, `collector_wal_failed_groups_total`, `collector_wal_sync_seconds_total` | | writing the log |
-//! | `collector_wal_torn_tails_total`, `collector_wal_skipped_bytes_total`, `collector_wal_unreadable_reports_total` | | what of the log could not be read |
+//! contract are the label's values. `docs/metrics.md` lists all metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -41,12 +16,18 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 use crate::front::refusal::CallRefusal;
-use crate::ledger::LedgerGauges;
+use crate::ledger::LedgerOf;
 use crate::rows::Dimension;
 use crate::wal::{Wal, WeakWal, lock};
 
 /// Why a report is unproven: the values of a label.
 const UNPROVEN: [&str; 2] = ["app", "network"];
+
+/// Why connections are closed by us: the values of a label.
+const CLOSED: [&str; 3] = ["handshake", "idle", "too_many"];
+
+/// The tables whose rows are counted.
+const TABLES: [&str; 2] = ["placements", "reports"];
 
 /// What is asked of the store all the time.
 const STORE_CALLS: [&str; 9] = [
@@ -91,8 +72,8 @@ pub struct Metrics {
     pub(crate) new_installations: Counter,
     unproven_reports: [Counter; 2],
     pub(crate) installations_read: Gauge,
-    pub(crate) ledger_reports: LedgerGauges,
-    pub(crate) ledger_runs: LedgerGauges,
+    pub(crate) ledger_reports: LedgerOf,
+    pub(crate) ledger_runs: LedgerOf,
     pub(crate) store_errors: Family<Labels, Counter>,
     /// Set by the writer alone: another's missing grant says nothing of reports.
     pub(crate) store_up: Gauge,
@@ -158,7 +139,7 @@ impl Metrics {
             "Open connections of devices",
             connections.clone(),
         );
-        let connections_closed = Family::default();
+        let connections_closed = at_zero("reason", &CLOSED);
         registry.register(
             "connections_closed",
             "Connections that we ended, by reason",
@@ -202,7 +183,7 @@ impl Metrics {
         );
         let batches = Counter::default();
         registry.register("batches", "Batches stored", batches.clone());
-        let rows = Family::default();
+        let rows = at_zero("table", &TABLES);
         registry.register("rows", "Rows stored by table", rows.clone());
         let cardinality_limited = Family::<Labels, Counter>::default();
         for dimension in Dimension::ALL {
@@ -233,17 +214,27 @@ impl Metrics {
             "1 once the store's known installations were read; until then nobody is new",
             installations_read.clone(),
         );
-        let (ledger_reports, ledger_runs) = (LedgerGauges::default(), LedgerGauges::default());
+        let (ledger_reports, ledger_runs) = (LedgerOf::default(), LedgerOf::default());
         for (name, help, gauges) in [
             (
                 "loss_ledger_reports",
                 "What became of reports, by app, environment, day and entry; of the whole store",
-                &ledger_reports,
+                &ledger_reports.entries,
             ),
             (
                 "loss_ledger_runs",
                 "What became of runs, by app, environment, day and entry; of the whole store",
-                &ledger_runs,
+                &ledger_runs.entries,
+            ),
+            (
+                "loss_ledger_reports_by_reason",
+                "Why reports were dropped on devices, and what collectors answered; of the whole store",
+                &ledger_reports.reasons,
+            ),
+            (
+                "loss_ledger_runs_by_reason",
+                "Why runs were dropped on devices; of the whole store",
+                &ledger_runs.reasons,
             ),
         ] {
             registry.register(name, help, gauges.clone());

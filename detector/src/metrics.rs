@@ -1,4 +1,4 @@
-//! What Prometheus reads of the detector.
+//! What Prometheus reads of the detector; `docs/metrics.md` lists all of it.
 
 use std::sync::atomic::AtomicU64;
 
@@ -49,8 +49,13 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
+        // At zero, so that a rate is there from the first window on.
+        let windows = Family::<Verdict, Counter>::default();
+        for class in VerdictClass::ALL {
+            drop(windows.get_or_create(&[("verdict", class.as_str())]));
+        }
         Self {
-            windows: Family::default(),
+            windows,
             // 10 ms to about 3 minutes.
             evaluation_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
             failures: Counter::default(),

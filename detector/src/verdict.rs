@@ -53,6 +53,22 @@ pub enum VerdictClass {
 }
 
 impl VerdictClass {
+    /// Every class.
+    pub const ALL: [VerdictClass; 12] = [
+        Self::TotalFallback,
+        Self::PartialFallback,
+        Self::SomeDevicesFallback,
+        Self::IntermittentFallback,
+        Self::WrongOutputs,
+        Self::NpuStartFailure,
+        Self::SlowWithoutPlacement,
+        Self::CvSpike,
+        Self::ThermalOrLoad,
+        Self::DataQuality,
+        Self::NotEnoughData,
+        Self::Healthy,
+    ];
+
     /// Returns the name used in the store, in JSON and in labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -122,10 +122,10 @@ struct AckMs {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !args.rate.is_finite() || args.rate < 0.0 {
-        anyhow::bail!(
+        anyhow::bail!(output::WrongUse(format!(
             "--rate must be 0 or more reports a second, got {}",
             args.rate
-        );
+        )));
     }
     let own = match &args.endpoint {
         Some(_) => None,

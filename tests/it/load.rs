@@ -1,8 +1,15 @@
-//! `epwatch load` against a server of its own, and against one that does not know its key.
+//! `epwatch load` against a server of its own and against collectors of others: over TLS, with a key that
+//! they do not know, and with a store that does not hold what was acknowledged.
 
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
-use epwatch_collector::{Collector, config::AppKeyConfig};
+use epwatch_collector::{
+    Collector,
+    config::{AppKeyConfig, CollectorConfig, TlsConfig},
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -83,4 +90,100 @@ async fn a_wrong_key_is_said_at_once() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("key"), "{stderr}");
     collector.stop().await;
+}
+
+/// A collector on this store, and the store's address.
+async fn start(store: &Store, config: CollectorConfig) -> (Collector, String) {
+    let collector = Collector::start(config, store.client(), CancellationToken::new());
+    let address = format!("unix:{}", store.engine.socket().display());
+    (collector.await.unwrap(), address)
+}
+
+/// One device, so that its reports have the sequences 1 to 20.
+const TWENTY: [&str; 4] = ["--devices=1", "--rate=20", "--duration=1s", "--drain=60s"];
+
+fn number(document: &Value, pointer: &str) -> u64 {
+    let found = document.pointer(pointer).and_then(Value::as_u64);
+    found.unwrap_or_else(|| panic!("{pointer}: {document}"))
+}
+
+/// As operators run it: the collector is elsewhere, behind a certificate of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
+    let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls"));
+    let store = Store::start().await;
+    let mut config = store.collector_config("wal");
+    config.tls = Some(TlsConfig {
+        cert_file: fixtures.join("server.pem"),
+        key_file: fixtures.join("server.key"),
+    });
+    let (collector, address) = start(&store, config).await;
+    let endpoint = format!("https://localhost:{}", collector.listen().port());
+    let to = ["--json", "--endpoint", &endpoint, "--clickhouse", &address];
+    let ca = |name: &str| fixtures.join(name).display().to_string();
+    let trusted = ca("ca.pem");
+    let output = load(&[&to[..], &TWENTY, &["--ca", &trusted]].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document = document(&output);
+    for place in ["/sent", "/acked", "/store/distinct", "/store_ledger/stored"] {
+        assert_eq!(number(&document, place), 20, "{place}: {document}");
+    }
+
+    let other = ca("other-ca.pem");
+    let hasty = ["--devices=1", "--rate=20", "--duration=1s", "--drain=1s"];
+    let output = load(&[&to[..], &hasty, &["--ca", &other]].concat()).await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+/// The answer is no: exit code 1, with what is wrong. `with` takes the place of the view that counts,
+/// over what it was.
+async fn check_not_kept(store: &Store, to: &[&str], with: &str, drain: &str) -> (Value, String) {
+    let view = "SELECT as_select FROM system.tables WHERE database = currentDatabase() \
+                AND name = 'counted_reports_v1'";
+    let as_it_was: String = store.client().query(view).fetch_one().await.unwrap();
+    let replaced = |sql: &str| format!("CREATE OR REPLACE VIEW counted_reports_v1 AS {sql}");
+    let wrong = with.replace("THE_VIEW", &format!("({as_it_was})"));
+    let wrong = replaced(&wrong);
+    store.client().query_raw(&wrong).execute().await.unwrap();
+    let args = [
+        "--devices=1",
+        "--rate=20",
+        "--duration=1s",
+        "--drain",
+        drain,
+    ];
+    let output = load(&[to, &args, &["--json"]].concat()).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = load(&[to, &args].concat()).await;
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let back = replaced(&as_it_was);
+    store.client().query_raw(&back).execute().await.unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    (document(&output), text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_counts_one_report_twice_or_lacks_one_is_told() {
+    let store = Store::start().await;
+    let (collector, address) = start(&store, store.collector_config("wal")).await;
+    let endpoint = format!("http://{}", collector.listen());
+    let to = ["--endpoint", &endpoint, "--clickhouse", &address];
+
+    let twice = "SELECT * FROM THE_VIEW UNION ALL SELECT * FROM THE_VIEW WHERE sequence = 3";
+    let (document, text) = check_not_kept(&store, &to, twice, "60s").await;
+    assert_eq!(number(&document, "/acked"), 20, "{document}");
+    assert_eq!(number(&document, "/store/distinct"), 20, "{document}");
+    assert_eq!(number(&document, "/store/reports"), 21, "{document}");
+    let said = "21 reports, 20 distinct, of 20 acknowledged: that is WRONG";
+    assert!(text.contains(said), "{text}");
+
+    let lacks = "SELECT * FROM THE_VIEW WHERE sequence != 3";
+    let (document, text) = check_not_kept(&store, &to, lacks, "10s").await;
+    assert_eq!(number(&document, "/acked"), 20, "{document}");
+    assert!(number(&document, "/store/distinct") < 20, "{document}");
+    assert!(text.contains("that is WRONG"), "{text}");
+    collector.stop().await;
+    store.engine.stop().await;
 }

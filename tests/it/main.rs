@@ -16,4 +16,6 @@ mod migrate;
 mod operations;
 mod schema;
 mod secrets;
+mod store_away;
+mod store_tls;
 mod support;

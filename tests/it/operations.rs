@@ -1,6 +1,7 @@
 //! What `docs/operations.md` and its examples say, held against the command.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -8,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::EPWATCH;
+use crate::support::{DEADLINE, EPWATCH};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,13 +37,140 @@ fn metrics_named(text: &str) -> Vec<String> {
     metrics.map(name).collect()
 }
 
+/// The families of a page by their names, without what counters have behind theirs.
+fn families(page: &str) -> BTreeSet<String> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .filter_map(|line| line.split(' ').next().map(str::to_owned))
+        .collect()
+}
+
+fn family(metric: &str) -> String {
+    metric.strip_suffix("_total").unwrap_or(metric).to_owned()
+}
+
+/// One rule of alerts.yml.
+#[derive(Debug, Default)]
+struct Rule {
+    name: String,
+    expr: String,
+    severity: String,
+    summary: String,
+    runbook: String,
+}
+
+/// The rules, written one key a line; a key that Prometheus does not know is none of ours either.
+fn rules(text: &str) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("- alert: ") {
+            rules.push(Rule {
+                name: name.to_owned(),
+                ..Rule::default()
+            });
+            continue;
+        }
+        let Some(rule) = rules.last_mut() else {
+            assert!(
+                ["groups:", "- name: epwatch", "rules:"].contains(&line),
+                "{line}"
+            );
+            continue;
+        };
+        let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        let value = value.trim();
+        match key {
+            "expr" => value.clone_into(&mut rule.expr),
+            "labels" => {
+                let severity = value.strip_prefix("{ severity: ").unwrap();
+                severity
+                    .trim_end_matches(" }")
+                    .clone_into(&mut rule.severity);
+            }
+            "summary" => value.trim_matches('"').clone_into(&mut rule.summary),
+            "runbook" => value.trim_matches('"').clone_into(&mut rule.runbook),
+            "for" => assert!(value.ends_with('m'), "{line}"),
+            "annotations" => assert!(value.is_empty(), "{line}"),
+            _ => panic!("{line}"),
+        }
+    }
+    rules
+}
+
+/// The metrics of an expression that are ours.
+fn metrics_of(expr: &str) -> Vec<String> {
+    let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = words.filter(|word| word.starts_with("collector_") || word.starts_with("detector_"));
+    ours.map(str::to_owned).collect()
+}
+
+fn alerts() -> Vec<Rule> {
+    rules(include_str!("../../dashboards/alerts.yml"))
+}
+
+/// A rule over a metric that nobody has would never fire, and nobody would know.
+#[test]
+fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
+    let alerts = alerts();
+    assert!(alerts.len() > 10, "{alerts:#?}");
+    let named = metrics_named(&docs("operations.md"));
+    let listed = metrics_named(&docs("metrics.md"));
+    for rule in &alerts {
+        assert!(
+            ["page", "ticket"].contains(&rule.severity.as_str()),
+            "{rule:#?}"
+        );
+        assert!(!rule.summary.is_empty(), "{rule:#?}");
+        assert!(rule.runbook.ends_with('.'), "{rule:#?}");
+        let metrics = metrics_of(&rule.expr);
+        assert!(
+            !metrics.is_empty() || rule.name == "EpwatchDown",
+            "{rule:#?}"
+        );
+        for metric in metrics {
+            assert!(named.contains(&metric), "{metric} is not in operations.md");
+            assert!(listed.contains(&metric), "{metric} is not in metrics.md");
+        }
+    }
+    for example in ["compose.yaml", "prometheus.yml"] {
+        let text = docs(&format!("examples/{example}"));
+        assert!(text.contains("/etc/prometheus/alerts.yml"), "{example}");
+    }
+}
+
+/// A report whose device gave up others, today: without one the ledger has no reasons to show.
+async fn put_a_report_with_losses(store: &str) {
+    let target = epwatch_store::StoreTarget::parse(store, "epwatch").unwrap();
+    let client = epwatch_store::client(&target);
+    let key = "unhex(repeat('01', 16)) AS installation, 1 AS stream_id, 2 AS sequence, \
+               toStartOfHour(now('UTC')) AS received_at, 1 AS collector_id, 1 AS wal_offset, \
+               toStartOfHour(now('UTC')) AS bucket";
+    let columns =
+        "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
+    let lost = "map('spool_full', 1)";
+    for sql in [
+        format!("INSERT INTO report_copies ({columns}) SELECT {key}"),
+        format!(
+            "INSERT INTO reports ({columns}, app_id, environment, health_dropped_reports, \
+             health_dropped_runs) SELECT {key}, 'app', 'production', {lost}, {lost}"
+        ),
+    ] {
+        let run = client.query_raw(&sql).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
 #[tokio::test]
-async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
+async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let dir = tempfile::tempdir().unwrap();
     // A key and a channel, for their metrics; nobody is there, and nothing is told.
     let config = dir.path().join("epwatch.toml");
     let text = format!(
-        "[[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
+        "[collector.rollup]\nledger_period = \"50ms\"\n\
+         [[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
          [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
         "0".repeat(64)
     );
@@ -63,16 +191,40 @@ async fn every_metric_that_operators_are_told_of_is_on_the_page_of_serve() {
     let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
     let addresses = said.next().expect("serve says where it listens").unwrap();
     let _installed = rustls::crypto::ring::default_provider().install_default();
+    put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
-    let text = reqwest::get(page).await.unwrap().text().await.unwrap();
+    let read = async || reqwest::get(&page).await.unwrap().text().await.unwrap();
+    let began = std::time::Instant::now();
+    // Between two readings of the ledger its gauges are gone for a moment.
+    let page = loop {
+        let text = read().await;
+        let is_there = |unit: &str| {
+            ["", "_by_reason"]
+                .iter()
+                .all(|of| text.contains(&format!("_loss_ledger_{unit}{of}{{")))
+        };
+        if is_there("reports") && is_there("runs") {
+            break text;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "the ledger was not read: {text}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+
+    let listed: BTreeSet<String> = metrics_named(&docs("metrics.md"))
+        .iter()
+        .map(|metric| family(metric))
+        .collect();
+    assert_eq!(families(&page), listed, "page and docs/metrics.md");
     let named = metrics_named(&docs("operations.md"));
     assert!(named.len() > 10, "{named:?}");
     for metric in named {
-        let name = metric.trim_end_matches("_total");
-        let is_there = text
-            .lines()
-            .any(|line| line.starts_with(&format!("# TYPE {name} ")));
-        assert!(is_there, "{metric} is not on the page:\n{text}");
+        assert!(
+            listed.contains(&family(&metric)),
+            "{metric} is not on the page"
+        );
     }
 }
 
@@ -87,6 +239,12 @@ struct Example {
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The words of a command line behind `start`, up to its end.
+fn words_after(line: &str, start: &str) -> Vec<String> {
+    let rest = line.split_once(start).map_or("", |(_, rest)| rest);
+    words(rest.split("&&").next().unwrap_or_default())
 }
 
 /// A service of compose.yaml: its secrets, and the files among its volumes.
@@ -230,6 +388,44 @@ fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
     }
 }
 
+#[track_caller]
+fn check_wrong_use(args: &[&str], expected: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(EPWATCH);
+    command.args(args).env_remove("EPWATCH_CONFIG");
+    command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+    let output = command.current_dir(dir.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+}
+
+/// A service manager starts again what failed, and not what cannot succeed.
+#[test]
+fn wrong_use_has_an_exit_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("epwatch.toml");
+    std::fs::write(&path, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
+    let config = path.to_str().unwrap();
+    for command in ["serve", "collector", "detector", "migrate"] {
+        check_wrong_use(&[command, "--config", config], "collector.litsen");
+    }
+    check_wrong_use(&["serve", "--config", "none.toml"], "none.toml");
+    for command in ["collector", "detector"] {
+        check_wrong_use(&[command], "no ClickHouse server is named");
+        check_wrong_use(&[command, "--clickhouse", "host:8123"], "host:8123");
+    }
+    check_wrong_use(&["load", "--rate=-1"], "--rate");
+    let endpoint = "http://127.0.0.1:9";
+    let load = ["load", "--endpoint", endpoint, "--clickhouse", "host:8123"];
+    check_wrong_use(&load, "host:8123");
+
+    for unit in ["epwatch-collector", "epwatch-detector"] {
+        let unit = docs(&format!("examples/{unit}.service"));
+        assert!(unit.contains("\nRestartPreventExitStatus=2\n"), "{unit}");
+    }
+}
+
 /// They have no certificate and no keys of devices: what they lack in the end is ClickHouse.
 #[test]
 fn the_detectors_of_the_examples_get_as_far_as_the_store() {
@@ -246,6 +442,78 @@ fn the_detectors_of_the_examples_get_as_far_as_the_store() {
             assert!(!stderr.contains(text), "{example:?}: {stderr}");
         }
         assert!(stderr.contains("onnect"), "{example:?}: {stderr}");
+    }
+}
+
+/// An image without certificates is told by its first start, whether ClickHouse is there or not.
+#[test]
+fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
+    let root = tempfile::tempdir().unwrap();
+    let output = service("detector")
+        .command(root.path())
+        .env("SSL_CERT_FILE", root.path().join("none.pem"))
+        .env("SSL_CERT_DIR", root.path().join("none"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("the notifiers of the config"), "{stderr}");
+}
+
+/// A credential is a copy made at the start: with a renewed certificate beside the old key each reload
+/// would fail.
+#[test]
+fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
+    let unit = docs("examples/epwatch-collector.service");
+    for name in ["TLS__CERT_FILE", "TLS__KEY_FILE"] {
+        let set = format!("Environment=EPWATCH_COLLECTOR__{name}=");
+        let path = unit.lines().find_map(|line| line.strip_prefix(&set));
+        assert!(path.unwrap().starts_with("/etc/epwatch/"), "{path:?}");
+    }
+    assert!(!unit.contains("LoadCredential=tls"), "{unit}");
+    // Nobody but root reads a key without it.
+    let group = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("SupplementaryGroups="));
+    let told = format!("chgrp {} /etc/epwatch/tls.key", group.unwrap());
+    assert!(unit.contains(&told), "{told}");
+}
+
+#[test]
+fn the_image_of_the_examples_has_what_its_processes_need() {
+    let image = docs("examples/Containerfile");
+    let user = image.lines().find_map(|line| line.strip_prefix("USER "));
+    let user = user.unwrap().split(':').next().unwrap();
+    assert!(image.contains("ca-certificates"), "{image}");
+    let config: toml::Table = docs("examples/epwatch.toml").parse().unwrap();
+    let data_dir = config["data_dir"].as_str().unwrap();
+    let made = image
+        .lines()
+        .find(|line| line.starts_with("RUN install --directory"));
+    let words = words(made.unwrap());
+    assert!(words.contains(&format!("--owner={user}")), "{words:?}");
+    assert!(words.contains(&data_dir.to_owned()), "{words:?}");
+    let compose = docs("examples/compose.yaml");
+    assert!(
+        compose.contains(&format!("- collector:{data_dir}\n")),
+        "{data_dir}"
+    );
+    // Secrets are mounted with the host's owners, so the one of each is said.
+    let owned: Vec<String> = compose
+        .lines()
+        .filter(|line| line.starts_with('#') && line.contains("chown "))
+        .flat_map(|line| words_after(line, &format!("chown {user} ")))
+        .collect();
+    for service_name in ["collector", "detector"] {
+        for path in service(service_name).files {
+            let Some(secret) = path.strip_prefix("/run/secrets/") else {
+                continue;
+            };
+            assert!(
+                owned.contains(&format!("secrets/{secret}")),
+                "{secret}: {owned:?}"
+            );
+        }
     }
 }
 

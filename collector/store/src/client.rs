@@ -11,9 +11,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use clickhouse::{Client, Compression};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::UnixStream;
 use url::Url;
 
@@ -35,6 +40,9 @@ pub enum TargetError {
     /// `unix:` with a relative path.
     #[error("store address unix:{0} needs an absolute path")]
     RelativePath(String),
+    /// Not the certificates of who signs.
+    #[error("expected certificates (PEM), got {0}")]
+    Certificates(String),
 }
 
 /// A ClickHouse to talk to. Prints its password as `***`.
@@ -45,6 +53,8 @@ pub struct StoreTarget {
     user: Option<String>,
     password: Option<String>,
     settings: BTreeMap<String, String>,
+    /// Of who signs the server's; empty for the bundled web roots.
+    ca: Vec<CertificateDer<'static>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +98,7 @@ impl StoreTarget {
             user,
             password,
             settings: BTreeMap::new(),
+            ca: Vec::new(),
         })
     }
 
@@ -99,6 +110,7 @@ impl StoreTarget {
             user: None,
             password: None,
             settings: BTreeMap::new(),
+            ca: Vec::new(),
         }
     }
 
@@ -132,6 +144,30 @@ impl StoreTarget {
         CLUSTER_SETTINGS.iter().fold(self, add)
     }
 
+    /// The same place, whose `https` certificate is signed by one of these (PEM) and by nobody else.
+    ///
+    /// # Errors
+    /// They are not certificates, or there is none.
+    pub fn with_ca(mut self, pem: &[u8]) -> Result<StoreTarget, TargetError> {
+        let wrong = |error: &dyn fmt::Display| TargetError::Certificates(error.to_string());
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        self.ca = read.map_err(|error| wrong(&error))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &self.ca {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| wrong(&error))?;
+        }
+        if roots.is_empty() {
+            return Err(wrong(&"none"));
+        }
+        Ok(self)
+    }
+
+    /// Whether it is asked over TLS.
+    pub fn is_https(&self) -> bool {
+        matches!(&self.address, Address::Url(url) if url.scheme() == "https")
+    }
+
     /// Returns the database; empty for none.
     pub fn database(&self) -> &str {
         &self.database
@@ -156,6 +192,7 @@ impl fmt::Debug for StoreTarget {
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
             .field("settings", &self.settings)
+            .field("ca", &self.ca.len())
             .finish()
     }
 }
@@ -163,10 +200,11 @@ impl fmt::Debug for StoreTarget {
 /// Returns a client for a target. Cloning it shares its connections.
 ///
 /// Inserts are synchronous (`async_insert=0`): an acknowledged one is stored. TLS uses ring and
-/// the bundled web roots, so no process-wide provider is needed.
+/// the bundled web roots or the target's own, so no process-wide provider is needed.
 pub fn client(target: &StoreTarget) -> Client {
     let client = match &target.address {
-        Address::Url(url) => Client::default().with_url(url.as_str()),
+        Address::Url(url) if target.ca.is_empty() => Client::default().with_url(url.as_str()),
+        Address::Url(url) => trusting(&target.ca).with_url(url.as_str()),
         Address::Unix(path) => {
             let http = HyperClient::builder(TokioExecutor::new())
                 .pool_idle_timeout(Duration::from_secs(30))
@@ -193,6 +231,30 @@ pub fn client(target: &StoreTarget) -> Client {
         client = client.with_password(password);
     }
     client
+}
+
+/// As the client's own over TCP, but for whom it trusts.
+fn trusting(ca: &[CertificateDer<'static>]) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(ca.iter().cloned());
+    let tls = ClientConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .expect("ring has the ciphers of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut tcp = HttpConnector::new();
+    tcp.set_keepalive(Some(Duration::from_secs(60)));
+    tcp.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    // A server closes what is idle for 3 s, unless its config says otherwise.
+    let http = HyperClient::builder(TokioExecutor::new())
+        .pool_idle_timeout(Duration::from_secs(2))
+        .build(connector);
+    Client::with_http_client(http)
 }
 
 /// Decodes a URL's user or password, in which `=` is always escaped.
@@ -291,6 +353,19 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("***"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused() {
+        let target = StoreTarget::parse("https://ch.example", "d").unwrap();
+        let ca = include_bytes!("../../../tests/fixtures/tls/ca.pem");
+        assert_ne!(target.clone().with_ca(ca), Ok(target.clone()));
+        let damaged = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for wrong in [&b""[..], b"secret", damaged] {
+            let error = target.clone().with_ca(wrong).unwrap_err();
+            assert!(matches!(error, TargetError::Certificates(_)), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
     }
 
     #[test]

@@ -177,17 +177,54 @@ pub enum MigrateError {
 }
 
 impl MigrateError {
-    /// Says whether the same call may succeed later: the store was not reached.
+    /// Says whether the same call may succeed later, the operator's hand apart: all that a store, its
+    /// Keeper or a proxy before it says in bad times. What it is that nobody thought of passes for
+    /// that too, since who waits for a store loses nothing.
     pub fn is_temporary(&self) -> bool {
-        use clickhouse::error::Error;
         match self {
-            MigrateError::Store { source, .. } => {
-                matches!(source, Error::Network(_) | Error::TimedOut)
-            }
-            _ => false,
+            MigrateError::Store { .. } => self.code().is_none_or(|code| !FOR_GOOD.contains(&code)),
+            MigrateError::Numbering { .. }
+            | MigrateError::Placeholder { .. }
+            | MigrateError::Cluster { .. }
+            | MigrateError::Changed { .. }
+            | MigrateError::Newer { .. } => false,
         }
     }
+
+    /// Returns ClickHouse's number of the error, where it was ClickHouse that answered.
+    pub fn code(&self) -> Option<u32> {
+        let MigrateError::Store {
+            source: clickhouse::error::Error::BadResponse(text),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let rest = text.strip_prefix("Code: ")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    }
 }
+
+/// ClickHouse's codes of errors that no waiting mends: the statement, the server's version or the
+/// user's rights are not what they have to be.
+const FOR_GOOD: [u32; 15] = [
+    46,  // UNKNOWN_FUNCTION
+    47,  // UNKNOWN_IDENTIFIER
+    48,  // NOT_IMPLEMENTED
+    50,  // UNKNOWN_TYPE
+    56,  // UNKNOWN_STORAGE
+    60,  // UNKNOWN_TABLE
+    62,  // SYNTAX_ERROR
+    115, // UNKNOWN_SETTING
+    164, // READONLY
+    192, // UNKNOWN_USER
+    193, // WRONG_PASSWORD
+    194, // REQUIRED_PASSWORD
+    497, // ACCESS_DENIED
+    516, // AUTHENTICATION_FAILED
+    701, // CLUSTER_DOESNT_EXIST
+];
 
 /// Makes the target's database if need be and applies what it lacks, in order. Returns the
 /// versions that were applied. Where nothing lacks, nothing but SELECT is asked for.
@@ -567,6 +604,46 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[track_caller]
+    fn check_temporary(answer: &str, code: Option<u32>, is_temporary: bool) {
+        let source = clickhouse::error::Error::BadResponse(answer.to_owned());
+        let what = "read the applied migrations".to_owned();
+        let error = MigrateError::Store { what, source };
+        assert_eq!(error.code(), code, "{answer}");
+        assert_eq!(error.is_temporary(), is_temporary, "{answer}");
+    }
+
+    #[test]
+    fn bad_times_of_a_store_are_temporary_and_refusals_are_not() {
+        for answer in [
+            "503 Service Unavailable",
+            "<html>502 Bad Gateway</html>",
+            "Code: ?",
+        ] {
+            check_temporary(answer, None, true);
+        }
+        for (code, name) in [
+            (159, "TIMEOUT_EXCEEDED"),
+            (202, "TOO_MANY_SIMULTANEOUS_QUERIES"),
+            (241, "MEMORY_LIMIT_EXCEEDED"),
+            (242, "TABLE_IS_READ_ONLY"),
+            (243, "NOT_ENOUGH_SPACE"),
+            (999, "KEEPER_EXCEPTION"),
+        ] {
+            let answer = format!("Code: {code}. DB::Exception: no. ({name})");
+            check_temporary(&answer, Some(code), true);
+        }
+        let denied = "Code: 497. DB::Exception: epwatch: Not enough privileges. (ACCESS_DENIED)";
+        check_temporary(denied, Some(497), false);
+        // Of an answer without a body.
+        check_temporary("Code: 516", Some(516), false);
+        let newer = MigrateError::Newer {
+            stored: 2,
+            known: 1,
+        };
+        assert!(!newer.is_temporary() && newer.code().is_none());
     }
 
     #[test]

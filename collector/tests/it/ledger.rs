@@ -2,14 +2,16 @@
 //! model of devices that count what they do themselves.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use clickhouse::Row;
+use epwatch_collector::units::Period;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::{Deserialize, Serialize};
 
-use crate::support::Store;
+use crate::support::{PATIENCE, Store, config, start_with};
 
 const DAY_MS: i64 = 86_400_000;
 const N_DAYS: i64 = 6;
@@ -405,5 +407,98 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
             );
         }
     }
+    store.engine.stop().await;
+}
+
+#[derive(Debug, Row, Serialize)]
+struct OutcomeRow {
+    bucket: u32,
+    app_id: String,
+    environment: String,
+    outcome: String,
+    reports: u64,
+}
+
+/// Why is what an operator asks next; a reason that nobody knows makes no label of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_s_metrics_say_why() {
+    let store = Store::start().await;
+    let now_ms = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let received_at = signed(u64::try_from(now_ms.as_millis()).unwrap());
+    let bucket = u32::try_from(received_at / 1000).unwrap();
+    let mut device = Device {
+        stream: 1,
+        ..Device::default()
+    };
+    device.give_up("spool_full", 3, 30);
+    device.give_up("eaten", 1, 10);
+    device.give_up("stolen", 1, 10);
+    device.sequence = 5;
+    device.runs = 50;
+    device.seal(7);
+    let report = ReportRow {
+        received_at,
+        bucket,
+        ..device.waiting.remove(0)
+    };
+    let copy = CopyRow {
+        installation: report.installation,
+        stream_id: report.stream_id,
+        sequence: report.sequence,
+        received_at,
+        bucket,
+        ..CopyRow::default()
+    };
+    insert(&store, "report_copies", &[copy]).await;
+    insert(&store, "reports", &[report]).await;
+    let answered = |outcome: &str, reports| OutcomeRow {
+        bucket,
+        app_id: "app-0".into(),
+        environment: "production".into(),
+        outcome: outcome.into(),
+        reports,
+    };
+    let outcomes = [answered("refused_quota", 4), answered("eaten", 2)];
+    insert(&store, "report_outcomes", &outcomes).await;
+
+    let mut config = config(&store.dir.path().join("wal"));
+    config.rollup.ledger_period = Period(Duration::from_millis(20));
+    let collector = start_with(&store, config).await;
+    let of = |unit: &str, entry: &str, reason: &str, n: u64| {
+        // Midnight may pass while the test runs.
+        let line = |day| {
+            format!(
+                "collector_loss_ledger_{unit}_by_reason{{app=\"app-0\",environment=\"production\",\
+                 day=\"{day}\",entry=\"{entry}\",reason=\"{reason}\"}} {n}"
+            )
+        };
+        ["today", "yesterday"].map(line)
+    };
+    let expected = [
+        of("reports", "dropped", "spool_full", 3),
+        of("reports", "dropped", "other", 2),
+        of("reports", "answered", "refused_quota", 4),
+        of("reports", "answered", "other", 2),
+        of("runs", "dropped", "spool_full", 30),
+        of("runs", "dropped", "other", 20),
+    ];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let page = collector.metrics().encode();
+        let lines: Vec<&str> = page.lines().collect();
+        let is_there = |either: &[String; 2]| either.iter().any(|l| lines.contains(&l.as_str()));
+        if expected.iter().all(is_there) {
+            assert!(
+                !page.contains("eaten") && !page.contains("stolen"),
+                "{page}"
+            );
+            break;
+        }
+        assert!(Instant::now() < deadline, "{expected:#?} of {page}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    collector.stop().await;
     store.engine.stop().await;
 }

@@ -1,0 +1,134 @@
+//! A collector before a ClickHouse that is in bad times at its start: it takes reports, and writes
+//! them once the store is there.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, UnixStream},
+};
+
+use crate::support::{EPWATCH, Store, until};
+
+/// What stands before the engine.
+#[derive(Debug, Default)]
+struct Proxy {
+    /// Lets through; before, it answers 503 as proxies do.
+    is_open: AtomicBool,
+    n_refused: AtomicU32,
+}
+
+impl Proxy {
+    async fn run(self: Arc<Self>, listener: TcpListener, engine: PathBuf) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (proxy, engine) = (self.clone(), engine.clone());
+            tokio::spawn(async move {
+                if proxy.is_open.load(SeqCst) {
+                    let mut engine = UnixStream::connect(engine).await.unwrap();
+                    let _ended = copy_bidirectional(&mut stream, &mut engine).await;
+                    return;
+                }
+                let mut request = vec![0; 64 * 1024];
+                let _read = stream.read(&mut request).await;
+                let answer = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\
+                               content-length: 8\r\n\r\nno store";
+                let _written = stream.write_all(answer).await;
+                let _closed = stream.shutdown().await;
+                // What was not read would reset the connection, and the answer with it.
+                let _rest = stream.read_to_end(&mut request).await;
+                proxy.n_refused.fetch_add(1, SeqCst);
+            });
+        }
+    }
+}
+
+/// Ends its process when the test ends, however it does.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A collector on a database that is not there yet, and where it listens.
+fn start(store: &str, dir: &Path) -> (Running, Value) {
+    let child = Command::new(EPWATCH)
+        .args(["collector", "--json", "--listen", "127.0.0.1:0"])
+        .args(["--clickhouse", store, "--data-dir"])
+        .arg(dir.join("data"))
+        .env("EPWATCH_STORE__DATABASE", "later")
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut running = Running(child.unwrap());
+    let stdout = running.0.stdout.take().unwrap();
+    let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
+    let addresses = said.next().expect("it says where it listens").unwrap();
+    (running, addresses)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_not() {
+    let store = Store::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let proxy = Arc::new(Proxy::default());
+    let engine = store.engine.socket().to_owned();
+    let serving = tokio::spawn(proxy.clone().run(listener, engine));
+    let dir = store.dir.path().to_owned();
+    let (mut running, addresses) = tokio::task::spawn_blocking(move || start(&address, &dir))
+        .await
+        .unwrap();
+
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let collector = format!("http://{}", addresses["collector"].as_str().unwrap());
+    let load = Command::new(EPWATCH)
+        .args([
+            "load",
+            "--json",
+            "--rate=100",
+            "--duration=500ms",
+            "--endpoint",
+            &collector,
+        ])
+        .output()
+        .unwrap();
+    let said: Value = serde_json::from_slice(&load.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&load.stderr)));
+    let acked = said["acked"].as_u64().unwrap();
+    assert!(acked > 0 && said["acked"] == said["sent"], "{said}");
+
+    until("it asks again and again", async || {
+        proxy.n_refused.load(SeqCst) > 10
+    })
+    .await;
+    assert!(running.0.try_wait().unwrap().is_none(), "it lives");
+    proxy.is_open.store(true, SeqCst);
+    let ready = format!("http://{}/readyz", addresses["http"].as_str().unwrap());
+    until("the store has the reports", async || {
+        reqwest::get(&ready).await.unwrap().status().is_success()
+    })
+    .await;
+    until("each report counts", async || {
+        let sql = "SELECT count() FROM later.counted_reports_v1";
+        let counted = store.client().query(sql).fetch_one::<u64>().await;
+        counted.is_ok_and(|n| n == acked)
+    })
+    .await;
+    assert!(running.0.try_wait().unwrap().is_none(), "it lives");
+    drop(running);
+    serving.abort();
+    store.engine.stop().await;
+}
