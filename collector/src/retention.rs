@@ -10,6 +10,8 @@ use crate::schema::MIGRATIONS;
 
 /// The tables that a summary is built from.
 const RAW: [&str; 2] = ["reports", "report_copies"];
+/// The table that says which copies do not count.
+const SURPLUS: &str = "surplus_copies";
 
 /// Returns the statements that change how long rows are kept, in order; none where that is as `values`
 /// say. For a store with all migrations; changes nothing.
@@ -20,7 +22,9 @@ pub async fn changes(
     target: &StoreTarget,
     values: &TemplateValues,
 ) -> Result<Vec<String>, MigrateError> {
-    let changes = ttl_changes(target, MIGRATIONS, values).await?;
+    let mut changes = ttl_changes(target, MIGRATIONS, values).await?;
+    // What hides copies goes after them, and stays from before they do.
+    changes.sort_by_key(|change| (change.table == SURPLUS) == (change.days < change.days_before));
     let of_raw = changes
         .iter()
         .filter(|change| RAW.contains(&change.table.as_str()));

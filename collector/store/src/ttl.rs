@@ -43,6 +43,7 @@ pub async fn ttl_changes(
 ) -> Result<Vec<TtlChange>, MigrateError> {
     let rendered = render_all(migrations, values)?;
     let statements = rendered.iter().flat_map(|(_, statements)| statements);
+    // Of several that say it of a table, the last one.
     let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
     let database = match values.cluster() {
         Some(_) => Cluster::shard_database(target.database()),
@@ -86,13 +87,21 @@ pub async fn ttl_changes(
     Ok(changes)
 }
 
-/// The name and the TTL of what a statement makes, if it is a table that has one.
+/// The table that a statement makes or changes, and the TTL that it gives it, if it does.
 fn ttl_of(statement: &str) -> Option<(&str, &str)> {
     let tokens: Vec<Token<'_>> = tokens(statement).collect();
-    let is_table = tokens.first()?.is_word("CREATE") && tokens.get(1)?.is_word("TABLE");
-    let name = tokens.get(5)?.name()?;
+    if !tokens.get(1)?.is_word("TABLE") {
+        return None;
+    }
+    let name = if tokens[0].is_word("CREATE") {
+        tokens.get(5)?.name()?
+    } else {
+        let mut pairs = tokens.windows(2);
+        let changes_it = pairs.any(|two| two[0].is_word("MODIFY") && two[1].is_word("TTL"));
+        tokens.get(2).filter(|_| changes_it)?.name()?
+    };
     let ttl = clause(statement);
-    (is_table && !ttl.is_empty()).then_some((name, ttl))
+    (!ttl.is_empty()).then_some((name, ttl))
 }
 
 /// What stands between the last `TTL` of a table's definition and its `SETTINGS`.
@@ -137,6 +146,9 @@ mod tests {
             ttl_of(made),
             Some(("t", "toDateTime(at) + INTERVAL 14 DAY"))
         );
+        let changed = "ALTER TABLE t ON CLUSTER `c` MODIFY TTL at + INTERVAL 16 DAY";
+        assert_eq!(ttl_of(changed), Some(("t", "at + INTERVAL 16 DAY")));
+        assert_eq!(ttl_of("ALTER TABLE t MODIFY SETTING ttl = 1"), None);
         assert_eq!(days("toDateTime(at) + INTERVAL 14 DAY"), Some(14));
         let told = "MergeTree ORDER BY a TTL toDateTime(at) + toIntervalDay(30) SETTINGS x = 1";
         assert_eq!(days(clause(told)), Some(30));

@@ -75,8 +75,13 @@ async fn check_retention_changes(
     assert_eq!(retention::changes(target, &longer).await.unwrap(), none);
 
     let has = |days: u16| format!("engine_full LIKE '%toIntervalDay({days})%'");
-    let raw = ["report_copies", "reports", "surplus_copies"];
+    let raw = ["report_copies", "reports"];
     assert_eq!(tables(store, database, &has(30)).await, raw);
+    // What hides copies stays longer than they do.
+    assert_eq!(tables(store, database, &has(32)).await, ["surplus_copies"]);
+    let of_surplus = |sql: &String| sql.contains("surplus_copies");
+    let of_reports = |sql: &String| sql.contains("reports") && sql.contains("MODIFY TTL");
+    assert!(planned.iter().position(of_surplus) < planned.iter().position(of_reports));
     let rollup = tables(store, database, &has(400)).await;
     assert!(rollup.contains(&"cohort_buckets".to_owned()), "{rollup:?}");
     assert_eq!(tables(store, database, &has(14)).await, none);
