@@ -4,7 +4,7 @@
 //! built again from what is left of it. So the store remembers when its TTL was changed, and from when
 //! on its reports were whole then; whoever builds again (`rollup`) asks for that.
 
-use epwatch_store::{MigrateError, StoreTarget, TemplateValues, client, plan, ttl_changes};
+use epwatch_store::{MigrateError, StoreTarget, TemplateValues, client, stale_views, ttl_changes};
 
 use crate::schema::MIGRATIONS;
 
@@ -38,28 +38,11 @@ pub async fn changes(
             // Whole days expire at once, and the sooner ones are gone first.
             change.days_before.saturating_sub(1)
         ));
-        statements.extend(views_that_differ(target, values, change.days_before)?);
     }
+    // Some say for how long reports are kept.
+    statements.extend(stale_views(target, MIGRATIONS, values).await?);
     statements.extend(changes.into_iter().flat_map(|change| change.statements));
     Ok(statements)
-}
-
-/// The views that say for how long reports are kept, and said another number before.
-fn views_that_differ(
-    target: &StoreTarget,
-    values: &TemplateValues,
-    days_before: u32,
-) -> Result<Vec<String>, MigrateError> {
-    let before = values.clone().with("raw_ttl_days", days_before);
-    let before = plan(target.database(), MIGRATIONS, &before)?;
-    let now = plan(target.database(), MIGRATIONS, values)?;
-    let before = before.migrations.iter().flat_map(|m| &m.statements);
-    let now = now.migrations.iter().flat_map(|m| &m.statements);
-    Ok(now
-        .zip(before)
-        .filter(|(now, before)| now != before && now.starts_with("CREATE OR REPLACE VIEW"))
-        .map(|(now, _)| now.clone())
-        .collect())
 }
 
 /// Runs what [`changes`] says, and returns it.

@@ -89,9 +89,44 @@ async fn check_retention_changes(
     let said = "SELECT count() AS n FROM raw_retention WHERE raw_days = 30 \
                 AND dateDiff('day', whole_since, changed_at) = 13";
     assert_eq!(store.number(said).await, 1);
-    let horizon = "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
-                   AND name = 'loss_ledger_entries_v1' AND as_select LIKE '%now(\\'UTC\\')) - 30%'";
-    assert_eq!(store.number(horizon).await, 1);
+    assert!(ledger_ends_after(store, 30).await);
+}
+
+/// Whether the ledger goes back so many days.
+async fn ledger_ends_after(store: &Store, days: u16) -> bool {
+    let horizon = format!(
+        "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
+         AND name = 'loss_ledger_entries_v1' AND as_select LIKE '%now(\\'UTC\\')) - {days}%'"
+    );
+    store.number(&horizon).await == 1
+}
+
+fn of_raw_days(raw_days: u16) -> TemplateValues {
+    schema::single_server(Retention {
+        raw_days,
+        ..Retention::default()
+    })
+}
+
+/// Runs those statements of a change that `is_run` picks, and then asks for what was before.
+async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&String) -> bool) {
+    let target = store.engine.target(DATABASE);
+    let planned = retention::changes(&target, &of_raw_days(raw_days)).await;
+    for sql in planned.unwrap().into_iter().filter(is_run) {
+        store.client.query_raw(&sql).execute().await.unwrap();
+    }
+    retention::apply(&target, &of_raw_days(14)).await.unwrap();
+    let left = retention::changes(&target, &of_raw_days(14)).await.unwrap();
+    assert_eq!(left, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_of_a_change_that_was_taken_back_are_as_before() {
+    let store = Store::start().await;
+    begun_and_taken_back(&store, 30, |sql| sql.contains("VIEW")).await;
+    assert!(!ledger_ends_after(&store, 30).await);
+    assert!(ledger_ends_after(&store, 14).await);
+    store.engine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
