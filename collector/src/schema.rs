@@ -39,6 +39,9 @@ pub const MIGRATIONS: &[Migration] = &[
 /// the first of them could, and when the store gets to it.
 const SURPLUS_EXTRA_DAYS: u16 = 2;
 
+/// The most days of anything: beyond the year 2106 the store's times begin anew.
+pub const MAX_DAYS: u16 = 10_000;
+
 /// How long rows are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {

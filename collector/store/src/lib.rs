@@ -19,4 +19,4 @@ pub use migrate::{
     MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
     stale_views,
 };
-pub use ttl::{TtlChange, ttl_changes};
+pub use ttl::{TableTtl, table_ttls};

@@ -11,17 +11,25 @@ use crate::cluster::Cluster;
 use crate::lexer::{Token, tokens};
 use crate::migrate::{MigrateError, Migration, TemplateValues, render_all};
 
-/// A table that keeps its rows for other days than the schema asks for.
+/// For how long a table keeps its rows, and should.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TtlChange {
+pub struct TableTtl {
     /// Its name.
     pub table: String,
-    /// For how long it keeps them now.
-    pub days_before: u32,
-    /// For how long it should.
+    /// For how many days it keeps them now.
     pub days: u32,
-    /// What changes it, in order.
+    /// For how many it should.
+    pub asked_days: u32,
+    /// What makes it so, in order.
     pub statements: Vec<String>,
+}
+
+impl TableTtl {
+    /// Whether it keeps them for other days than it should.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.days != self.asked_days
+    }
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -30,17 +38,17 @@ struct Stored {
     engine_full: String,
 }
 
-/// Returns the tables of `migrations` that keep their rows for other days than `values` ask for. Asks
-/// for nothing but SELECT. A table whose TTL is more than one number of days was changed by hand, and
-/// is left as it is.
+/// Returns for how long the tables of `migrations` that are there keep their rows, beside what `values`
+/// ask for. Asks for nothing but SELECT. A table whose TTL is more than one number of days was changed
+/// by hand, and is none of them.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.
-pub async fn ttl_changes(
+pub async fn table_ttls(
     target: &StoreTarget,
     migrations: &[Migration],
     values: &TemplateValues,
-) -> Result<Vec<TtlChange>, MigrateError> {
+) -> Result<Vec<TableTtl>, MigrateError> {
     let rendered = render_all(migrations, values)?;
     let statements = rendered.iter().flat_map(|(_, statements)| statements);
     // Of several that say it of a table, the last one.
@@ -58,33 +66,30 @@ pub async fn ttl_changes(
             what: "read for how long tables keep their rows".to_owned(),
             source,
         })?;
-    let mut changes = Vec::new();
+    let mut ttls = Vec::new();
     for Stored { name, engine_full } in stored {
         let Some(ttl) = asked.get(name.as_str()) else {
             continue;
         };
-        let (Some(days_before), Some(days)) = (days(clause(&engine_full)), days(ttl)) else {
+        let (Some(days), Some(asked_days)) = (days(clause(&engine_full)), days(ttl)) else {
             continue;
         };
-        if days_before == days {
-            continue;
-        }
         let place = match values.cluster() {
             Some(cluster) => cluster.altered_name(target.database(), &name),
             None => name.clone(),
         };
-        changes.push(TtlChange {
+        ttls.push(TableTtl {
             statements: vec![
                 // Or every row is written anew.
                 format!("ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"),
                 format!("ALTER TABLE {place} MODIFY TTL {ttl}"),
             ],
             table: name,
-            days_before,
             days,
+            asked_days,
         });
     }
-    Ok(changes)
+    Ok(ttls)
 }
 
 /// The table that a statement makes or changes, and the TTL that it gives it, if it does.

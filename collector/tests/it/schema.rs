@@ -120,6 +120,20 @@ async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&Str
     assert_eq!(left, [""; 0]);
 }
 
+/// Its reports are all there: what is deleted must leave the summaries of fourteen days, not of seven.
+#[tokio::test(flavor = "multi_thread")]
+async fn days_that_were_only_written_down_are_corrected() {
+    let store = Store::start().await;
+    let latest =
+        "SELECT toUInt64(argMax(raw_retention.raw_days, changed_at)) AS n FROM raw_retention";
+    begun_and_taken_back(&store, 7, |sql| sql.starts_with("INSERT")).await;
+    assert_eq!(store.number(latest).await, 14);
+    let whole = "SELECT count() AS n FROM raw_retention \
+                 HAVING dateDiff('day', max(whole_since), now('UTC')) = 13";
+    assert_eq!(store.number(whole).await, 2);
+    store.engine.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn views_of_a_change_that_was_taken_back_are_as_before() {
     let store = Store::start().await;
