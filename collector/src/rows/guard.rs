@@ -239,7 +239,11 @@ impl NameGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::rows::tests::{FULL, logged};
+    use crate::rows::{KnownPlacements, Prepared, Tables};
 
     const AT: (&str, &str) = ("app", "production");
 
@@ -306,5 +310,25 @@ mod tests {
             guard.keeps(day, AT, Dimension::Model, "m");
         }
         assert_eq!(guard.days.len(), MAX_DAYS);
+    }
+
+    /// The disk refuses the names once: the batch is made again, and its placements go out with it.
+    #[tokio::test]
+    async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = logged(dir.path(), &[FULL.to_vec()]).await;
+        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let (mut known, mut tables) = (KnownPlacements::default(), Tables::default());
+        let mut decide = |guard: &mut NameGuard| {
+            let bucket = Duration::from_secs(3600);
+            Prepared::decided(&records, 7, bucket, &mut known, guard, &mut tables)
+        };
+        // Nothing can be written to what was opened for reading.
+        let read_only = File::open(dir.path().join(FILE)).unwrap();
+        let writable = guard.file.replace(read_only);
+        decide(&mut guard).unwrap_err();
+        guard.file = writable;
+        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 1);
+        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 0);
     }
 }

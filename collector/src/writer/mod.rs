@@ -217,17 +217,15 @@ impl Writer {
                     chunk
                         .records
                         .retain(|record| !without.contains(&record.offset.0));
-                    let mut names = lock(&names);
-                    let rows = Prepared::from_records(
+                    let rows = Prepared::decided(
                         &chunk.records,
                         collector_id,
                         bucket,
                         &mut lock(&known),
-                        &mut names,
+                        &mut lock(&names),
                         &mut lock(&tables),
                     );
-                    // Before anything of the batch goes out: a crash must not decide anew.
-                    names.save().map_err(|source| WalError::Io {
+                    let rows = rows.map_err(|source| WalError::Io {
                         doing: "write down names of the log",
                         source: Arc::new(source),
                     })?;
