@@ -120,6 +120,36 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
     store.engine.stop().await;
 }
 
+/// Another collector's deletion comes when the summary was read and is not published yet, and its own summary
+/// without the installation is the older one by the clocks.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_summary() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    let wal = config(&store.dir.path().join("wal"));
+    let closer = Collector::start(wal, gate.client(), CancellationToken::new())
+        .await
+        .unwrap();
+    let both = [report(1, 10, 1), report(2, 20, 1)];
+    assert!(send(&mut connect(&closer).await, &both).await.is_empty());
+    let publishing = gate
+        .hold_back(|text| text.contains("INSERT INTO bucket_revisions"))
+        .await;
+    gate.open();
+    let held = tokio::time::timeout(PATIENCE, publishing)
+        .await
+        .unwrap()
+        .unwrap();
+    let deletion = "INSERT INTO tombstones SELECT unhex(repeat('02', 16)), now64(3, 'UTC')";
+    store.client.query(deletion).execute().await.unwrap();
+    drop(held);
+    store.eventually(COPIES, 2).await;
+    store.eventually(OPEN, 0).await;
+    assert_eq!(store.number(SESSIONS).await, 1);
+    closer.stop().await;
+    store.engine.stop().await;
+}
+
 /// A store with so many reports, each in a closed bucket of its own. Returns the buckets' start times.
 async fn closed_buckets(n: u64) -> (Store, Vec<u64>) {
     let store = Store::start().await;
