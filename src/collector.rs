@@ -70,7 +70,7 @@ impl Addresses {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.server.load(Runs::Collector)?;
+    let mut config = args.server.load(Runs::Collector)?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(
             "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` \
@@ -78,6 +78,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
+    config.collector.raw_retention = store.raw_retention();
     let stop = CancellationToken::new();
     let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
     let addresses = Addresses::of(&collector, &store);

@@ -3,6 +3,9 @@
 //! More days bring nothing back: what the days before let expire is gone, and a summary must not be
 //! built again from what is left of it. So the store remembers when its TTL was changed, and from when
 //! on its reports were whole then; whoever builds again (`rollup`) asks for that.
+//!
+//! Fewer days remove rows for good, so only days that somebody chose do: where none are asked for, the
+//! store's stay.
 
 use clickhouse::Row;
 use epwatch_store::{
@@ -10,12 +13,59 @@ use epwatch_store::{
 };
 use serde::Deserialize;
 
-use crate::schema::{MAX_DAYS, MIGRATIONS};
+use crate::schema::{MAX_DAYS, MIGRATIONS, MIN_RAW_DAYS, Retention};
 
 /// The tables that a summary is built from.
 const RAW: [&str; 2] = ["reports", "report_copies"];
 /// The table that says which copies do not count.
 const SURPLUS: &str = "surplus_copies";
+
+/// Days that somebody chose, or that a store has; `None` of what is left open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Days {
+    /// Those of reports.
+    pub raw: Option<u16>,
+    /// Those of summaries, verdicts and incidents.
+    pub rollup: Option<u16>,
+}
+
+impl Days {
+    /// Returns these; what is left open is as in `kept`, or the default where that is open too.
+    #[must_use]
+    pub fn over(self, kept: Days) -> Retention {
+        let default = Retention::default();
+        // One that was made when fewer were allowed is brought to what devices need.
+        let kept_raw = kept.raw.map(|days| days.max(MIN_RAW_DAYS));
+        let raw_days = self.raw.or(kept_raw).unwrap_or(default.raw_days);
+        let rollup_days = self.rollup.or(kept.rollup).unwrap_or(default.rollup_days);
+        Retention {
+            raw_days,
+            rollup_days: rollup_days.max(raw_days),
+        }
+    }
+}
+
+/// Returns for how many days a store keeps its rows: of tables that differ, the most. Open where it has
+/// no tables yet.
+///
+/// # Errors
+/// A placeholder has no value, or the store did not answer.
+pub async fn kept(
+    target: &StoreTarget,
+    values: impl Fn(Retention) -> TemplateValues,
+) -> Result<Days, MigrateError> {
+    let default = Retention::default();
+    let ttls = table_ttls(target, MIGRATIONS, &values(default)).await?;
+    let most = |is_one: &dyn Fn(&TableTtl) -> bool| {
+        let days = ttls.iter().filter(|ttl| is_one(ttl)).map(|ttl| ttl.days);
+        days.max()
+            .map(|days| u16::try_from(days).unwrap_or(u16::MAX))
+    };
+    Ok(Days {
+        raw: most(&is_raw),
+        rollup: most(&|ttl| ttl.asked_days == u32::from(default.rollup_days)),
+    })
+}
 
 fn is_raw(ttl: &TableTtl) -> bool {
     RAW.contains(&ttl.table.as_str())
@@ -119,6 +169,10 @@ pub async fn apply(
     values: &TemplateValues,
 ) -> Result<Vec<String>, MigrateError> {
     let ttls = table_ttls(target, MIGRATIONS, values).await?;
+    for ttl in ttls.iter().filter(|ttl| ttl.differs()) {
+        let (table, from, to) = (&ttl.table, ttl.days, ttl.asked_days);
+        tracing::info!(table, from, to, "days that rows are kept are changed");
+    }
     let statements = statements(target, values, ttls).await?;
     let client = client(target);
     for sql in &statements {
@@ -128,8 +182,36 @@ pub async fn apply(
             source,
         })?;
     }
-    if !statements.is_empty() {
-        tracing::info!("the store keeps rows as long as the config says now");
-    }
     Ok(statements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(
+        asked: (Option<u16>, Option<u16>),
+        kept: (Option<u16>, Option<u16>),
+        expected: (u16, u16),
+    ) {
+        let of = |(raw, rollup)| Days { raw, rollup };
+        let (raw_days, rollup_days) = expected;
+        let expected = Retention {
+            raw_days,
+            rollup_days,
+        };
+        assert_eq!(of(asked).over(of(kept)), expected, "{asked:?} {kept:?}");
+    }
+
+    #[test]
+    fn days_that_nobody_chose_are_the_stores() {
+        let nothing = (None, None);
+        check(nothing, nothing, (14, 396));
+        check(nothing, (Some(30), Some(60)), (30, 60));
+        check((Some(14), None), (Some(30), Some(60)), (14, 60));
+        check((None, Some(396)), (Some(30), Some(60)), (30, 396));
+        check(nothing, (Some(7), Some(60)), (14, 60));
+        check((None, Some(20)), (Some(30), Some(60)), (30, 30));
+    }
 }

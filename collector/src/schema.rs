@@ -39,6 +39,10 @@ pub const MIGRATIONS: &[Migration] = &[
 /// the first of them could, and when the store gets to it.
 const SURPLUS_EXTRA_DAYS: u16 = 2;
 
+/// The least of `raw_days`: devices keep reports for 12 days, with two for the way. One that comes again
+/// when its first copy is gone would count twice.
+pub const MIN_RAW_DAYS: u16 = 14;
+
 /// The most days of anything: beyond the year 2106 the store's times begin anew.
 pub const MAX_DAYS: u16 = 10_000;
 
