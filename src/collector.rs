@@ -70,11 +70,12 @@ impl Addresses {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.server.load(Runs::Collector)?;
+    let mut config = args.server.load(Runs::Collector)?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(output::no_server_is_named());
     }
     let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
+    config.collector.raw_retention = store.raw_retention();
     let stop = CancellationToken::new();
     let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
     let addresses = Addresses::of(&collector, &store);

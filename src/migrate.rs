@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use epwatch_collector::{
-    retention,
+    retention::{self, Days},
     schema::{self, Retention},
 };
 use epwatch_store::{Cluster, Planned};
@@ -70,39 +70,39 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     config.store.cluster = args.cluster.or(config.store.cluster);
     let cluster = config.store.cluster.clone();
-    let values = match &cluster {
+    if cluster.is_none() && args.this_server_only {
+        return wrong_use("--this-server-only: is for a cluster; give --cluster NAME");
+    }
+    let values = |retention: Retention| match &cluster {
         Some(name) if args.this_server_only => {
-            let cluster = Cluster::new(name).on_each_server();
-            schema::cluster(config.store.retention(), cluster)
+            schema::cluster(retention, Cluster::new(name).on_each_server())
         }
-        None if args.this_server_only => {
-            return wrong_use("--this-server-only: is for a cluster; give --cluster NAME");
-        }
-        _ => config.store.schema(),
+        _ => config.store.schema(retention),
     };
     let database = config.store.database.clone();
-    let planned = epwatch_store::plan(&database, schema::MIGRATIONS, &values)?;
     let server = config.store.server()?.filter(|_| !args.from_nothing);
+    let kept = match &server {
+        Some(target) => retention::kept(target, values).await?,
+        None => Days::default(),
+    };
+    // The schema comes with the days that the store has; then those that are asked for.
+    let before = kept.over(config.store.days());
+    let after = config.store.days().over(kept);
+    let (as_it_is, asked) = (values(before), values(after));
+    let planned = epwatch_store::plan(&database, schema::MIGRATIONS, &as_it_is)?;
     let mut retention = Vec::new();
-    if let Some(target) = &server {
-        retention = retention::changes(target, &values).await?;
-        let is_told = args.server.has_file() || config.store.retention() != Retention::default();
-        if !retention.is_empty() && !is_told {
-            // Rows that expire are gone: nobody's defaults decide that.
-            return wrong_use(
-                "the store keeps rows for other days than the defaults; give --config FILE with \
-                 store.raw_days and store.rollup_days",
-            );
-        }
-    }
     let versions = match server {
         Some(target) if !args.dry_run => {
-            let versions = epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await?;
-            retention = retention::apply(&target, &values).await?;
+            let versions = epwatch_store::migrate(&target, schema::MIGRATIONS, &as_it_is).await?;
+            retention = retention::apply(&target, &asked).await?;
             versions
         }
         Some(target) => {
-            let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &values).await?;
+            let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &as_it_is).await?;
+            // With the same days the migrations bring all that is to be said of them.
+            if pending.is_empty() || before != after {
+                retention = retention::changes(&target, &asked).await?;
+            }
             pending.iter().map(|migration| migration.version).collect()
         }
         _ if args.dry_run => schema::MIGRATIONS.iter().map(|m| m.version).collect(),

@@ -1,9 +1,9 @@
 //! What `serve`, `collector`, `detector` and `migrate` are told: one config file with a section for
 //! each component, and the few options that one wants on the command line.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf};
 
-use epwatch_collector::{config::CollectorConfig, units::Period};
+use epwatch_collector::config::CollectorConfig;
 use epwatch_detector::config::DetectorConfig;
 use epwatch_store::StoreTarget;
 use serde::Deserialize;
@@ -155,11 +155,6 @@ pub(crate) enum Runs {
 }
 
 impl ServerArgs {
-    /// Whether a config file is named.
-    pub(crate) fn has_file(&self) -> bool {
-        self.config.is_some()
-    }
-
     /// Reads file, environment and options, and checks the parts that are run; every problem is in
     /// the error.
     pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
@@ -186,8 +181,6 @@ impl ServerArgs {
         }
         // A relative log folder lies in the data folder; an absolute one stays.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
-        let raw_days = u64::from(config.store.raw_days);
-        config.collector.raw_retention = Period(Duration::from_secs(raw_days * 86_400));
         Ok((config, sources))
     }
 }
@@ -266,5 +259,43 @@ mod tests {
         ] {
             assert!(text.contains(key), "{text}");
         }
+    }
+
+    #[track_caller]
+    fn check_days(raw_days: &str, rollup_days: &str, expected: &[&str]) {
+        let env = [
+            ("EPWATCH_STORE__RAW_DAYS", raw_days),
+            ("EPWATCH_STORE__ROLLUP_DAYS", rollup_days),
+        ];
+        let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let (config, _): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
+        let problems = config.store.problems();
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn days_cover_what_devices_keep_and_end_before_the_stores_times_do() {
+        check_days("14", "14", &[]);
+        check_days("10000", "10000", &[]);
+        check_days("13", "400", &["store.raw_days: must be 14 or more, got 13"]);
+        check_days("20", "19", &["store.rollup_days: must be at least"]);
+        check_days("14", "10001", &["store.rollup_days: must be at most 10000"]);
+        let both = [
+            "store.raw_days: must be at most",
+            "store.rollup_days: must be at most",
+        ];
+        check_days("65535", "65535", &both);
+    }
+
+    /// What a device sends late must meet what it sent before.
+    #[test]
+    fn reports_are_kept_two_days_longer_than_devices_keep_them() {
+        use epwatch_collector::schema::{MIN_RAW_DAYS, Retention};
+        let on_device = epwatch_sdk::policy::MAX_SPOOL_AGE.as_secs() / 86_400;
+        assert_eq!(u64::from(MIN_RAW_DAYS), on_device + 2);
+        assert!(Retention::default().raw_days >= MIN_RAW_DAYS);
     }
 }

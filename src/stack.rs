@@ -20,10 +20,11 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub(crate) async fn start(
-        config: ServerConfig,
+        mut config: ServerConfig,
         notifiers: Vec<Arc<dyn Notifier>>,
     ) -> anyhow::Result<Self> {
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
+        config.collector.raw_retention = store.raw_retention();
         let collector =
             Collector::start(config.collector, store.client(), CancellationToken::new()).await?;
         let stop_detector = CancellationToken::new();

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use epwatch_collector::{
-    retention,
-    schema::{self, Retention},
+    retention::{self, Days},
+    schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention},
+    units::Period,
 };
 use epwatch_engines::{Engine, Installed};
 use epwatch_store::{
@@ -20,7 +21,7 @@ use serde::Deserialize;
 use tokio::{sync::watch, task::JoinHandle};
 
 /// `[store]` of the config file.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StoreConfig {
     /// `http://host:8123`, `https://host:8443` or `unix:/path`; without it the embedded engine.
@@ -33,14 +34,15 @@ pub(crate) struct StoreConfig {
     pub(crate) password_file: Option<PathBuf>,
     /// Certificates (PEM) of who signs that server's, where that is no public one.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Days that reports, and summaries, are kept.
-    pub(crate) raw_days: u16,
-    pub(crate) rollup_days: u16,
+    /// Days that reports, and summaries, are kept. Without them a store keeps its own, and a new one is
+    /// made with the defaults.
+    pub(crate) raw_days: Option<u16>,
+    pub(crate) rollup_days: Option<u16>,
     pub(crate) reader: ReaderConfig,
 }
 
 /// `[store.reader]`: where third parties may read the embedded store.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ReaderConfig {
     /// A loopback address; without it there is no port.
@@ -70,10 +72,6 @@ impl ReaderConfig {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        let Retention {
-            raw_days,
-            rollup_days,
-        } = Retention::default();
         Self {
             clickhouse: None,
             database: schema::DATABASE.to_owned(),
@@ -81,8 +79,8 @@ impl Default for StoreConfig {
             cluster: None,
             password_file: None,
             ca_file: None,
-            raw_days,
-            rollup_days,
+            raw_days: None,
+            rollup_days: None,
             reader: ReaderConfig::default(),
         }
     }
@@ -130,16 +128,32 @@ impl StoreConfig {
         if self.database.is_empty() {
             problems.push("store.database: must not be empty".to_owned());
         }
-        if self.raw_days < 3 {
+        problems.extend(self.problems_of_days());
+        problems
+    }
+
+    fn problems_of_days(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(days) = self.raw_days.filter(|days| *days < MIN_RAW_DAYS) {
             problems.push(format!(
-                "store.raw_days: must be 3 or more, got {}: devices keep reports two days less",
-                self.raw_days
+                "store.raw_days: must be {MIN_RAW_DAYS} or more, got {days}: devices keep reports two days \
+                 less, and one that comes again when its first copy is gone counts twice"
             ));
         }
-        if self.rollup_days < self.raw_days {
+        for (key, days) in [
+            ("raw_days", self.raw_days),
+            ("rollup_days", self.rollup_days),
+        ] {
+            if let Some(days) = days.filter(|days| *days > MAX_DAYS) {
+                problems.push(format!(
+                    "store.{key}: must be at most {MAX_DAYS}, got {days}"
+                ));
+            }
+        }
+        let raw_days = self.raw_days.unwrap_or(Retention::default().raw_days);
+        if let Some(days) = self.rollup_days.filter(|days| *days < raw_days) {
             problems.push(format!(
-                "store.rollup_days: must be at least store.raw_days ({}), got {}",
-                self.raw_days, self.rollup_days
+                "store.rollup_days: must be at least store.raw_days ({raw_days}), got {days}"
             ));
         }
         problems
@@ -193,16 +207,16 @@ impl StoreConfig {
         Ok(Some(target))
     }
 
-    pub(crate) fn retention(&self) -> Retention {
-        Retention {
-            raw_days: self.raw_days,
-            rollup_days: self.rollup_days,
+    /// The days that it says.
+    pub(crate) fn days(&self) -> Days {
+        Days {
+            raw: self.raw_days,
+            rollup: self.rollup_days,
         }
     }
 
     /// The values of the migrations' placeholders.
-    pub(crate) fn schema(&self) -> TemplateValues {
-        let retention = self.retention();
+    pub(crate) fn schema(&self, retention: Retention) -> TemplateValues {
         match &self.cluster {
             None => schema::single_server(retention),
             Some(name) => schema::cluster(retention, Cluster::new(name)),
@@ -219,6 +233,8 @@ pub(crate) struct Store {
     /// The engine, if it is ours.
     pub(crate) embedded: Option<EmbeddedStore>,
     pub(crate) target: StoreTarget,
+    /// For how long it keeps rows, as far as is known: a server that is away may keep them longer.
+    retention: Retention,
     /// Migrates a server that was away when this was opened; ends with an error that no waiting
     /// changes.
     late: Option<Late>,
@@ -243,7 +259,7 @@ impl Store {
     /// to say.
     pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let store = Self::connect(config, data_dir).await?;
-        migrate(&store.target, &config.schema()).await?;
+        migrate(&store.target, config).await?;
         Ok(store)
     }
 
@@ -266,11 +282,10 @@ impl Store {
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
         let mut store = Self::connect(config, data_dir).await?;
-        let schema = config.schema();
-        match migrate_and_keep(&store.target, &schema).await {
-            Ok(()) => {}
+        match migrate_and_keep(&store.target, config).await {
+            Ok(retention) => store.retention = retention,
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
-                store.late = Some(migrate_later(store.target.clone(), schema, error));
+                store.late = Some(migrate_later(store.target.clone(), config.clone(), error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -299,6 +314,7 @@ impl Store {
             Some(target) => Self {
                 embedded: None,
                 target,
+                retention: config.days().over(Days::default()),
                 late: None,
             },
             None => {
@@ -318,11 +334,18 @@ impl Store {
                 Self {
                     embedded: Some(embedded),
                     target,
+                    retention: config.days().over(Days::default()),
                     late: None,
                 }
             }
         };
         Ok(store)
+    }
+
+    /// For how long a summary may be built from reports again.
+    pub(crate) fn raw_retention(&self) -> Period {
+        let days = u64::from(self.retention.raw_days);
+        Period(Duration::from_secs(days * 86_400))
     }
 
     pub(crate) fn client(&self) -> epwatch_collector::Client {
@@ -336,23 +359,59 @@ impl Store {
     }
 }
 
-async fn migrate(target: &StoreTarget, values: &TemplateValues) -> Result<(), MigrateError> {
-    epwatch_store::migrate(target, schema::MIGRATIONS, values).await?;
-    Ok(())
+/// Applies the migrations, with the days that the store has; returns those.
+async fn migrate(target: &StoreTarget, config: &StoreConfig) -> Result<Days, MigrateError> {
+    let kept = retention::kept(target, |retention| config.schema(retention)).await?;
+    let as_it_is = kept.over(config.days());
+    epwatch_store::migrate(target, schema::MIGRATIONS, &config.schema(as_it_is)).await?;
+    Ok(kept)
 }
 
-/// As [`migrate`]; then the store keeps rows as long as `values` say.
+/// As [`migrate`]; then the store keeps rows as long as the config says, or as it did.
 async fn migrate_and_keep(
     target: &StoreTarget,
-    values: &TemplateValues,
-) -> Result<(), MigrateError> {
-    migrate(target, values).await?;
-    retention::apply(target, values).await?;
-    Ok(())
+    config: &StoreConfig,
+) -> Result<Retention, MigrateError> {
+    let kept = migrate(target, config).await?;
+    let retention = config.days().over(kept);
+    note_kept(config, retention);
+    retention::apply(target, &config.schema(retention)).await?;
+    Ok(retention)
+}
+
+/// Says which rows a store keeps for other days than a new one would, without a config that says so.
+fn note_kept(config: &StoreConfig, retention: Retention) {
+    let default = Retention::default();
+    for (key, table, asked, days, default) in [
+        (
+            "store.raw_days",
+            "reports",
+            config.raw_days,
+            retention.raw_days,
+            default.raw_days,
+        ),
+        (
+            "store.rollup_days",
+            "cohort_buckets",
+            config.rollup_days,
+            retention.rollup_days,
+            default.rollup_days,
+        ),
+    ] {
+        if asked.is_none() && days != default {
+            tracing::warn!(
+                table,
+                days,
+                default,
+                key,
+                "the store keeps its rows for other days than the default; it stays so until the key is set"
+            );
+        }
+    }
 }
 
 /// Tries again until the store is there; `why` it was not at the first try.
-fn migrate_later(target: StoreTarget, values: TemplateValues, why: MigrateError) -> Late {
+fn migrate_later(target: StoreTarget, config: StoreConfig, why: MigrateError) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
         let mut kinds = BTreeSet::new();
@@ -362,8 +421,8 @@ fn migrate_later(target: StoreTarget, values: TemplateValues, why: MigrateError)
             warn_once(&error, &mut kinds);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(longest);
-            match migrate_and_keep(&target, &values).await {
-                Ok(()) => {
+            match migrate_and_keep(&target, &config).await {
+                Ok(_) => {
                     tracing::info!("the store is there");
                     return;
                 }

@@ -127,6 +127,12 @@ struct RawRetention {
 }
 
 #[derive(Debug, Row, Deserialize)]
+struct Deleted {
+    slice: u8,
+    n: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
 struct SliceOfBucket {
     seconds: u32,
     slice: u8,
@@ -407,8 +413,34 @@ impl RollUp {
         self.sink.execute("surplus_copies", &sql).await
     }
 
-    /// Writes the summary of the buckets `within` and publishes it.
+    /// Writes the summary of the buckets `within` and publishes it. Whoever deletes an installation meanwhile
+    /// builds them too, but by another clock: which of the two summaries is read is open, so slices that
+    /// lost one are built again.
     async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
+        let mut before = self.tombstones().await?;
+        self.build_once(within, reason).await?;
+        loop {
+            let after = self.tombstones().await?;
+            let touched = after.difference(&before);
+            let touched: Vec<String> = touched.map(|(slice, _)| slice.to_string()).collect();
+            if touched.is_empty() {
+                return Ok(());
+            }
+            let slices = format!("{within} AND slice IN ({})", touched.join(", "));
+            self.build_once(&slices, "deletion").await?;
+            before = after;
+        }
+    }
+
+    /// How many installations of each slice are deleted.
+    async fn tombstones(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
+        let sql = "SELECT epwatch_slice(installation) AS slice, uniqExact(installation) AS n \
+                   FROM tombstones GROUP BY slice";
+        let rows = self.sink.fetch::<Deleted>("tombstones", sql).await?;
+        Ok(rows.into_iter().map(|row| (row.slice, row.n)).collect())
+    }
+
+    async fn build_once(&self, within: &str, reason: &str) -> Result<(), SinkError> {
         let now_ms = self.clock.now_us() / 1000;
         let sql = format!("SELECT max(revision) AS n FROM bucket_revisions WHERE {within}");
         let latest = self.sink.fetch::<Count>("bucket_revisions", &sql).await?;

@@ -32,7 +32,19 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(12, "0012_copies_by_stream"),
     migration!(13, "0013_durable_inserts"),
     migration!(14, "0014_raw_retention"),
+    migration!(15, "0015_surplus_outlives"),
 ];
+
+/// Days that surplus copies stay named beyond `raw_days`: a day's reports go together, up to a day after
+/// the first of them could, and when the store gets to it.
+const SURPLUS_EXTRA_DAYS: u16 = 2;
+
+/// The least of `raw_days`: devices keep reports for 12 days, with two for the way. One that comes again
+/// when its first copy is gone would count twice.
+pub const MIN_RAW_DAYS: u16 = 14;
+
+/// The most days of anything: beyond the year 2106 the store's times begin anew.
+pub const MAX_DAYS: u16 = 10_000;
 
 /// How long rows are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +76,10 @@ pub fn single_server(retention: Retention) -> TemplateValues {
             "non_replicated_deduplication_window",
         )
         .with("raw_ttl_days", retention.raw_days)
+        .with(
+            "surplus_ttl_days",
+            retention.raw_days.saturating_add(SURPLUS_EXTRA_DAYS),
+        )
         .with("rollup_ttl_days", retention.rollup_days)
 }
 

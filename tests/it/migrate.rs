@@ -1,8 +1,10 @@
 //! `epwatch migrate --dry-run`: the SQL it prints is what makes the schema.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
-use epwatch_collector::schema::MIGRATIONS;
+use epwatch_collector::schema::{MIGRATIONS, Retention, single_server};
 use epwatch_engines::Engine;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use serde_json::Value;
@@ -61,6 +63,66 @@ async fn what_a_dry_run_prints_makes_the_schema() {
     assert_eq!(said, "the schema is up to date\n");
     let said = printed(&["--clickhouse", &address, "--dry-run"]);
     assert_eq!(said, "-- the schema is up to date\n");
+    engine.stop().await;
+}
+
+/// For how many days the store keeps reports.
+async fn raw_days(engine: &EmbeddedStore) -> u64 {
+    let sql = "SELECT toUInt64OrZero(extract(engine_full, 'toIntervalDay\\\\((\\\\d+)\\\\)')) FROM system.tables \
+               WHERE database = 'epwatch' AND name = 'reports'";
+    let client = engine.client("epwatch");
+    client.query_raw(sql).fetch_one::<u64>().await.unwrap()
+}
+
+/// Starts a collector on a store, and ends it once it takes reports.
+fn start_collector(address: &str, data_dir: &Path, env: &[(&str, &str)]) {
+    let mut collector = Command::new(EPWATCH)
+        .args(["collector", "--clickhouse", address])
+        .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(data_dir)
+        .env_remove("EPWATCH_CONFIG")
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .envs(env.iter().copied())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(collector.stdout.take().unwrap())
+        .lines()
+        .next();
+    collector.kill().unwrap();
+    collector.wait().unwrap();
+    let said = said.expect("it says where it listens").unwrap();
+    assert!(said.starts_with("devices send to"), "{said}");
+}
+
+/// What expires is gone: nobody's defaults decide that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_keeps_the_days_that_it_has_until_others_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
+    let program = ChildProgram::new(EPWATCH, ["engine-child"]);
+    let config = EmbeddedConfig::new(dir.path().join("store"), library, program);
+    let engine = EmbeddedStore::start(config).await.unwrap();
+    engine.ready().await.unwrap();
+    let days = Retention {
+        raw_days: 30,
+        ..Retention::default()
+    };
+    let target = engine.target("epwatch");
+    epwatch_store::migrate(&target, MIGRATIONS, &single_server(days))
+        .await
+        .unwrap();
+    let address = format!("unix:{}", engine.socket().display());
+    let data = dir.path().join("data");
+
+    assert_eq!(
+        printed(&["--clickhouse", &address]),
+        "the schema is up to date\n"
+    );
+    start_collector(&address, &data, &[]);
+    assert_eq!(raw_days(&engine).await, 30);
+    start_collector(&address, &data, &[("EPWATCH_STORE__RAW_DAYS", "14")]);
+    assert_eq!(raw_days(&engine).await, 14);
     engine.stop().await;
 }
 

@@ -239,7 +239,14 @@ impl NameGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use epwatch_proto::occurred::{self, EndClock};
+    use epwatch_proto::{Report, SendClock};
+
     use super::*;
+    use crate::rows::tests::{FULL, logged};
+    use crate::rows::{KnownPlacements, Prepared, Tables};
 
     const AT: (&str, &str) = ("app", "production");
 
@@ -306,5 +313,111 @@ mod tests {
             guard.keeps(day, AT, Dimension::Model, "m");
         }
         assert_eq!(guard.days.len(), MAX_DAYS);
+    }
+
+    /// The disk refuses the names once: the batch is made again, and its placements go out with it.
+    #[tokio::test]
+    async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = logged(dir.path(), &[FULL.to_vec()]).await;
+        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let (mut known, mut tables) = (KnownPlacements::default(), Tables::default());
+        let mut decide = |guard: &mut NameGuard| {
+            let bucket = Duration::from_secs(3600);
+            Prepared::decided(&records, 7, bucket, &mut known, guard, &mut tables)
+        };
+        // Nothing can be written to what was opened for reading.
+        let read_only = File::open(dir.path().join(FILE)).unwrap();
+        let writable = guard.file.replace(read_only);
+        decide(&mut guard).unwrap_err();
+        guard.file = writable;
+        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 1);
+        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 0);
+    }
+
+    /// A report that has this name wherever it has one.
+    fn named(name: &str) -> Stored {
+        let mut report = Report::parse(FULL).unwrap();
+        let sessions = report.sessions.iter_mut().map(|s| &mut s.model);
+        let failures = report.start_failures.iter_mut().map(|f| &mut f.model);
+        for model in sessions.chain(failures) {
+            name.clone_into(&mut model.id);
+            name.clone_into(&mut model.version);
+        }
+        for series in &mut report.series {
+            name.clone_into(&mut series.stratum.shape_key);
+        }
+        let end = EndClock {
+            wall_unix_ms: report.interval_end_unix_ms,
+            uptime_ms: report.uptime_at_end_ms,
+            boot_id: &report.boot_id,
+        };
+        Stored {
+            collector_id: 7,
+            wal_offset: 0,
+            received_ms: 0,
+            bucket: 0,
+            occurred: occurred::estimate(0, &SendClock::default(), end),
+            app_id: AT.0.to_owned(),
+            environment: AT.1.to_owned(),
+            is_unproven: false,
+            chipset: name.to_owned(),
+            report,
+        }
+    }
+
+    /// The names of a report by dimension, in every place.
+    fn names_of(stored: &Stored) -> [Vec<&str>; 4] {
+        let report = &stored.report;
+        let sessions = report.sessions.iter().map(|s| &s.model);
+        let failures = report.start_failures.iter().map(|f| &f.model);
+        let models: Vec<_> = sessions.chain(failures).collect();
+        let shape_keys = report.series.iter().map(|s| s.stratum.shape_key.as_str());
+        [
+            models.iter().map(|model| model.id.as_str()).collect(),
+            models.iter().map(|model| model.version.as_str()).collect(),
+            vec![stored.chipset.as_str()],
+            shape_keys.collect(),
+        ]
+    }
+
+    /// Where only `of` is limited, to the names of one report, another one keeps what `expected` says.
+    #[track_caller]
+    fn check_replaced(of: Dimension, expected: [&str; 4]) {
+        let mut guard = NameGuard::default();
+        guard.limits[of as usize] = 1;
+        let mut limited = Limited::default();
+        let mut apply = |name| {
+            let mut stored = named(name);
+            guard.apply(&mut stored, &mut limited);
+            stored
+        };
+        let first = apply("first");
+        let then = apply("then");
+        for names in names_of(&first) {
+            assert!(!names.is_empty());
+            assert!(names.iter().all(|name| *name == "first"), "{names:?}");
+        }
+        for (names, expected) in names_of(&then).iter().zip(expected) {
+            assert!(
+                names.iter().all(|name| name == &expected),
+                "{of:?}: {names:?}"
+            );
+        }
+        for other in Dimension::ALL {
+            assert_eq!(
+                limited[other as usize] > 0,
+                other == of,
+                "{of:?}: {other:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_beyond_the_limit_is_replaced_wherever_it_stands() {
+        check_replaced(Dimension::Model, [OTHER, OTHER, "then", "then"]);
+        check_replaced(Dimension::Version, ["then", OTHER, "then", "then"]);
+        check_replaced(Dimension::Chipset, ["then", "then", OTHER, "then"]);
+        check_replaced(Dimension::ShapeKey, ["then", "then", "then", OTHER]);
     }
 }

@@ -11,6 +11,7 @@ mod report;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -87,6 +88,26 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// As [`Self::from_records`], with the names that were let in on disk: before anything of the batch goes
+    /// out, since a crash must not decide anew.
+    ///
+    /// On an error the batch is made again, from the start, and its placements are as new as before.
+    pub(crate) fn decided(
+        records: &[Record],
+        collector_id: u64,
+        bucket: Duration,
+        known: &mut KnownPlacements,
+        names: &mut NameGuard,
+        tables: &mut Tables,
+    ) -> io::Result<Self> {
+        let rows = Self::from_records(records, collector_id, bucket, known, names, tables);
+        if let Err(error) = names.save() {
+            *known = KnownPlacements::default();
+            return Err(error);
+        }
+        Ok(rows)
+    }
+
     /// Turns records into rows, in the order of the table of reports: the store then need not sort.
     /// The same records come in the same order, so names are let in alike after a crash. Of
     /// placements those that `known` does not have yet.

@@ -21,7 +21,7 @@ use crate::store::Sink;
 use crate::wal::{Batch, Wal, WalOffset, WalOptions};
 
 /// A report with every field set, and one with those only that must be.
-const FULL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_full.bin");
+pub(super) const FULL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_full.bin");
 const MINIMAL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_minimal.bin");
 const WRITTEN: &str = include_str!("tests/written.txt");
 
@@ -141,7 +141,7 @@ fn sent(n: u64) -> SendClock {
 }
 
 /// Records of these reports as the log gives them back.
-async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Record> {
+pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Record> {
     let options = WalOptions {
         dir: dir.join("wal"),
         segment_bytes: 1 << 20,

@@ -218,17 +218,15 @@ impl Writer {
                     chunk
                         .records
                         .retain(|record| !without.contains(&record.offset.0));
-                    let mut names = lock(&names);
-                    let rows = Prepared::from_records(
+                    let rows = Prepared::decided(
                         &chunk.records,
                         collector_id,
                         bucket,
                         &mut lock(&known),
-                        &mut names,
+                        &mut lock(&names),
                         &mut lock(&tables),
                     );
-                    // Before anything of the batch goes out: a crash must not decide anew.
-                    names.save().map_err(|source| WalError::Io {
+                    let rows = rows.map_err(|source| WalError::Io {
                         doing: "write down names of the log",
                         source: Arc::new(source),
                     })?;
@@ -371,6 +369,10 @@ impl Writer {
     /// A store remembers a token for an hour or for so many batches, and we may come back later
     /// than that: so where the rows may be there already, they are looked for. Of several shards some may
     /// have theirs: then only the others' rows go out.
+    ///
+    /// Under the same token: a look may miss rows that are stored (an insert goes on after its client
+    /// left, a replica that died after it committed is not asked). A batch is one block, so what a shard
+    /// has of it on one day is stored as a whole or not at all, and the token is known for each of those.
     async fn insert_once(
         &self,
         table: Table,
@@ -390,9 +392,7 @@ impl Writer {
         if stored.len() >= body.n_rows {
             return Ok(());
         }
-        let n_stored = stored.len();
         let missing = self.read_without(batch, stored).await;
-        let token = format!("{token}-after-{n_stored}");
         self.sink
             .insert_body(name, table.of(&missing), Some(&token))
             .await

@@ -152,9 +152,11 @@ impl Cluster {
                 self.shard_name(database, name),
                 &statement[tokens[2].end()..]
             );
-            let is_setting =
-                |pair: &[Token<'_>]| pair[0].is_word("MODIFY") && pair[1].is_word("SETTING");
-            if tokens.windows(2).any(is_setting) {
+            let is_of_rows = |pair: &[Token<'_>]| {
+                let what = ["SETTING", "TTL"];
+                pair[0].is_word("MODIFY") && what.iter().any(|word| pair[1].is_word(word))
+            };
+            if tokens.windows(2).any(is_of_rows) {
                 return Ok(vec![of_shard]);
             }
             // It holds no rows, and takes its columns from the shards' table anew.
@@ -424,6 +426,7 @@ mod tests {
                 "CREATE TABLE IF NOT EXISTS u (a UInt8) ENGINE = ReplicatedMergeTree ORDER BY a",
                 "ALTER TABLE u ADD COLUMN z UInt8",
                 "ALTER TABLE t MODIFY SETTING x = 1",
+                "ALTER TABLE t MODIFY TTL a + INTERVAL 1 DAY",
             ],
             &[
                 "CREATE TABLE IF NOT EXISTS `e_shard`.`t` (a UInt8) ENGINE = \
@@ -438,6 +441,7 @@ mod tests {
                 "CREATE OR REPLACE TABLE `e`.`u`  AS `e_shard`.`u` ENGINE = \
                  Distributed('it\\'s', 'e_shard', 'u', cityHash64(a))",
                 "ALTER TABLE `e_shard`.`t` MODIFY SETTING x = 1",
+                "ALTER TABLE `e_shard`.`t` MODIFY TTL a + INTERVAL 1 DAY",
             ],
         );
     }

@@ -17,5 +17,6 @@ pub use client::{StoreTarget, TargetError, client};
 pub use cluster::{CLUSTER_SETTINGS, Cluster};
 pub use migrate::{
     MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
+    stale_views,
 };
-pub use ttl::{TtlChange, ttl_changes};
+pub use ttl::{TableTtl, table_ttls};

@@ -8,9 +8,9 @@
 //! when run again (`IF NOT EXISTS`, `OR REPLACE`). Then two runners at once, and a runner killed
 //! half way, end in the same schema; the record of a version may stand twice and counts once.
 //!
-//! A runner that is killed after another one got further may leave an older view behind. So each view
-//! carries the checksum of its text, and the migrations from the first one on whose views are not
-//! there as they should be run again.
+//! A runner that is killed after another one got further may leave an older view behind, and one that
+//! was told other values another view. So each view carries the checksum of its text, and the migrations
+//! from the first one on whose views are not there as they should be run again.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +49,9 @@ fn checksum(text: &str) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The placeholders that a cluster fills.
+const LAYOUT: [&str; 3] = ["on_cluster", "replicated", "deduplication_window"];
+
 /// Values for the placeholders. They become SQL as they are: give numbers, and names that are
 /// quoted already.
 ///
@@ -86,6 +89,14 @@ impl TemplateValues {
 
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
+    }
+
+    /// What a view's comment says of its text: a checksum with the values that its rows depend on. Where
+    /// it lies is none of them: a runner that asks each server in turn makes the same view.
+    fn mark(&self, sql: &str) -> Result<String, String> {
+        let as_written = |values: TemplateValues, name| values.with(name, format!("${{{name}}}"));
+        let values = LAYOUT.into_iter().fold(self.clone(), as_written);
+        values.render(sql).map(|text| checksum(&text))
     }
 
     fn get_or_empty(&self, name: &str) -> &str {
@@ -327,22 +338,13 @@ pub fn plan<'a>(
          {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
     );
     let mut made = Made::default();
-    let mut spread = |version, name, statement: String| match &values.cluster {
-        None => Ok(vec![statement]),
-        Some(cluster) => cluster
-            .spread(database, &mut made, &statement)
-            .map_err(|source| MigrateError::Cluster {
-                version,
-                name,
-                source,
-            }),
-    };
-    let record = spread(0, "schema_migrations", table)?;
+    let record = spread(values, database, &mut made, (0, "schema_migrations"), table)?;
     let mut planned = Vec::with_capacity(rendered.len());
     for (migration, statements) in rendered {
         let mut all = Vec::with_capacity(statements.len());
         for statement in statements {
-            all.extend(spread(migration.version, migration.name, statement)?);
+            let of = (migration.version, migration.name);
+            all.extend(spread(values, database, &mut made, of, statement)?);
         }
         let table = values.cluster.as_ref().map_or_else(
             || format!("schema_migrations {RECORDED}"),
@@ -367,6 +369,56 @@ pub fn plan<'a>(
     })
 }
 
+/// What a statement of a migration is on the server or cluster that `values` are for.
+fn spread(
+    values: &TemplateValues,
+    database: &str,
+    made: &mut Made,
+    (version, name): (u32, &'static str),
+    statement: String,
+) -> Result<Vec<String>, MigrateError> {
+    let Some(cluster) = &values.cluster else {
+        return Ok(vec![statement]);
+    };
+    let spread = cluster.spread(database, made, &statement);
+    spread.map_err(|source| MigrateError::Cluster {
+        version,
+        name,
+        source,
+    })
+}
+
+/// Returns the statements that make those views of `target` anew which are there with another text than
+/// `values` ask for. For a store with all migrations; changes nothing.
+///
+/// # Errors
+/// The list, a placeholder or a statement is wrong, or the store did not answer.
+pub async fn stale_views(
+    target: &StoreTarget,
+    migrations: &[Migration],
+    values: &TemplateValues,
+) -> Result<Vec<String>, MigrateError> {
+    let mut made = Made::default();
+    let mut last = BTreeMap::new();
+    for (migration, statements) in render_all(migrations, values)? {
+        for statement in statements {
+            let name = view_name(&statement).map(str::to_owned);
+            let is_as = mark_at_end(&statement).map(str::to_owned);
+            let of = (migration.version, migration.name);
+            let spread = spread(values, target.database(), &mut made, of, statement)?;
+            if let Some(name) = name {
+                last.insert(name, (is_as, spread));
+            }
+        }
+    }
+    let stored = stored_views(target).await?;
+    let stale = last.into_iter().filter(|(name, (is_as, _))| {
+        let found = stored.get(name);
+        found.is_some() && found != is_as.as_ref()
+    });
+    Ok(stale.flat_map(|(_, (_, spread))| spread).collect())
+}
+
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.
 ///
 /// # Errors
@@ -376,7 +428,7 @@ pub async fn pending<'a>(
     migrations: &'a [Migration],
     values: &TemplateValues,
 ) -> Result<Vec<&'a Migration>, MigrateError> {
-    render_all(migrations, values)?;
+    let rendered = render_all(migrations, values)?;
     let server = client(&target.clone().with_database("system"));
     let exists = server
         .query(
@@ -389,34 +441,47 @@ pub async fn pending<'a>(
     }
     let applied = applied(&client(target)).await?;
     let missing = missing(migrations, &applied)?;
-    let views = server
-        .query("SELECT name, comment FROM system.tables WHERE database = ? AND engine = 'View'")
-        .bind(target.database());
-    let views = views
-        .fetch_all::<(String, String)>()
-        .await
-        .map_err(unread)?;
-    let first_stale = first_stale(migrations, &views.into_iter().collect());
+    let first_stale = first_stale(&rendered, &stored_views(target).await?);
     let first = missing.first().map_or(u32::MAX, |first| first.version);
     let first = first.min(first_stale.unwrap_or(u32::MAX));
     Ok(migrations.iter().filter(|m| m.version >= first).collect())
 }
 
+/// The comments of the views that are there, by name.
+async fn stored_views(target: &StoreTarget) -> Result<BTreeMap<String, String>, MigrateError> {
+    let views = client(&target.clone().with_database("system"))
+        .query("SELECT name, comment FROM system.tables WHERE database = ? AND engine = 'View'")
+        .bind(target.database())
+        .fetch_all::<(String, String)>()
+        .await
+        .map_err(unread)?;
+    Ok(views.into_iter().collect())
+}
+
 /// The first migration that says last what a view is, where `stored`, the views' comments by name, has
 /// another one.
-fn first_stale(migrations: &[Migration], stored: &BTreeMap<String, String>) -> Option<u32> {
+fn first_stale(
+    rendered: &[(&Migration, Vec<String>)],
+    stored: &BTreeMap<String, String>,
+) -> Option<u32> {
     let mut last = BTreeMap::new();
-    for migration in migrations {
-        for statement in statements(migration.sql) {
-            if let Some(name) = view_name(&statement) {
-                last.insert(name.to_owned(), (migration.version, checksum(&statement)));
+    for (migration, statements) in rendered {
+        for statement in statements {
+            if let Some(name) = view_name(statement) {
+                last.insert(name, (migration.version, mark_at_end(statement)));
             }
         }
     }
     let stale = last
         .into_iter()
-        .filter(|(name, (_, checksum))| stored.get(name) != Some(checksum));
+        .filter(|(name, (_, mark))| stored.get(*name).map(String::as_str) != *mark);
     stale.map(|(_, (version, _))| version).min()
+}
+
+/// The mark that a rendered statement gives its view.
+fn mark_at_end(statement: &str) -> Option<&str> {
+    let (_, mark) = statement.rsplit_once("\nCOMMENT '")?;
+    mark.strip_suffix('\'')
 }
 
 /// The name of the view that a statement makes, if it makes one.
@@ -444,19 +509,20 @@ pub(crate) fn render_all<'a>(
         }
         let mut all = statements(sql);
         for statement in &mut all {
-            let mark = view_name(statement).map(|_| checksum(statement));
-            *statement =
-                values
-                    .render(statement)
-                    .map_err(|placeholder| MigrateError::Placeholder {
-                        version,
-                        name,
-                        placeholder,
-                    })?;
-            if let Some(checksum) = mark {
+            let unknown = |placeholder| MigrateError::Placeholder {
+                version,
+                name,
+                placeholder,
+            };
+            let text = values.render(statement).map_err(unknown)?;
+            *statement = match view_name(statement) {
                 // On a line of its own: a comment may stand at the end.
-                *statement = format!("{statement}\nCOMMENT '{checksum}'");
-            }
+                Some(_) => {
+                    let mark = values.mark(statement).map_err(unknown)?;
+                    format!("{text}\nCOMMENT '{mark}'")
+                }
+                None => text,
+            };
         }
         rendered.push((migration, all));
     }
@@ -589,6 +655,28 @@ mod tests {
         assert_eq!(values.render("${days"), Err("(never closed)".into()));
         let error = render_all(&[ONE], &values).unwrap_err();
         assert!(error.to_string().contains("${prefix}"), "{error}");
+    }
+
+    /// Other days make another view; another layout of the same rows does not.
+    #[test]
+    fn a_views_mark_is_of_its_text_and_values() {
+        let mark = |values: TemplateValues, sql| {
+            let view = Migration { sql, ..ONE };
+            let (_, statements) = render_all(&[view], &values).unwrap().remove(0);
+            mark_at_end(&statements[0]).unwrap().to_owned()
+        };
+        let sql = "CREATE OR REPLACE VIEW v ${on_cluster} AS SELECT ${days}";
+        let days = |days: u8| {
+            TemplateValues::new()
+                .with("on_cluster", "")
+                .with("days", days)
+        };
+        assert_ne!(mark(days(14), sql), mark(days(30), sql));
+        let cluster = days(14).for_cluster(Cluster::new("c"));
+        assert_eq!(mark(days(14), sql), mark(cluster, sql));
+        // As versions before wrote it, where no value is in it.
+        let plain = "CREATE OR REPLACE VIEW v ${on_cluster} AS SELECT 1";
+        assert_eq!(mark(days(14), plain), checksum(plain));
     }
 
     #[test]

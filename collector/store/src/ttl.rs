@@ -11,17 +11,25 @@ use crate::cluster::Cluster;
 use crate::lexer::{Token, tokens};
 use crate::migrate::{MigrateError, Migration, TemplateValues, render_all};
 
-/// A table that keeps its rows for other days than the schema asks for.
+/// For how long a table keeps its rows, and should.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TtlChange {
+pub struct TableTtl {
     /// Its name.
     pub table: String,
-    /// For how long it keeps them now.
-    pub days_before: u32,
-    /// For how long it should.
+    /// For how many days it keeps them now.
     pub days: u32,
-    /// What changes it, in order.
+    /// For how many it should.
+    pub asked_days: u32,
+    /// What makes it so, in order.
     pub statements: Vec<String>,
+}
+
+impl TableTtl {
+    /// Whether it keeps them for other days than it should.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.days != self.asked_days
+    }
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -30,19 +38,20 @@ struct Stored {
     engine_full: String,
 }
 
-/// Returns the tables of `migrations` that keep their rows for other days than `values` ask for. Asks
-/// for nothing but SELECT. A table whose TTL is more than one number of days was changed by hand, and
-/// is left as it is.
+/// Returns for how long the tables of `migrations` that are there keep their rows, beside what `values`
+/// ask for. Asks for nothing but SELECT. A table whose TTL is more than one number of days was changed
+/// by hand, and is none of them.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.
-pub async fn ttl_changes(
+pub async fn table_ttls(
     target: &StoreTarget,
     migrations: &[Migration],
     values: &TemplateValues,
-) -> Result<Vec<TtlChange>, MigrateError> {
+) -> Result<Vec<TableTtl>, MigrateError> {
     let rendered = render_all(migrations, values)?;
     let statements = rendered.iter().flat_map(|(_, statements)| statements);
+    // Of several that say it of a table, the last one.
     let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
     let database = match values.cluster() {
         Some(_) => Cluster::shard_database(target.database()),
@@ -57,42 +66,47 @@ pub async fn ttl_changes(
             what: "read for how long tables keep their rows".to_owned(),
             source,
         })?;
-    let mut changes = Vec::new();
+    let mut ttls = Vec::new();
     for Stored { name, engine_full } in stored {
         let Some(ttl) = asked.get(name.as_str()) else {
             continue;
         };
-        let (Some(days_before), Some(days)) = (days(clause(&engine_full)), days(ttl)) else {
+        let (Some(days), Some(asked_days)) = (days(clause(&engine_full)), days(ttl)) else {
             continue;
         };
-        if days_before == days {
-            continue;
-        }
         let place = match values.cluster() {
             Some(cluster) => cluster.altered_name(target.database(), &name),
             None => name.clone(),
         };
-        changes.push(TtlChange {
+        ttls.push(TableTtl {
             statements: vec![
                 // Or every row is written anew.
                 format!("ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"),
                 format!("ALTER TABLE {place} MODIFY TTL {ttl}"),
             ],
             table: name,
-            days_before,
             days,
+            asked_days,
         });
     }
-    Ok(changes)
+    Ok(ttls)
 }
 
-/// The name and the TTL of what a statement makes, if it is a table that has one.
+/// The table that a statement makes or changes, and the TTL that it gives it, if it does.
 fn ttl_of(statement: &str) -> Option<(&str, &str)> {
     let tokens: Vec<Token<'_>> = tokens(statement).collect();
-    let is_table = tokens.first()?.is_word("CREATE") && tokens.get(1)?.is_word("TABLE");
-    let name = tokens.get(5)?.name()?;
+    if !tokens.get(1)?.is_word("TABLE") {
+        return None;
+    }
+    let name = if tokens[0].is_word("CREATE") {
+        tokens.get(5)?.name()?
+    } else {
+        let mut pairs = tokens.windows(2);
+        let changes_it = pairs.any(|two| two[0].is_word("MODIFY") && two[1].is_word("TTL"));
+        tokens.get(2).filter(|_| changes_it)?.name()?
+    };
     let ttl = clause(statement);
-    (is_table && !ttl.is_empty()).then_some((name, ttl))
+    (!ttl.is_empty()).then_some((name, ttl))
 }
 
 /// What stands between the last `TTL` of a table's definition and its `SETTINGS`.
@@ -137,6 +151,9 @@ mod tests {
             ttl_of(made),
             Some(("t", "toDateTime(at) + INTERVAL 14 DAY"))
         );
+        let changed = "ALTER TABLE t ON CLUSTER `c` MODIFY TTL at + INTERVAL 16 DAY";
+        assert_eq!(ttl_of(changed), Some(("t", "at + INTERVAL 16 DAY")));
+        assert_eq!(ttl_of("ALTER TABLE t MODIFY SETTING ttl = 1"), None);
         assert_eq!(days("toDateTime(at) + INTERVAL 14 DAY"), Some(14));
         let told = "MergeTree ORDER BY a TTL toDateTime(at) + toIntervalDay(30) SETTINGS x = 1";
         assert_eq!(days(clause(told)), Some(30));

@@ -161,6 +161,33 @@ async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
     store.engine.stop().await;
 }
 
+/// A day's reports go together: the first of them stay until the last one may go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_does_not_count_stays_hidden_until_it_is_gone() {
+    let store = Store::start().await;
+    let day = "toDateTime(toDate(now('UTC') - INTERVAL 14 DAY), 'UTC')";
+    // Two copies of a report in the first seconds of a day, and another report in its last.
+    let insert = |table: &str, app: &str, app_id: &str| {
+        format!(
+            "INSERT INTO {table} ({app}received_at, bucket, collector_id, wal_offset, installation, stream_id, \
+             sequence) SELECT {app_id}at, at, number, 1, unhex(repeat('01', 16)), 10, if(number = 2, 2, 1) \
+             FROM (SELECT number, {day} + toIntervalSecond(if(number = 2, 86399, number)) AS at FROM numbers(3))"
+        )
+    };
+    for sql in [
+        insert("report_copies", "", ""),
+        insert("reports", "app_id, ", "'app', "),
+        format!("INSERT INTO surplus_copies SELECT {day} + INTERVAL 1 SECOND, 1, 1"),
+        "INSERT INTO rollup_watermark SELECT now('UTC'), now64(3, 'UTC')".to_owned(),
+        "OPTIMIZE TABLE surplus_copies FINAL".to_owned(),
+    ] {
+        store.client.query_raw(&sql).execute().await.unwrap();
+    }
+    assert_eq!(store.number(COPIES).await, 3);
+    assert_eq!(store.number(COUNTED).await, 2);
+    store.engine.stop().await;
+}
+
 /// Two reports of one device, one of which another collector has too and received later; its
 /// bucket is closed when the first collector, which nobody had heard of, comes back.
 ///

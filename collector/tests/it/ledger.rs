@@ -79,7 +79,7 @@ struct ReportRow {
     health_dropped_runs: Vec<(String, u64)>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Row, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Row, Deserialize)]
 struct Line {
     day: u16,
     recorded: i64,
@@ -88,6 +88,21 @@ struct Line {
     refused: i64,
     missing: i64,
     duplicate: i64,
+    /// In the order of the reasons.
+    dropped_by_reason: Vec<(String, i64)>,
+}
+
+impl Line {
+    fn drop(&mut self, reason: &str, n: i64) {
+        self.dropped += n;
+        let reasons = &mut self.dropped_by_reason;
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, sum)) => *sum += n,
+            None if n > 0 => reasons.push((reason.to_owned(), n)),
+            None => {}
+        }
+        reasons.sort();
+    }
 }
 
 /// Cumulative counters, as the collector's side can know them.
@@ -189,7 +204,7 @@ impl Expected {
                 if key == "refused" {
                     line.refused += n;
                 } else {
-                    line.dropped += n;
+                    line.drop(key, n);
                 }
             };
             column(reports, more);
@@ -207,7 +222,7 @@ impl Expected {
             reports.recorded += signed(grow(&mut known.last_sequence, last.unwrap()));
             let more = signed(grow(&mut known.unsealed, unsealed.unwrap()));
             runs.recorded += more;
-            runs.dropped += more;
+            runs.drop("unsealed", more);
         }
     }
 
@@ -344,11 +359,12 @@ async fn check_lines(store: &Store, view: &str, expected: &BTreeMap<(String, i64
     let mut found = BTreeMap::new();
     for app in ["app-0", "app-1"] {
         let sql = format!(
-            "SELECT day, recorded, stored, dropped, refused, missing, duplicate FROM {view} \
-             WHERE app_id = '{app}' ORDER BY day"
+            "SELECT day, recorded, stored, dropped, refused, missing, duplicate, dropped_by_reason \
+             FROM {view} WHERE app_id = '{app}' ORDER BY day"
         );
         let lines = store.client.query(&sql).fetch_all::<Line>().await.unwrap();
-        for line in lines {
+        for mut line in lines {
+            line.dropped_by_reason.sort();
             let day = i64::from(line.day);
             found.insert((app.to_owned(), day), Line { day: 0, ..line });
         }

@@ -75,8 +75,13 @@ async fn check_retention_changes(
     assert_eq!(retention::changes(target, &longer).await.unwrap(), none);
 
     let has = |days: u16| format!("engine_full LIKE '%toIntervalDay({days})%'");
-    let raw = ["report_copies", "reports", "surplus_copies"];
+    let raw = ["report_copies", "reports"];
     assert_eq!(tables(store, database, &has(30)).await, raw);
+    // What hides copies stays longer than they do.
+    assert_eq!(tables(store, database, &has(32)).await, ["surplus_copies"]);
+    let of_surplus = |sql: &String| sql.contains("surplus_copies");
+    let of_reports = |sql: &String| sql.contains("reports") && sql.contains("MODIFY TTL");
+    assert!(planned.iter().position(of_surplus) < planned.iter().position(of_reports));
     let rollup = tables(store, database, &has(400)).await;
     assert!(rollup.contains(&"cohort_buckets".to_owned()), "{rollup:?}");
     assert_eq!(tables(store, database, &has(14)).await, none);
@@ -84,9 +89,58 @@ async fn check_retention_changes(
     let said = "SELECT count() AS n FROM raw_retention WHERE raw_days = 30 \
                 AND dateDiff('day', whole_since, changed_at) = 13";
     assert_eq!(store.number(said).await, 1);
-    let horizon = "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
-                   AND name = 'loss_ledger_entries_v1' AND as_select LIKE '%now(\\'UTC\\')) - 30%'";
-    assert_eq!(store.number(horizon).await, 1);
+    assert!(ledger_ends_after(store, 30).await);
+}
+
+/// Whether the ledger goes back so many days.
+async fn ledger_ends_after(store: &Store, days: u16) -> bool {
+    let horizon = format!(
+        "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
+         AND name = 'loss_ledger_entries_v1' AND as_select LIKE '%now(\\'UTC\\')) - {days}%'"
+    );
+    store.number(&horizon).await == 1
+}
+
+fn of_raw_days(raw_days: u16) -> TemplateValues {
+    schema::single_server(Retention {
+        raw_days,
+        ..Retention::default()
+    })
+}
+
+/// Runs those statements of a change that `is_run` picks, and then asks for what was before.
+async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&String) -> bool) {
+    let target = store.engine.target(DATABASE);
+    let planned = retention::changes(&target, &of_raw_days(raw_days)).await;
+    for sql in planned.unwrap().into_iter().filter(is_run) {
+        store.client.query_raw(&sql).execute().await.unwrap();
+    }
+    retention::apply(&target, &of_raw_days(14)).await.unwrap();
+    let left = retention::changes(&target, &of_raw_days(14)).await.unwrap();
+    assert_eq!(left, [""; 0]);
+}
+
+/// Its reports are all there: what is deleted must leave the summaries of fourteen days, not of seven.
+#[tokio::test(flavor = "multi_thread")]
+async fn days_that_were_only_written_down_are_corrected() {
+    let store = Store::start().await;
+    let latest =
+        "SELECT toUInt64(argMax(raw_retention.raw_days, changed_at)) AS n FROM raw_retention";
+    begun_and_taken_back(&store, 7, |sql| sql.starts_with("INSERT")).await;
+    assert_eq!(store.number(latest).await, 14);
+    let whole = "SELECT count() AS n FROM raw_retention \
+                 HAVING dateDiff('day', max(whole_since), now('UTC')) = 13";
+    assert_eq!(store.number(whole).await, 2);
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_of_a_change_that_was_taken_back_are_as_before() {
+    let store = Store::start().await;
+    begun_and_taken_back(&store, 30, |sql| sql.contains("VIEW")).await;
+    assert!(!ledger_ends_after(&store, 30).await);
+    assert!(ledger_ends_after(&store, 14).await);
+    store.engine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,6 +44,7 @@ pub(crate) async fn apply(target: &StoreTarget) -> Result<(), MigrateError> {
             "non_replicated_deduplication_window",
         )
         .with("raw_ttl_days", 30)
+        .with("surplus_ttl_days", 32)
         .with("rollup_ttl_days", 400);
     migrate(target, &migrations(), &values).await.map(drop)
 }
