@@ -98,35 +98,21 @@ impl<S: CollectorService> Dispatch<S> {
         {
             let request = Request::from_parts(head, RequestBody::Arriving(body));
             let calling = within(timeout, self.grpc.clone().call(request));
+            let under_way = UnderWay::new(self, charge);
             return Either::Left(calling.map(move |answer| {
                 let answer = answer.map_or_else(Status::into_http, sent);
-                self.count_refusal(&answer, &charge);
-                drop(charge);
+                under_way.end(&answer);
                 answer.map(AnswerBody::Left)
             }));
         }
         let request = Request::from_parts(head, body);
+        let under_way = UnderWay::new(self, charge);
         Either::Right(Box::pin(async move {
-            let answer = self.answer_other(request, admitted).await;
-            self.count_refusal(&answer, &charge);
+            let answering = under_way.dispatch.answer_other(request, admitted);
+            let answer = answering.await;
+            under_way.end(&answer);
             answer
         }))
-    }
-
-    /// Counts an answer that is a refusal. Whatever refuses a known call, its status is with the answer.
-    fn count_refusal<B>(&self, answer: &Response<B>, charge: &Charge) {
-        // What succeeds in gRPC says so behind its message, not here.
-        if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
-        {
-            return;
-        }
-        let reason = match answer.extensions().get::<Status>() {
-            _ if charge.is_cut() => CallRefusal::Cancelled,
-            Some(status) => CallRefusal::of(status),
-            // tonic answers a call that it does not know by a header alone.
-            None => CallRefusal::Unsupported,
-        };
-        self.metrics.count_refusal(reason);
     }
 
     /// Proves the call's key, and leaves what it proves for the call.
@@ -238,6 +224,50 @@ impl<S: CollectorService> Dispatch<S> {
                 let status = Status::unimplemented("no such call");
                 connect::refuse(StatusCode::NOT_FOUND, &status)
             }
+        }
+    }
+}
+
+/// A call without its answer yet. Dropped so, its client went away.
+struct UnderWay<S> {
+    dispatch: Arc<Dispatch<S>>,
+    charge: Arc<Charge>,
+    has_answer: bool,
+}
+
+impl<S> UnderWay<S> {
+    fn new(dispatch: Arc<Dispatch<S>>, charge: Arc<Charge>) -> Self {
+        Self {
+            dispatch,
+            charge,
+            has_answer: false,
+        }
+    }
+
+    /// Counts the call if the answer is a refusal. Whatever refuses a known call, its status is with the
+    /// answer.
+    fn end<B>(mut self, answer: &Response<B>) {
+        self.has_answer = true;
+        // What succeeds in gRPC says so behind its message, not here.
+        if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
+        {
+            return;
+        }
+        let reason = match answer.extensions().get::<Status>() {
+            _ if self.charge.is_cut() => CallRefusal::Cancelled,
+            Some(status) => CallRefusal::of(status),
+            // tonic answers a call that it does not know by a header alone.
+            None => CallRefusal::Unsupported,
+        };
+        self.dispatch.metrics.count_refusal(reason);
+    }
+}
+
+impl<S> Drop for UnderWay<S> {
+    fn drop(&mut self) {
+        if !self.has_answer {
+            let metrics = &self.dispatch.metrics;
+            metrics.count_refusal(CallRefusal::Cancelled);
         }
     }
 }

@@ -98,7 +98,6 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
     let mut delete = async |key: &NewKey, secret: u8| {
         let mut call = Request::new(v1::DeleteInstallationRequest {
             secret: vec![secret; 32].into(),
-            ..Default::default()
         });
         let value = format!("Bearer {}", key.secret).parse().unwrap();
         call.metadata_mut().insert("authorization", value);

@@ -428,6 +428,16 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     // A message of 64 bytes, of which one comes.
     let begun = b"\0\0\0\0\x40\x0a".as_slice();
     sender.send(Ok(begun.into())).await.unwrap();
+    // A call that is reset before anybody looked at it never was one.
+    let deadline = Instant::now() + PATIENCE;
+    let is_there = || {
+        let metrics = collector.metrics().encode();
+        metrics.contains("collector_requests_total 1\n")
+    };
+    while !is_there() {
+        assert!(Instant::now() < deadline, "the call never arrives");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let gone = std::io::ErrorKind::ConnectionReset.into();
     sender.send(Err(gone)).await.unwrap();
     assert_eq!(calling.await.unwrap(), None);
