@@ -1,7 +1,7 @@
-//! Request bodies: how long one may take to arrive, and how many bytes all of them together may
-//! hold while they are received and worked on.
+//! Request bodies: how long one may take to arrive, how many bytes all of them together may hold
+//! while they are received and worked on, and what becomes of one that nobody reads.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, timeout};
 use tonic::{Code, Status};
 
 use super::inflate::{Encoding, InflateError, inflate};
@@ -117,21 +118,33 @@ pub(crate) enum RequestBody {
 
 /// A body that must be whole before its time is up.
 pub(crate) struct Arriving {
-    inner: Incoming,
+    /// Taken when this is dropped.
+    inner: Option<Incoming>,
     charge: Arc<Charge>,
     limit: Duration,
     /// Set when the body is first waited for: most are there with their head.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// So many bytes that nobody reads are received all the same.
+    drain_bytes: u64,
 }
 
 impl Arriving {
     pub(crate) fn new(inner: Incoming, charge: Arc<Charge>, limit: Duration) -> Self {
         Self {
-            inner,
+            inner: Some(inner),
             charge,
             limit,
             deadline: None,
+            drain_bytes: 0,
         }
+    }
+
+    /// Receives what nobody read once the call has its answer, and throws it away, up to `max_bytes`. For
+    /// HTTP/1.1, where many clients read the answer when they have sent all: a connection that is closed
+    /// before is reset, and the answer lost with it.
+    pub(crate) fn drained(mut self, max_bytes: usize) -> Self {
+        self.drain_bytes = max_bytes as u64;
+        self
     }
 
     /// What the body's call has taken of the budget.
@@ -149,7 +162,10 @@ impl Body for Arriving {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        match Pin::new(&mut this.inner).poll_frame(cx) {
+        let Some(inner) = &mut this.inner else {
+            return Poll::Ready(None);
+        };
+        match Pin::new(inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref() {
                     this.charge.take(data.len())?;
@@ -161,7 +177,10 @@ impl Body for Arriving {
                 let text = format!("failed to receive the request: {error}");
                 return Poll::Ready(Some(Err(Status::cancelled(text))));
             }
-            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(None) => {
+                this.inner = None;
+                return Poll::Ready(None);
+            }
             Poll::Pending => {}
         }
         let limit = this.limit;
@@ -178,11 +197,36 @@ impl Body for Arriving {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let ended = || SizeHint::with_exact(0);
+        self.inner.as_ref().map_or_else(ended, Body::size_hint)
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if self.drain_bytes == 0 || self.is_end_stream() {
+            return;
+        }
+        // Without a runtime the connection is gone too.
+        if let (Some(rest), Ok(runtime)) = (self.inner.take(), Handle::try_current()) {
+            runtime.spawn(timeout(self.limit, throw_away(rest, self.drain_bytes)));
+        }
+    }
+}
+
+/// Receives a body to its end, or until it was `max_bytes`.
+async fn throw_away(mut body: Incoming, max_bytes: u64) {
+    let mut left = max_bytes;
+    while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let n = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(rest) = left.checked_sub(n) else {
+            return;
+        };
+        left = rest;
     }
 }
 
@@ -234,7 +278,7 @@ pub(crate) async fn collect(mut body: Arriving, max_bytes: usize) -> Result<Byte
     let mut first = Bytes::new();
     let mut rest = bytes::BytesMut::new();
     loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         let data = match frame {
             None => break,
             Some(Err(status)) => return Err(CollectError::Failed(status)),

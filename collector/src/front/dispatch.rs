@@ -1,6 +1,6 @@
 //! One request, whichever protocol it speaks: `application/grpc` goes to tonic, anything else is a
 //! Connect call. Both end in the same four functions, and neither reads anything of a body before the
-//! call's key is proved: what a stranger sends is not received, inflated or decoded.
+//! call's key is proved: what a stranger sends is not kept, inflated or decoded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 use tonic::codec::CompressionEncoding;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
@@ -90,7 +90,11 @@ impl<S: CollectorService> Dispatch<S> {
         let (mut head, body) = request.into_parts();
         let admitted = self.admit(&mut head, network);
         // Held until the answer is made: what was decoded lives as long.
-        let body = Arriving::new(body, charge.clone(), self.body_timeout);
+        let mut arriving = Arriving::new(body, charge.clone(), self.body_timeout);
+        if sends_before_reading(&head) {
+            arriving = arriving.drained(self.max_bytes);
+        }
+        let body = arriving;
         if is_grpc(&head.headers)
             && admitted.is_ok()
             && !head.headers.contains_key(&GRPC_ENCODING)
@@ -270,6 +274,11 @@ impl<S> Drop for UnderWay<S> {
             metrics.count_refusal(CallRefusal::Cancelled);
         }
     }
+}
+
+/// True for a client that may read its answer only when its body is sent. One that asks first reads before.
+fn sends_before_reading(head: &Parts) -> bool {
+    head.version < Version::HTTP_2 && !head.headers.contains_key(header::EXPECT)
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

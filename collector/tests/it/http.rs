@@ -7,7 +7,7 @@ use crate::support::PATIENCE;
 
 pub(crate) const SERVICE: &str = "/epwatch.v1.CollectorService";
 
-/// An answer, read to the end of the connection.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -35,20 +35,34 @@ pub(crate) fn open(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads one answer; the connection is closed behind it.
+/// Reads one answer. The server need not close behind it: it may wait for the rest of a body that it refused.
 pub(crate) fn read_answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    // A server that turns a request away may close before all of it was sent.
-    let _ = stream.read_to_end(&mut bytes);
-    let split = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let split = split.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
+    let mut some = [0; 4096];
+    loop {
+        // A server that turns a request away may close before all of it was sent.
+        let n = stream.read(&mut some).unwrap_or(0);
+        bytes.extend_from_slice(&some[..n]);
+        if let Some(answer) = parsed(&bytes, n == 0) {
+            return answer;
+        }
+        assert_ne!(n, 0, "{}", String::from_utf8_lossy(&bytes));
+    }
+}
+
+/// The answer, once it is whole; the end of the connection ends one that does not say how long it is.
+fn parsed(bytes: &[u8], is_end: bool) -> Option<Answer> {
+    let split = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8(bytes[..split].to_vec()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer {
+    let answer = Answer {
         status,
         head,
         body: bytes[split + 4..].to_vec(),
-    }
+    };
+    let length = answer.header("content-length");
+    let is_whole = length.is_some_and(|n| answer.body.len() >= n.parse::<usize>().unwrap());
+    (is_end || is_whole).then_some(answer)
 }
 
 /// Sends one request and reads its answer.

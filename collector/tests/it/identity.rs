@@ -137,7 +137,7 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
 }
 
 /// Whoever has no valid key is refused with the head of his call: none of the bytes that he announces is
-/// waited for, inflated or decoded. So is a manifest that comes with a key which ships inside an app.
+/// waited for, kept, inflated or decoded. So is a manifest that comes with a key which ships inside an app.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,6 +193,43 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     message.reports = vec![vec![7; 3 << 20].into()];
     let status = connect(&collector).await.upload(message).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    collector.stop().await;
+}
+
+/// Many HTTP/1.1 clients read the answer when they have sent all. One whose key was revoked must hear that, and
+/// no reset, or it sends the same for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_the_answer_after_the_body_hears_why_it_was_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (revoked, valid) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+    let mut ended = key_for(&revoked, "com.example.camera");
+    ended.revoked = true;
+    let keys = vec![ended, key_for(&valid, "com.example.camera")];
+    let collector = start_without_store(&dir, keys).await;
+    let mut stream = open(collector.listen());
+    let head = |key: &NewKey, length: usize| {
+        format!(
+            "POST {SERVICE}/Upload HTTP/1.1\r\nHost: test\r\nContent-Type: application/proto\r\n\
+             Authorization: Bearer {}\r\nContent-Length: {length}\r\n\r\n",
+            key.secret
+        )
+    };
+    let pieces = vec![vec![0; 64 << 10]; 8];
+    let length = pieces.concat().len();
+    stream.write_all(head(&revoked, length).as_bytes()).unwrap();
+    for piece in &pieces {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stream.write_all(piece).unwrap();
+    }
+    let answer = read_answer(stream.try_clone().unwrap());
+    assert_eq!(answer.status, 401, "{answer:?}");
+    // The connection is as good as before.
+    let body = request(&[report(1, 1, 1)]).encode_to_vec();
+    stream
+        .write_all(head(&valid, body.len()).as_bytes())
+        .unwrap();
+    stream.write_all(&body).unwrap();
+    assert_eq!(read_answer(stream).status, 200);
     collector.stop().await;
 }
 
