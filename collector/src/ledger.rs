@@ -2,7 +2,7 @@
 //! today and yesterday (UTC), read from the store from time to time. Every collector says the same
 //! of the whole store: take the maximum over collectors, not the sum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use crate::store::{Sink, SinkError, note_failure};
 const MAX_APPS: usize = 200;
 
 /// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
-pub(crate) type LedgerGauges = Family<Vec<(&'static str, String)>, Gauge>;
+pub(crate) type LedgerGauges = Family<Labels, Gauge>;
+type Labels = Vec<(&'static str, String)>;
 
 /// What a device gave up and did not count by a reason of its own: runs that were never sealed.
 const UNSEALED: &str = "unsealed";
@@ -57,9 +58,10 @@ pub(crate) async fn keep_fresh(
     period: Duration,
     stop: CancellationToken,
 ) {
+    let mut shown = Shown::default();
     loop {
         tokio::select! {
-            read = refresh(&sink, &metrics) => if let Err(error) = read {
+            read = refresh(&sink, &metrics, &mut shown) => if let Err(error) = read {
                 note_failure(&metrics, "loss_ledger", &error);
             },
             () = stop.cancelled() => return,
@@ -71,7 +73,10 @@ pub(crate) async fn keep_fresh(
     }
 }
 
-async fn refresh(sink: &Sink, metrics: &Metrics) -> Result<(), SinkError> {
+/// The labels of all gauges that are there, by view.
+type Shown = BTreeMap<&'static str, HashSet<Labels>>;
+
+async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<(), SinkError> {
     // Runs are not answered for: reports are.
     let none = "CAST(map(), 'Map(String, Int64)')";
     let both = [
@@ -90,15 +95,26 @@ async fn refresh(sink: &Sink, metrics: &Metrics) -> Result<(), SinkError> {
              ORDER BY recorded DESC LIMIT {}",
             2 * MAX_APPS
         );
-        show(gauges, sink.fetch::<Line>(view, &sql).await?);
+        let now = show(gauges, sink.fetch::<Line>(view, &sql).await?);
+        // A day that is neither any more is gone, not zero. What stays is there at any time: an alert
+        // that waits for minutes begins anew when a scrape finds nothing.
+        let before = shown.entry(view).or_default();
+        for gone in before.difference(&now) {
+            gauges.entries.remove(gone);
+            gauges.reasons.remove(gone);
+        }
+        *before = now;
     }
     Ok(())
 }
 
-fn show(gauges: &LedgerOf, lines: Vec<Line>) {
-    // A day that is neither any more is gone, not zero.
-    gauges.entries.clear();
-    gauges.reasons.clear();
+/// Sets the gauges, and returns the labels of all of them.
+fn show(gauges: &LedgerOf, lines: Vec<Line>) -> HashSet<Labels> {
+    let mut shown = HashSet::new();
+    let mut set = |gauges: &LedgerGauges, labels: Labels, n| {
+        gauges.get_or_create(&labels).set(n);
+        shown.insert(labels);
+    };
     for line in lines {
         let day = if line.is_today { "today" } else { "yesterday" };
         let labels = |entry: &str| {
@@ -117,7 +133,7 @@ fn show(gauges: &LedgerOf, lines: Vec<Line>) {
             ("missing", line.missing),
             ("duplicate", line.duplicate),
         ] {
-            gauges.entries.get_or_create(&labels(entry)).set(n);
+            set(&gauges.entries, labels(entry), n);
         }
         for (entry, counts) in [
             ("dropped", by_known_reason(&line.dropped_by_reason, is_drop)),
@@ -129,10 +145,11 @@ fn show(gauges: &LedgerOf, lines: Vec<Line>) {
             for (reason, n) in counts {
                 let mut labels = labels(entry);
                 labels.push(("reason", reason.to_owned()));
-                gauges.reasons.get_or_create(&labels).set(n);
+                set(&gauges.reasons, labels, n);
             }
         }
     }
+    shown
 }
 
 fn is_drop(reason: &str) -> bool {
