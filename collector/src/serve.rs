@@ -142,7 +142,7 @@ impl Collector {
 
         let stop_writer = CancellationToken::new();
         let sink = Sink::new(store);
-        let mut aside = Aside::start(&parts, &opened, sink.clone(), &stop_writer).await?;
+        let mut aside = Aside::start(&parts, &opened, sink.clone(), &stop, &stop_writer).await?;
         let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
         // The writer first: other collectors wait for those they have heard of.
         let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
@@ -340,13 +340,8 @@ async fn start_writer(
         .build()
         .map_err(StartError::Thread)?;
     let (said, first_word) = oneshot::channel();
-    let vital = |part| Vital {
-        part,
-        metrics: metrics.clone(),
-        stop: stop.clone(),
-        all: all.clone(),
-    };
-    let (writing, summing) = (vital("writer"), vital("roll-up"));
+    let writing = Vital::new("writer", parts, all, &stop);
+    let summing = Vital::new("roll-up", parts, all, &stop);
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
         .spawn(move || {
@@ -364,13 +359,29 @@ async fn start_writer(
     Ok(thread)
 }
 
-/// A part without which acks must not go on: a log that nobody takes to the store fills for days, and
-/// nothing would say so. Dropped before it was told to stop, a panic did that: the collector ends.
+/// A part without which answers must not go on: a log that nobody takes to the store fills for days, deletions
+/// are promised that nobody carries out, and nothing would say so. Dropped before it was told to stop, a panic did that: the collector ends.
 struct Vital {
     part: &'static str,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     all: CancellationToken,
+}
+
+impl Vital {
+    fn new(
+        part: &'static str,
+        parts: &Parts,
+        all: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> Self {
+        Self {
+            part,
+            metrics: parts.metrics.clone(),
+            stop: stop.clone(),
+            all: all.clone(),
+        }
+    }
 }
 
 impl Drop for Vital {
@@ -456,6 +467,7 @@ impl Aside {
         parts: &Parts,
         opened: &Opened,
         sink: Sink,
+        all: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
         let (wal, checkpoint) = (&opened.wal, opened.checkpoint.offset);
@@ -474,7 +486,12 @@ impl Aside {
             erases: config.rollup.enabled,
             collector_id: wal.collector_id().short(),
         };
-        let worker = tokio::spawn(worker.run(stop.clone()));
+        let vital = Vital::new("deletions", parts, all, stop);
+        let stop_worker = stop.clone();
+        let worker = tokio::spawn(async move {
+            let _vital = vital;
+            worker.run(stop_worker).await;
+        });
         if config.rollup.enabled {
             tokio::spawn(ledger::keep_fresh(
                 sink.clone(),

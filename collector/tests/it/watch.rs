@@ -1,12 +1,13 @@
 //! What operators watch a collector by: how far behind the store is, and whether anybody writes to it.
 
+use std::backtrace::Backtrace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
 use epwatch_collector::clock::{Clock, SystemClock};
+use epwatch_collector::units::Period;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{PATIENCE, Store, config, connect, report, request, send, start};
@@ -73,17 +74,34 @@ async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
     again.stop().await;
 }
 
-/// A clock that ends the writer, as a mistake of ours in it would.
-#[derive(Debug, Default)]
-struct Trap(AtomicBool);
+/// A clock that ends who asks for the time from code in these files, as a mistake of ours there would.
+#[derive(Debug)]
+struct Trap {
+    files: &'static str,
+    is_set: AtomicBool,
+}
+
+impl Trap {
+    fn within(files: &'static str) -> Arc<Self> {
+        let is_set = AtomicBool::new(false);
+        Arc::new(Self { files, is_set })
+    }
+
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Relaxed);
+    }
+}
 
 impl Clock for Trap {
     fn now_us(&self) -> u64 {
-        let is_writer = thread::current().name() == Some("collector-writer");
-        assert!(
-            !(is_writer && self.0.load(Ordering::Relaxed)),
-            "the writer steps into the trap of a test"
-        );
+        if self.is_set.load(Ordering::Relaxed) {
+            let callers = Backtrace::force_capture().to_string();
+            assert!(
+                !callers.contains(self.files),
+                "{} steps into the trap of a test",
+                self.files
+            );
+        }
         SystemClock.now_us()
     }
 }
@@ -91,7 +109,7 @@ impl Clock for Trap {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     let store = Store::start().await;
-    let clock = Arc::new(Trap::default());
+    let clock = Trap::within("src/writer/");
     let (first, stop) = (
         config(&store.dir.path().join("wal")),
         CancellationToken::new(),
@@ -100,7 +118,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
         .await
         .unwrap();
     let mut device = connect(&collector).await;
-    clock.0.store(true, Ordering::Relaxed);
+    clock.set();
     // Acknowledged or not: it may have ended already.
     let _ = device.upload(request(&[report(1, 1, 1)])).await;
     tokio::time::timeout(PATIENCE, collector.stopped())
@@ -116,4 +134,23 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
         .eventually("SELECT count() AS n FROM counted_reports_v1", 1)
         .await;
     again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
+    let store = Store::start().await;
+    let clock = Trap::within("src/deletions/worker.rs");
+    let (mut config, stop) = (
+        config(&store.dir.path().join("wal")),
+        CancellationToken::new(),
+    );
+    config.deletion.refresh = Period(Duration::from_millis(50));
+    let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
+        .await
+        .unwrap();
+    clock.set();
+    tokio::time::timeout(PATIENCE, collector.stopped())
+        .await
+        .expect("it ends by itself");
+    collector.stop().await;
 }
