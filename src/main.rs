@@ -20,6 +20,7 @@ mod server_config;
 mod signals;
 mod stack;
 mod store;
+mod store_args;
 mod telemetry;
 
 use std::process::ExitCode;

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use epwatch_detector::period::Period;
 use epwatch_detector::rates::Rates;
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::source::{Certified, Source};
 use epwatch_detector::{DetectorConfig, summary};
-use epwatch_store::StoreTarget;
 use jiff::Timestamp;
+
+use crate::store_args::StoreArgs;
 
 /// Could not find out: some of what was to be read is missing.
 const INCOMPLETE: u8 = 3;
@@ -48,23 +48,8 @@ pub(crate) struct Over {
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "clickhouse",
         conflicts_with = "clickhouse")]
     reports: Vec<PathBuf>,
-    /// A store to read instead: http://host:8123, https://host:8443 or unix:/path.
-    #[arg(long, value_name = "ADDRESS")]
-    clickhouse: Option<String>,
-    /// Its database.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "epwatch",
-        requires = "clickhouse"
-    )]
-    database: String,
-    /// Its user.
-    #[arg(long, value_name = "NAME", requires = "clickhouse")]
-    user: Option<String>,
-    /// A file that holds the user's password and nothing else.
-    #[arg(long, value_name = "FILE", requires = "user")]
-    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Placements that a lab certified, as JSON lines with the columns of certified_placements_v1:
     /// the reference of a first version; they count before those of a store.
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -168,17 +153,7 @@ impl Over {
 
     /// Where reports come from, and whether all of them could be read.
     fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
-        if let Some(address) = &self.clickhouse {
-            let mut target = StoreTarget::parse(address, &self.database)?;
-            if let Some(user) = &self.user {
-                let password = match &self.password_file {
-                    Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
-                        format!("failed to read --password-file {}", path.display())
-                    })?),
-                    None => None,
-                };
-                target = target.with_credentials(user, password.as_deref().map(str::trim_end));
-            }
+        if let Some(target) = self.store.target()? {
             let client = epwatch_store::client(&target);
             return Ok((Source::new(client, config.max_votes), true));
         }

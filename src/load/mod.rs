@@ -13,10 +13,10 @@ use std::{
 use anyhow::Context;
 use epwatch_collector::units::Period;
 use epwatch_fleet::load::{self, LoadOptions, LoadProgress, LoadResult};
-use epwatch_store::StoreTarget;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::store_args::StoreArgs;
 use crate::{output, signals};
 use own_server::{OwnServer, cpu_seconds};
 use stored::{Ledger, LedgerBefore, StoreLedger, Stored};
@@ -53,9 +53,9 @@ pub(crate) struct Args {
     /// Certificate (PEM) that signed the collector's, where it is not a public one.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// ClickHouse of that collector, to check the store at the end: http://host:8123 or unix:/path.
-    #[arg(long, value_name = "ADDRESS", requires = "endpoint")]
-    clickhouse: Option<String>,
+    /// That collector's, which is checked at the end.
+    #[command(flatten)]
+    store: StoreArgs,
     /// Process id of that collector on this machine, to tell what it cost.
     #[arg(long, value_name = "PID", requires = "endpoint")]
     server_pid: Option<u32>,
@@ -127,6 +127,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.rate
         )));
     }
+    if args.store.clickhouse.is_some() && args.endpoint.is_none() {
+        anyhow::bail!(output::WrongUse(
+            "--clickhouse is the store of the collector at --endpoint, which is missing".to_owned()
+        ));
+    }
     let own = match &args.endpoint {
         Some(_) => None,
         None => Some(OwnServer::start().await?),
@@ -150,13 +155,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> {
     let options = options(args, own)?;
-    let store = match (own, &args.clickhouse) {
-        (Some(own), _) => Some(own.store()?),
-        (None, Some(address)) => Some(StoreTarget::parse(
-            address,
-            epwatch_collector::schema::DATABASE,
-        )?),
-        (None, None) => None,
+    let store = match own {
+        Some(own) => Some(own.store()?),
+        None => args.store.target()?,
     };
     let store = match store {
         Some(target) => {

@@ -92,6 +92,14 @@ async fn a_wrong_key_is_said_at_once() {
     collector.stop().await;
 }
 
+#[tokio::test]
+async fn a_store_without_its_collector_is_wrong_use() {
+    let output = load(&["--clickhouse", "http://127.0.0.1:9"]).await;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--endpoint"), "{stderr}");
+}
+
 /// A collector on this store, and the store's address.
 async fn start(store: &Store, config: CollectorConfig) -> (Collector, String) {
     let collector = Collector::start(config, store.client(), CancellationToken::new());

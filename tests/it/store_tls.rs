@@ -50,15 +50,26 @@ async fn serve(listener: TcpListener, engine: PathBuf) {
 }
 
 async fn migrate(address: String, ca_file: Option<PathBuf>) -> Output {
-    let run = move || {
-        let mut command = Command::new(EPWATCH);
-        command.args(["migrate", "--clickhouse", &address]);
-        command.env_remove("EPWATCH_CONFIG");
-        if let Some(path) = ca_file {
-            command.env("EPWATCH_STORE__CA_FILE", path);
-        }
-        command.output().unwrap()
-    };
+    let mut command = Command::new(EPWATCH);
+    command.args(["migrate", "--clickhouse", &address]);
+    command.env_remove("EPWATCH_CONFIG");
+    if let Some(path) = ca_file {
+        command.env("EPWATCH_STORE__CA_FILE", path);
+    }
+    output_of(command).await
+}
+
+async fn replay(address: &str, ca_file: Option<PathBuf>) -> Output {
+    let mut command = Command::new(EPWATCH);
+    command.args(["replay", "--clickhouse", address]);
+    if let Some(path) = ca_file {
+        command.arg("--clickhouse-ca").arg(path);
+    }
+    output_of(command).await
+}
+
+async fn output_of(mut command: Command) -> Output {
+    let run = move || command.output().unwrap();
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
@@ -77,9 +88,14 @@ async fn a_store_with_a_certificate_of_a_private_ca_is_trusted_by_that_alone() {
 
     // Another's, and the public ones.
     for ca_file in [Some(fixture("other-ca.pem")), None] {
-        let output = migrate(https.clone(), ca_file).await;
+        let output = migrate(https.clone(), ca_file.clone()).await;
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let output = replay(&https, ca_file).await;
         assert_eq!(output.status.code(), Some(3), "{output:?}");
     }
+    // So do those that name their store by options.
+    let output = replay(&https, Some(fixture("ca.pem"))).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     serving.abort();
     store.engine.stop().await;
 }
@@ -95,6 +111,27 @@ async fn a_ca_file_that_cannot_be_used_is_a_problem_of_the_config() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         for text in ["EPWATCH_STORE__CA_FILE: store.ca_file: ", expected] {
+            assert!(stderr.contains(text), "{text}: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_ca_of_an_option_that_cannot_be_used_is_named() {
+    for (address, ca_file, code, expected) in [
+        (
+            "https://localhost:9",
+            fixture("server.key"),
+            3,
+            "server.key",
+        ),
+        ("https://localhost:9", fixture("none.pem"), 3, "none.pem"),
+        ("http://localhost:9", fixture("ca.pem"), 2, "https"),
+    ] {
+        let output = replay(address, Some(ca_file)).await;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        for text in ["--clickhouse-ca", expected] {
             assert!(stderr.contains(text), "{text}: {stderr}");
         }
     }
