@@ -360,7 +360,8 @@ async fn start_writer(
 }
 
 /// A part without which answers must not go on: a log that nobody takes to the store fills for days, deletions
-/// are promised that nobody carries out, and nothing would say so. Dropped before it was told to stop, a panic did that: the collector ends.
+/// are promised that nobody carries out, and nothing would say so. Dropped before it was told to stop, a panic
+/// did that: the collector ends.
 struct Vital {
     part: &'static str,
     metrics: Arc<Metrics>,

@@ -189,6 +189,8 @@ impl Body for Arriving {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => {
+                // It had its time.
+                this.drain_bytes = 0;
                 let text = "the request's body took too long to arrive";
                 Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
             }

@@ -90,11 +90,11 @@ impl<S: CollectorService> Dispatch<S> {
         let (mut head, body) = request.into_parts();
         let admitted = self.admit(&mut head, network);
         // Held until the answer is made: what was decoded lives as long.
-        let mut arriving = Arriving::new(body, charge.clone(), self.body_timeout);
-        if sends_before_reading(&head) {
-            arriving = arriving.drained(self.max_bytes);
-        }
-        let body = arriving;
+        let body = Arriving::new(body, charge.clone(), self.body_timeout);
+        let body = match sends_before_reading(&head) {
+            true => body.drained(self.max_bytes),
+            false => body,
+        };
         if is_grpc(&head.headers)
             && admitted.is_ok()
             && !head.headers.contains_key(&GRPC_ENCODING)
