@@ -117,14 +117,14 @@ impl Processes {
         let engine = self.engine_pid();
         std::fs::rename(&socket, &away).ok()?;
         let mut killed = 0;
-        for _ in 0..3 {
-            sleep(spell / 4).await;
-            // The process of `serve` is the engine's supervisor: the cut would end with it.
+        for _ in 0..4 {
+            // A collector goes on over the connections that it has. The process of `serve` is the engine's
+            // supervisor: the cut would end with it.
             if self.store.is_some() {
                 killed += self.kill_collectors().await;
             }
+            sleep(spell / 4).await;
         }
-        sleep(spell / 4).await;
         // An engine that was started meanwhile has made a socket of its own.
         if self.engine_pid() == engine {
             let _ = std::fs::rename(&away, &socket);
