@@ -88,6 +88,8 @@ def main():
     seed("connection", "manifest", post("PutModelManifest", wire("model_manifest"), ["Connect-Timeout-Ms: 5000"]))
     seed("connection", "chunked", post("Upload", b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
          + b"4\r\nabcd\r\n0\r\n\r\n")
+    seed("connection", "refused_then_garbage", post("Upload", b"").replace(b"application/proto", b"text/plain")
+         .replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"4\r\nabcd\r\n0\r\n\r\n" + b"garbage: 1\r\n\r\n")
     seed("connection", "grpc", grpc(b"Upload", upload))
     seed("connection", "grpc_gzip", grpc(b"Upload", packed, [(b"grpc-encoding", b"gzip")], compressed=True))
     seed("connection", "grpc_timeout", grpc(b"PutCertifiedPlacement", b"", [(b"grpc-timeout", b"5S")]))

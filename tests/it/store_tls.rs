@@ -122,7 +122,7 @@ async fn a_ca_of_an_option_that_cannot_be_used_is_named() {
         (
             "https://localhost:9",
             fixture("server.key"),
-            3,
+            2,
             "server.key",
         ),
         ("https://localhost:9", fixture("none.pem"), 3, "none.pem"),

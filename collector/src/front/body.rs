@@ -45,6 +45,8 @@ pub(crate) struct Charge {
     taken: AtomicU64,
     /// The client went away while it sent.
     is_cut: AtomicBool,
+    /// The answer came before the body was read, and its rest is thrown away.
+    is_rest_left: AtomicBool,
 }
 
 impl Charge {
@@ -53,6 +55,7 @@ impl Charge {
             budget,
             taken: AtomicU64::new(0),
             is_cut: AtomicBool::new(false),
+            is_rest_left: AtomicBool::new(false),
         })
     }
 
@@ -60,6 +63,11 @@ impl Charge {
     /// end of a body that lacks a message.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Relaxed)
+    }
+
+    /// True if the rest of the call's body is thrown away: the connection ends behind it.
+    pub(crate) fn is_rest_left(&self) -> bool {
+        self.is_rest_left.load(Relaxed)
     }
 
     /// Takes `n` bytes more.
@@ -213,6 +221,7 @@ impl Drop for Arriving {
         if self.drain_bytes == 0 || self.is_end_stream() {
             return;
         }
+        self.charge.is_rest_left.store(true, Relaxed);
         // Without a runtime the connection is gone too.
         if let (Some(rest), Ok(runtime)) = (self.inner.take(), Handle::try_current()) {
             runtime.spawn(timeout(self.limit, throw_away(rest, self.drain_bytes)));

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::Either;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode, Version};
 use tonic::codec::CompressionEncoding;
@@ -91,7 +91,7 @@ impl<S: CollectorService> Dispatch<S> {
         let admitted = self.admit(&mut head, network);
         // Held until the answer is made: what was decoded lives as long.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
-        let body = match sends_before_reading(&head) {
+        let body = match head.version < Version::HTTP_2 {
             true => body.drained(self.max_bytes),
             false => body,
         };
@@ -104,8 +104,8 @@ impl<S: CollectorService> Dispatch<S> {
             let calling = within(timeout, self.grpc.clone().call(request));
             let under_way = UnderWay::new(self, charge);
             return Either::Left(calling.map(move |answer| {
-                let answer = answer.map_or_else(Status::into_http, sent);
-                under_way.end(&answer);
+                let mut answer = answer.map_or_else(Status::into_http, sent);
+                under_way.end(&mut answer);
                 answer.map(AnswerBody::Left)
             }));
         }
@@ -113,8 +113,8 @@ impl<S: CollectorService> Dispatch<S> {
         let under_way = UnderWay::new(self, charge);
         Either::Right(Box::pin(async move {
             let answering = under_way.dispatch.answer_other(request, admitted);
-            let answer = answering.await;
-            under_way.end(&answer);
+            let mut answer = answering.await;
+            under_way.end(&mut answer);
             answer
         }))
     }
@@ -250,8 +250,13 @@ impl<S> UnderWay<S> {
 
     /// Counts the call if the answer is a refusal. Whatever refuses a known call, its status is with the
     /// answer.
-    fn end<B>(mut self, answer: &Response<B>) {
+    fn end<B>(mut self, answer: &mut Response<B>) {
         self.has_answer = true;
+        if self.charge.is_rest_left() {
+            // The next head would be read before this answer is written, which hyper does not expect.
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+        }
         // What succeeds in gRPC says so behind its message, not here.
         if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
         {
@@ -274,11 +279,6 @@ impl<S> Drop for UnderWay<S> {
             metrics.count_refusal(CallRefusal::Cancelled);
         }
     }
-}
-
-/// True for a client that may read its answer only when its body is sent. One that asks first reads before.
-fn sends_before_reading(head: &Parts) -> bool {
-    head.version < Version::HTTP_2 && !head.headers.contains_key(header::EXPECT)
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
