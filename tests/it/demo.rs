@@ -69,7 +69,7 @@ fn check_one_page(document: &Value) {
 
 #[test]
 fn a_silent_fallback_is_found_and_paged_with_its_cause() {
-    let document = demo(&["--seconds", "40"]);
+    let document = demo(&["--seconds", "50"]);
     check_one_page(&document);
     let sessions = document["real_sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 4, "{sessions:#?}");
@@ -89,7 +89,7 @@ fn a_silent_fallback_is_found_and_paged_with_its_cause() {
 
 #[test]
 fn a_healthy_version_pages_nobody() {
-    let document = demo(&["--seconds", "30", "--healthy"]);
+    let document = demo(&["--seconds", "35", "--healthy"]);
     assert_eq!(document["incidents"], serde_json::json!([]));
     assert_eq!(document["first_page_seconds"], Value::Null);
     assert_eq!(document["real_sessions"].as_array().unwrap().len(), 4);
@@ -97,7 +97,7 @@ fn a_healthy_version_pages_nobody() {
 
 #[test]
 fn without_the_runtimes_recorded_placements_stand_in() {
-    let document = demo(&["--seconds", "40", "--no-runtimes"]);
+    let document = demo(&["--seconds", "50", "--no-runtimes"]);
     check_one_page(&document);
     assert_eq!(document["real_sessions"], serde_json::json!([]));
     assert_eq!(document["no_real_sessions"], "--no-runtimes was given");

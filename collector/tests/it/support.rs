@@ -184,6 +184,18 @@ pub(crate) async fn start_with(store: &Store, config: CollectorConfig) -> Collec
         .unwrap()
 }
 
+/// Waits until a collector has heard from its store: before, it takes reports all the same.
+pub(crate) async fn hears_its_store(collector: &Collector) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut metrics = collector.metrics().encode();
+    let known = ["collector_installations_read 1\n", "collector_store_up 1\n"];
+    while !known.iter().all(|line| metrics.contains(line)) {
+        assert!(Instant::now() < deadline, "{metrics}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        metrics = collector.metrics().encode();
+    }
+}
+
 pub(crate) type Device = CollectorServiceClient<Channel>;
 
 pub(crate) async fn connect(collector: &Collector) -> Device {

@@ -15,7 +15,9 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
-use crate::support::{Device, PATIENCE, Store, config, connect, report, request, send, start_with};
+use crate::support::{
+    Device, PATIENCE, Store, config, connect, hears_its_store, report, request, send,
+};
 
 /// The first report of a stream of installation `n`.
 fn of(n: u32, stream_id: u64) -> v1::Report {
@@ -57,9 +59,11 @@ fn slow_us() -> u64 {
 
 async fn start_at_noon(store: &Store, config: CollectorConfig) -> Collector {
     let (client, stop) = (store.client.clone(), CancellationToken::new());
-    Collector::start_with_clock(config, client, stop, Arc::new(Slow(slow_us())))
-        .await
-        .unwrap()
+    let clock = Arc::new(Slow(slow_us()));
+    let collector = Collector::start_with_clock(config, client, stop, clock);
+    let collector = collector.await.unwrap();
+    hears_its_store(&collector).await;
+    collector
 }
 
 const UNPROVEN: &str = "SELECT uniqExact(installation) AS n FROM reports WHERE is_unproven";
@@ -200,7 +204,7 @@ async fn one_network_has_its_part_of_the_room() {
     let mut config = config(&store.dir.path().join("wal"));
     config.new_installations.per_network = 3;
     config.new_installations.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let collector = start_with(&store, config).await;
+    let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     for n in 0..4 {
         let body = request(&[of(n, 1)]).encode_to_vec();

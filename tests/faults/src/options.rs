@@ -23,7 +23,7 @@ pub struct FaultOptions {
     pub servers: Servers,
     /// Processes to kill before the end.
     pub kills: u64,
-    /// No fault begins after this, whatever the number of kills.
+    /// No fault begins after this, whatever the number of kills; the processes have started by then.
     pub length: Duration,
     /// Equal seeds choose equal faults; when they hit, the machine decides.
     pub seed: u64,

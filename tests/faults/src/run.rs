@@ -110,7 +110,7 @@ pub async fn run(
         chance: fastrand::Rng::with_seed(options.seed),
         kills: Kills::default(),
         checks: 0,
-        until: began + options.length,
+        until: Instant::now() + options.length,
         stop,
     };
     let mut findings = Findings::default();
