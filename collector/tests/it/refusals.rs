@@ -15,7 +15,8 @@ use tonic::{Code, Request};
 use crate::gate::Gate;
 use crate::http::post;
 use crate::support::{
-    PATIENCE, Store, config, connect, hears_its_store, report, request, send, start, start_with,
+    PATIENCE, Store, config, connect, eventually, hears_its_store, metric, report, request, send,
+    start, start_with,
 };
 
 /// Reads one of the operator's pages.
@@ -400,38 +401,30 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     )
     .unwrap();
     waiting.write_all(&[0; 900_000]).unwrap();
-    let full = "collector_requests_refused_total{reason=\"body_budget\"} ";
-    let n_full = || -> u64 {
-        let metrics = collector.metrics().encode();
-        let n = metrics.lines().find_map(|line| line.strip_prefix(full));
-        n.unwrap().parse().unwrap()
-    };
+    let n_full = || n_refused(&collector, "body_budget");
     let deadline = Instant::now() + PATIENCE;
     let mut last = 0;
-    while n_full() == 0 {
+    while n_full() == 0.0 {
         assert!(Instant::now() < deadline, "the room is never full");
         last = status("Upload", &[auth], &[0; 200_000]);
     }
-    let n_told = n_full() - u64::from(last == 429);
-    assert!(n_told <= 1, "{n_told} more than who asked");
-    if n_told == 1 {
+    let n_waiting = n_full() - f64::from(u8::from(last == 429));
+    assert!(n_waiting <= 1.0, "{n_waiting} of one body");
+    if n_waiting > 0.0 {
         assert_eq!(crate::http::read_answer(waiting).status, 429);
     }
     collector.stop().await;
 }
 
-/// Waits until so many calls were refused for this reason.
-async fn eventually_refused(collector: &Collector, reason: &str, n: u64) {
-    let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let metrics = collector.metrics().encode();
-        if metrics.contains(&line) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "no {line} in\n{metrics}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Calls that were refused for this reason.
+fn n_refused(collector: &Collector, reason: &str) -> f64 {
+    let name = format!("collector_requests_refused_total{{reason=\"{reason}\"}}");
+    metric(collector, &name)
+}
+
+async fn eventually_refused(collector: &Collector, reason: &str, n: u32) {
+    let what = format!("{n} are {reason}");
+    eventually(&what, || n_refused(collector, reason) == f64::from(n)).await;
 }
 
 /// A phone that loses its network in the middle of an upload sent nothing malformed.
@@ -446,15 +439,8 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     let begun = b"\0\0\0\0\x40\x0a".as_slice();
     sender.send(Ok(begun.into())).await.unwrap();
     // A call that is reset before anybody looked at it never was one.
-    let deadline = Instant::now() + PATIENCE;
-    let is_there = || {
-        let metrics = collector.metrics().encode();
-        metrics.contains("collector_requests_total 1\n")
-    };
-    while !is_there() {
-        assert!(Instant::now() < deadline, "the call never arrives");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let n_calls = || metric(&collector, "collector_requests_total");
+    eventually("the call arrives", || n_calls() == 1.0).await;
     let gone = std::io::ErrorKind::ConnectionReset.into();
     sender.send(Err(gone)).await.unwrap();
     assert_eq!(calling.await.unwrap(), None);

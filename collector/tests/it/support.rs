@@ -184,16 +184,34 @@ pub(crate) async fn start_with(store: &Store, config: CollectorConfig) -> Collec
         .unwrap()
 }
 
+/// A number on the collector's page, by its name and labels.
+pub(crate) fn metric(collector: &Collector, name: &str) -> f64 {
+    let page = collector.metrics().encode();
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in\n{page}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+/// Waits until this holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{caller}: never: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
 /// Waits until a collector has heard from its store: before, it takes reports all the same.
 pub(crate) async fn hears_its_store(collector: &Collector) {
-    let deadline = Instant::now() + PATIENCE;
-    let mut metrics = collector.metrics().encode();
-    let known = ["collector_installations_read 1\n", "collector_store_up 1\n"];
-    while !known.iter().all(|line| metrics.contains(line)) {
-        assert!(Instant::now() < deadline, "{metrics}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        metrics = collector.metrics().encode();
-    }
+    let known = ["collector_installations_read", "collector_store_up"];
+    let is_known = |name| metric(collector, name) > 0.0;
+    eventually("the store is heard", || known.into_iter().all(is_known)).await;
 }
 
 pub(crate) type Device = CollectorServiceClient<Channel>;

@@ -3,32 +3,16 @@
 use std::backtrace::Backtrace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epwatch_collector::Collector;
 use epwatch_collector::clock::{Clock, SystemClock};
 use epwatch_collector::units::Period;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, Store, config, connect, report, request, send, start};
-
-/// A gauge of the collector's page.
-fn gauge(collector: &Collector, name: &str) -> f64 {
-    let page = collector.metrics().encode();
-    let line = page.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in\n{page}"))
-        .trim()
-        .parse()
-        .unwrap()
-}
-
-async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
+use crate::support::{
+    PATIENCE, Store, config, connect, eventually, metric, report, request, send, start,
+};
 
 /// The machine's clock, and what was added to it.
 #[derive(Debug, Default)]
@@ -52,7 +36,7 @@ async fn a_collector_that_nobody_sends_to_does_not_lag() {
     let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
         .await
         .unwrap();
-    let lag = || gauge(&collector, "collector_wal_lag_seconds");
+    let lag = || metric(&collector, "collector_wal_lag_seconds");
     eventually("it is complete", || lag() < 600.0).await;
     clock.0.store(HOUR_US, Ordering::Relaxed);
     eventually("it is complete an hour later", || lag() < 600.0).await;
@@ -70,7 +54,7 @@ async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
 
     let again = start(&store, "wal").await;
     eventually("nothing waits", || again.is_drained()).await;
-    assert_eq!(gauge(&again, "collector_wal_lag_bytes"), 0.0);
+    assert_eq!(metric(&again, "collector_wal_lag_bytes"), 0.0);
     again.stop().await;
 }
 
@@ -124,7 +108,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
         .expect("it ends by itself");
-    assert_eq!(gauge(&collector, "collector_store_up"), 0.0);
+    assert_eq!(metric(&collector, "collector_store_up"), 0.0);
     collector.stop().await;
 
     let again = start(&store, "wal").await;
