@@ -1,21 +1,29 @@
-//! Dependencies point one way: the table below is the architecture, and cargo tells what is true.
+//! Dependencies between crates point one way: the table below is the architecture, held against cargo's metadata.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Which crates of the workspace each crate may build on. Collector and detector meet in
-/// ClickHouse only; the fleet knows the device's side only.
+/// The crates of the workspace that each crate may build on. Collector and detector meet in ClickHouse only; what both
+/// servers need once is in `epwatch-server`. The fleet uses the device's side only.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-proto", &[]),
     ("epwatch-engines", &[]),
     ("epwatch-stats", &[]),
     ("epwatch-sdk", &["epwatch-proto"]),
     ("epwatch-store", &["epwatch-proto"]),
-    ("epwatch-collector", &["epwatch-proto", "epwatch-store"]),
+    (
+        "epwatch-collector",
+        &["epwatch-proto", "epwatch-server", "epwatch-store"],
+    ),
     (
         "epwatch-detector",
-        &["epwatch-proto", "epwatch-stats", "epwatch-store"],
+        &[
+            "epwatch-proto",
+            "epwatch-server",
+            "epwatch-stats",
+            "epwatch-store",
+        ],
     ),
     ("epwatch-fleet", &["epwatch-proto", "epwatch-sdk"]),
     (
@@ -24,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "epwatch-collector",
             "epwatch-engines",
             "epwatch-proto",
+            "epwatch-server",
             "epwatch-store",
         ],
     ),
@@ -45,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "epwatch-fleet",
             "epwatch-proto",
             "epwatch-sdk",
+            "epwatch-server",
             "epwatch-stats",
             "epwatch-store",
         ],

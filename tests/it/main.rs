@@ -18,4 +18,5 @@ mod schema;
 mod secrets;
 mod store_away;
 mod store_tls;
+mod structure;
 mod support;
