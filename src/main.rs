@@ -23,6 +23,7 @@ mod store;
 mod store_args;
 mod telemetry;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -96,28 +97,33 @@ fn default_logs(command: &Command) -> &'static str {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Demo(args) => block_on(demo::run(args)),
-        Command::Serve(args) => block_on(serve::run(args)),
+        Command::Demo(args) => block_on(Box::pin(demo::run(args))),
+        Command::Serve(args) => block_on(Box::pin(serve::run(args))),
         Command::Collector(args) => match args.command {
             Some(command) => command.run(),
-            None => block_on(collector::run(args)),
+            None => block_on(Box::pin(collector::run(args))),
         },
-        Command::Detector(args) => block_on(detector::run(args)),
-        Command::Directive(args) => block_on(directive::run(args)),
-        Command::Migrate(args) => block_on(migrate::run(args)),
+        Command::Detector(args) => block_on(Box::pin(detector::run(args))),
+        Command::Directive(args) => block_on(Box::pin(directive::run(args))),
+        Command::Migrate(args) => block_on(Box::pin(migrate::run(args))),
         Command::Engines(args) => engines::run(args),
-        Command::Inspect(args) => block_on(inspect::run(args)),
-        Command::Load(args) => block_on(load::run(args)),
+        Command::Inspect(args) => block_on(Box::pin(inspect::run(args))),
+        Command::Load(args) => block_on(Box::pin(load::run(args))),
         Command::InspectSession(args) => inspect::session::run(&args),
-        Command::Store(args) => block_on(backup::run(args)),
-        Command::Replay(args) => block_on(replay::run(args)),
+        Command::Store(args) => block_on(Box::pin(backup::run(args))),
+        Command::Replay(args) => block_on(Box::pin(replay::run(args))),
         Command::DemoDevice(args) => demo::device::run(&args),
         // It has threads and an end of its own: no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
     }
 }
 
-fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+/// Runs a command to its end. The future is a trait object, and so are those of the async functions that other
+/// crates export (`BoxFuture`): an `async fn` is compiled again wherever it is awaited, with everything that it
+/// awaits itself. A box is compiled once, in the crate that makes it.
+fn block_on(
+    command: Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>,
+) -> anyhow::Result<ExitCode> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clickhouse::Client;
+use futures::future::BoxFuture;
 
 use crate::store::{Sink, SinkError};
 use crate::wal::{self, LogFiles, WalError};
@@ -142,42 +143,48 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The store refused or did not answer; the same call may be made again.
-pub async fn cut_back(client: Client, copy: &WalCopy, taken_at_ms: u64) -> Result<u64, CutError> {
-    let sink = Sink::new(client);
-    let WalCopy {
-        collector_id,
-        checkpoint,
-        ..
-    } = copy;
-    let beyond = format!("collector_id = {collector_id} AND wal_offset >= {checkpoint}");
-    let taken_at = format!("fromUnixTimestamp64Milli(toInt64({taken_at_ms}), 'UTC')");
-    let mut taken_out = 0;
-    for (table, what) in [
-        ("report_copies", beyond.clone()),
-        ("surplus_copies", beyond.clone()),
-        ("reports", beyond),
-        ("rollup_watermark", format!("closed_at > {taken_at}")),
-        ("rollup_checks", format!("checked_at > {taken_at}")),
-        // Those of deletions stay: the ones before them count who asked to be forgotten.
-        (
-            "bucket_revisions",
-            format!("built_at > {taken_at} AND reason != 'deletion'"),
-        ),
-        ("collector_checkpoints", format!("updated_at > {taken_at}")),
-    ] {
-        let sql = format!("SELECT count() AS n FROM {table} WHERE {what}");
-        let found = sink.fetch::<Count>(table, &sql).await?;
-        let n = found.first().map_or(0, |row| row.n);
-        if n > 0 {
-            let sql =
-                format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
-            sink.execute(table, &sql).await?;
+pub fn cut_back(
+    client: Client,
+    copy: &WalCopy,
+    taken_at_ms: u64,
+) -> BoxFuture<'_, Result<u64, CutError>> {
+    Box::pin(async move {
+        let sink = Sink::new(client);
+        let WalCopy {
+            collector_id,
+            checkpoint,
+            ..
+        } = copy;
+        let beyond = format!("collector_id = {collector_id} AND wal_offset >= {checkpoint}");
+        let taken_at = format!("fromUnixTimestamp64Milli(toInt64({taken_at_ms}), 'UTC')");
+        let mut taken_out = 0;
+        for (table, what) in [
+            ("report_copies", beyond.clone()),
+            ("surplus_copies", beyond.clone()),
+            ("reports", beyond),
+            ("rollup_watermark", format!("closed_at > {taken_at}")),
+            ("rollup_checks", format!("checked_at > {taken_at}")),
+            // Those of deletions stay: the ones before them count who asked to be forgotten.
+            (
+                "bucket_revisions",
+                format!("built_at > {taken_at} AND reason != 'deletion'"),
+            ),
+            ("collector_checkpoints", format!("updated_at > {taken_at}")),
+        ] {
+            let sql = format!("SELECT count() AS n FROM {table} WHERE {what}");
+            let found = sink.fetch::<Count>(table, &sql).await?;
+            let n = found.first().map_or(0, |row| row.n);
+            if n > 0 {
+                let sql =
+                    format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
+                sink.execute(table, &sql).await?;
+            }
+            if table == "reports" {
+                taken_out = n;
+            }
         }
-        if table == "reports" {
-            taken_out = n;
-        }
-    }
-    Ok(taken_out)
+        Ok(taken_out)
+    })
 }
 
 #[derive(Debug, clickhouse::Row, serde::Deserialize)]

@@ -11,6 +11,7 @@ use clickhouse::Row;
 use epwatch_store::{
     MigrateError, StoreTarget, TableTtl, TemplateValues, client, stale_views, table_ttls,
 };
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::schema::{MAX_DAYS, MIGRATIONS, MIN_RAW_DAYS, Retention};
@@ -76,12 +77,14 @@ fn is_raw(ttl: &TableTtl) -> bool {
 ///
 /// # Errors
 /// A placeholder has no value, or the store did not answer.
-pub async fn changes(
-    target: &StoreTarget,
-    values: &TemplateValues,
-) -> Result<Vec<String>, MigrateError> {
-    let ttls = table_ttls(target, MIGRATIONS, values).await?;
-    statements(target, values, ttls).await
+pub fn changes<'a>(
+    target: &'a StoreTarget,
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<String>, MigrateError>> {
+    Box::pin(async move {
+        let ttls = table_ttls(target, MIGRATIONS, values).await?;
+        statements(target, values, ttls).await
+    })
 }
 
 async fn statements(
@@ -164,25 +167,27 @@ async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
 ///
 /// # Errors
 /// As [`changes`], or the store refused a statement.
-pub async fn apply(
-    target: &StoreTarget,
-    values: &TemplateValues,
-) -> Result<Vec<String>, MigrateError> {
-    let ttls = table_ttls(target, MIGRATIONS, values).await?;
-    for ttl in ttls.iter().filter(|ttl| ttl.differs()) {
-        let (table, from, to) = (&ttl.table, ttl.days, ttl.asked_days);
-        tracing::info!(table, from, to, "days that rows are kept are changed");
-    }
-    let statements = statements(target, values, ttls).await?;
-    let client = client(target);
-    for sql in &statements {
-        let run = client.query_raw(sql).execute().await;
-        run.map_err(|source| MigrateError::Store {
-            what: format!("change how long rows are kept: {sql}"),
-            source,
-        })?;
-    }
-    Ok(statements)
+pub fn apply<'a>(
+    target: &'a StoreTarget,
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<String>, MigrateError>> {
+    Box::pin(async move {
+        let ttls = table_ttls(target, MIGRATIONS, values).await?;
+        for ttl in ttls.iter().filter(|ttl| ttl.differs()) {
+            let (table, from, to) = (&ttl.table, ttl.days, ttl.asked_days);
+            tracing::info!(table, from, to, "days that rows are kept are changed");
+        }
+        let statements = statements(target, values, ttls).await?;
+        let client = client(target);
+        for sql in &statements {
+            let run = client.query_raw(sql).execute().await;
+            run.map_err(|source| MigrateError::Store {
+                what: format!("change how long rows are kept: {sql}"),
+                source,
+            })?;
+        }
+        Ok(statements)
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_proto::Outcome;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -98,105 +99,108 @@ impl Collector {
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
-    pub async fn start(
+    pub fn start(
         config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
-    ) -> Result<Self, StartError> {
-        Self::start_with_clock(config, store, stop, Arc::new(SystemClock)).await
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Self::start_with_clock(config, store, stop, Arc::new(SystemClock))
     }
 
     /// As [`Collector::start`], with another clock.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
-    pub async fn start_with_clock(
+    pub fn start_with_clock(
         mut config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, StartError> {
-        config.validate().map_err(StartError::Config)?;
-        config.connections.max = open_files::room_for_connections(config.connections.max);
-        let mut metrics = Metrics::new();
-        let gate = Gate::new(&config, metrics.key_requests.clone())?;
-        // Dropping this collector stops no one else.
-        let stop = stop.child_token();
-        let (listener, listen) = bind(config.listen).await?;
-        let (http_listener, http_listen) = bind(config.http_listen).await?;
-        let opened = open_wal(&config, clock.clone()).await?;
-        let wal = opened.wal.clone();
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            config.validate().map_err(StartError::Config)?;
+            config.connections.max = open_files::room_for_connections(config.connections.max);
+            let mut metrics = Metrics::new();
+            let gate = Gate::new(&config, metrics.key_requests.clone())?;
+            // Dropping this collector stops no one else.
+            let stop = stop.child_token();
+            let (listener, listen) = bind(config.listen).await?;
+            let (http_listener, http_listen) = bind(config.http_listen).await?;
+            let opened = open_wal(&config, clock.clone()).await?;
+            let wal = opened.wal.clone();
 
-        metrics.watch_wal(&wal, clock.clone());
-        metrics
-            .wal_torn_tails
-            .inc_by(u64::from(opened.recovery.is_tail_torn));
-        let metrics = Arc::new(metrics);
-        let ledger = Arc::new(OutcomeLedger::new(config.rollup.bucket.0));
-        let parts = Parts {
-            config,
-            clock,
-            metrics: metrics.clone(),
-            ledger,
-        };
+            metrics.watch_wal(&wal, clock.clone());
+            metrics
+                .wal_torn_tails
+                .inc_by(u64::from(opened.recovery.is_tail_torn));
+            let metrics = Arc::new(metrics);
+            let ledger = Arc::new(OutcomeLedger::new(config.rollup.bucket.0));
+            let parts = Parts {
+                config,
+                clock,
+                metrics: metrics.clone(),
+                ledger,
+            };
 
-        let stop_writer = CancellationToken::new();
-        let sink = Sink::new(store);
-        let mut aside = Aside::start(&parts, &opened, sink.clone(), &stop, &stop_writer).await?;
-        let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
-        // The writer first: other collectors wait for those they have heard of.
-        let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
-        let _ = timeout_at(first_words, &mut aside.learnt).await;
-        let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
-        reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
-        let page = Page {
-            metrics: metrics.clone(),
-            wal: wal.downgrade(),
-        };
-        let mut pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
+            let stop_writer = CancellationToken::new();
+            let sink = Sink::new(store);
+            let mut aside =
+                Aside::start(&parts, &opened, sink.clone(), &stop, &stop_writer).await?;
+            let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
+            // The writer first: other collectors wait for those they have heard of.
+            let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
+            let _ = timeout_at(first_words, &mut aside.learnt).await;
+            let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
+            reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
+            let page = Page {
+                metrics: metrics.clone(),
+                wal: wal.downgrade(),
+            };
+            let mut pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
 
-        let finished = CancellationToken::new();
-        let finish = finished.clone();
-        let closing = wal.clone();
-        // If the runtime ends before the collector does, the writer's thread ends too.
-        let ending = stop_writer.clone().drop_guard();
-        let stop_server = stop.clone();
-        tokio::spawn(async move {
-            let mut server = tokio::spawn(server);
-            tokio::select! {
-                _ = &mut server => {}
-                () = stop_server.cancelled() => {
-                    if timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
-                        server.abort();
+            let finished = CancellationToken::new();
+            let finish = finished.clone();
+            let closing = wal.clone();
+            // If the runtime ends before the collector does, the writer's thread ends too.
+            let ending = stop_writer.clone().drop_guard();
+            let stop_server = stop.clone();
+            tokio::spawn(async move {
+                let mut server = tokio::spawn(server);
+                tokio::select! {
+                    _ = &mut server => {}
+                    () = stop_server.cancelled() => {
+                        if timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
+                            server.abort();
+                        }
                     }
                 }
-            }
-            // The calls of a connection that was cut may go on: what they have is not for this log any more,
-            // which is about to say that nothing will come.
-            let finishing = closing.finish_appends();
-            if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
-                tracing::warn!("the log's disk does not finish what was under way");
-            }
-            drop(ending);
-            let _ = aside.worker.await;
-            let _ = tokio::task::spawn_blocking(move || {
-                let _ = writer.join();
-                closing.close();
+                // The calls of a connection that was cut may go on: what they have is not for this log any more,
+                // which is about to say that nothing will come.
+                let finishing = closing.finish_appends();
+                if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
+                    tracing::warn!("the log's disk does not finish what was under way");
+                }
+                drop(ending);
+                let _ = aside.worker.await;
+                let _ = tokio::task::spawn_blocking(move || {
+                    let _ = writer.join();
+                    closing.close();
+                })
+                .await;
+                if timeout(PAGES_TIMEOUT, &mut pages).await.is_err() {
+                    pages.abort();
+                }
+                finish.cancel();
+            });
+            tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
+            Ok(Self {
+                listen,
+                http_listen,
+                wal,
+                metrics,
+                stop,
+                finished,
             })
-            .await;
-            if timeout(PAGES_TIMEOUT, &mut pages).await.is_err() {
-                pages.abort();
-            }
-            finish.cancel();
-        });
-        tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
-        Ok(Self {
-            listen,
-            http_listen,
-            wal,
-            metrics,
-            stop,
-            finished,
         })
     }
 
@@ -243,14 +247,16 @@ impl Collector {
 
     /// Stops taking reports, finishes the calls under way, drains the log into the store for at
     /// most the configured time, and closes.
-    pub async fn stop(self) {
-        self.stop.cancel();
-        self.finished.cancelled().await;
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.stop.cancel();
+            self.finished.cancelled().await;
+        })
     }
 
     /// Returns once the collector has stopped, because its token was cancelled.
-    pub async fn stopped(&self) {
-        self.finished.cancelled().await;
+    pub fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.finished.cancelled())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clickhouse::Client;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -134,10 +135,12 @@ impl Detector {
     }
 
     /// Waits until it has stopped, after its token was cancelled.
-    pub async fn stopped(self) {
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the detector ended badly");
-        }
+    pub fn stopped(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Err(error) = self.task.await {
+                tracing::error!(%error, "the detector ended badly");
+            }
+        })
     }
 }
 

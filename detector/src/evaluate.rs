@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -71,27 +72,32 @@ impl Evaluator {
     /// # Errors
     /// It is unknown which models there are. A single model that fails is in the answer instead: it
     /// must not hide another's alert.
-    pub async fn evaluate(&self, window_end: Timestamp) -> Result<Evaluation, SourceError> {
-        self.evaluate_beside(window_end, Frozen::default()).await
+    pub fn evaluate(
+        &self,
+        window_end: Timestamp,
+    ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
+        self.evaluate_beside(window_end, Frozen::default())
     }
 
     /// The same, with references that open incidents hold still.
     ///
     /// # Errors
     /// As [`Self::evaluate`].
-    pub async fn evaluate_beside(
+    pub fn evaluate_beside(
         &self,
         window_end: Timestamp,
         frozen: Frozen,
-    ) -> Result<Evaluation, SourceError> {
-        let span = self.span(window_end);
-        let begun = self.source.begun(&span).await?;
-        let prepared = Evaluator {
-            source: begun.source,
-            config: self.config.clone(),
-        };
-        let seen = (begun.models, begun.arrivals, begun.known);
-        Ok(prepared.evaluate_begun(span, seen, frozen).await)
+    ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
+        Box::pin(async move {
+            let span = self.span(window_end);
+            let begun = self.source.begun(&span).await?;
+            let prepared = Evaluator {
+                source: begun.source,
+                config: self.config.clone(),
+            };
+            let seen = (begun.models, begun.arrivals, begun.known);
+            Ok(prepared.evaluate_begun(span, seen, frozen).await)
+        })
     }
 
     /// Reads beforehand what the window that ends at `window_end` needs of those before it, while nobody
@@ -99,8 +105,8 @@ impl Evaluator {
     ///
     /// # Errors
     /// The store did not answer; the evaluation of that window asks again.
-    pub async fn look_ahead(&self, window_end: Timestamp) -> Result<(), SourceError> {
-        self.source.look_ahead(&self.span(window_end)).await
+    pub fn look_ahead(&self, window_end: Timestamp) -> BoxFuture<'_, Result<(), SourceError>> {
+        Box::pin(async move { self.source.look_ahead(&self.span(window_end)).await })
     }
 
     fn span(&self, end: Timestamp) -> Span {

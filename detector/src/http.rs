@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -41,36 +42,40 @@ impl Pages {
     ///
     /// # Errors
     /// The address is taken or not one of this machine.
-    pub async fn start(
+    pub fn start(
         listen: SocketAddr,
         metrics: Arc<Metrics>,
         stop: CancellationToken,
-    ) -> Result<Self, PageError> {
-        let failed = |source| PageError {
-            address: listen,
-            source,
-        };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let router = Router::new()
-            .route("/metrics", get(show))
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(ready))
-            .with_state(metrics);
-        let task = tokio::spawn(async move {
-            let served = axum::serve(listener, router)
-                .with_graceful_shutdown(async move { stop.cancelled().await })
-                .await;
-            if let Err(error) = served {
-                tracing::error!(%error, "the operator's pages ended");
-            }
-        });
-        Ok(Self { address, task })
+    ) -> BoxFuture<'static, Result<Self, PageError>> {
+        Box::pin(async move {
+            let failed = |source| PageError {
+                address: listen,
+                source,
+            };
+            let listener = TcpListener::bind(listen).await.map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?;
+            let router = Router::new()
+                .route("/metrics", get(show))
+                .route("/healthz", get(|| async { "ok\n" }))
+                .route("/readyz", get(ready))
+                .with_state(metrics);
+            let task = tokio::spawn(async move {
+                let served = axum::serve(listener, router)
+                    .with_graceful_shutdown(async move { stop.cancelled().await })
+                    .await;
+                if let Err(error) = served {
+                    tracing::error!(%error, "the operator's pages ended");
+                }
+            });
+            Ok(Self { address, task })
+        })
     }
 
     /// Waits until they have ended, after their token was cancelled.
-    pub async fn stopped(self) {
-        let _ = self.task.await;
+    pub fn stopped(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let _ = self.task.await;
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use clickhouse::{Client, Row};
 use epwatch_proto::{Directive, DirectiveAction, SignedDirective, v1};
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::Live;
@@ -110,48 +111,50 @@ pub fn action_name(action: &DirectiveAction) -> &'static str {
 ///
 /// # Errors
 /// [`DirectiveError`]; nothing was published then.
-pub async fn publish(
-    client: &Client,
-    signed: &SignedDirective,
+pub fn publish<'a>(
+    client: &'a Client,
+    signed: &'a SignedDirective,
     now_unix_ms: i64,
-) -> Result<Directive, DirectiveError> {
-    let directive = signed.parse_directive().map_err(DirectiveError::Unsound)?;
-    let id = directive.id.clone();
-    if directive.expires_unix_ms <= now_unix_ms {
-        return Err(DirectiveError::Expired { id });
-    }
-    let all = list(client).await?;
-    if let Some(known) = all.iter().find(|known| known.directive.id == id) {
-        let is_same = known.signed.directive == signed.directive;
-        return match is_same {
-            true => Ok(directive),
-            false => Err(DirectiveError::IdTaken { id }),
+) -> BoxFuture<'a, Result<Directive, DirectiveError>> {
+    Box::pin(async move {
+        let directive = signed.parse_directive().map_err(DirectiveError::Unsound)?;
+        let id = directive.id.clone();
+        if directive.expires_unix_ms <= now_unix_ms {
+            return Err(DirectiveError::Expired { id });
+        }
+        let all = list(client).await?;
+        if let Some(known) = all.iter().find(|known| known.directive.id == id) {
+            let is_same = known.signed.directive == signed.directive;
+            return match is_same {
+                true => Ok(directive),
+                false => Err(DirectiveError::IdTaken { id }),
+            };
+        }
+        if !has_room(&all, &directive, now_unix_ms) {
+            return Err(DirectiveError::TooMany);
+        }
+        let scope = &directive.scope;
+        let row = NewRow {
+            id: &directive.id,
+            published_at: now_unix_ms,
+            key_id: &signed.key_id,
+            directive_hex: hex(&signed.directive),
+            signature_hex: hex(&signed.signature),
+            app_id: &scope.app_id,
+            model_id: &scope.model_id,
+            model_version: &scope.model_version,
+            chipset: &scope.chipset,
+            firmware: &scope.vendor_fingerprint_hash,
+            action: action_name(&directive.action),
+            revokes: revoked_by(&directive).unwrap_or_default(),
+            not_before: directive.not_before_unix_ms,
+            expires: directive.expires_unix_ms,
         };
-    }
-    if !has_room(&all, &directive, now_unix_ms) {
-        return Err(DirectiveError::TooMany);
-    }
-    let scope = &directive.scope;
-    let row = NewRow {
-        id: &directive.id,
-        published_at: now_unix_ms,
-        key_id: &signed.key_id,
-        directive_hex: hex(&signed.directive),
-        signature_hex: hex(&signed.signature),
-        app_id: &scope.app_id,
-        model_id: &scope.model_id,
-        model_version: &scope.model_version,
-        chipset: &scope.chipset,
-        firmware: &scope.vendor_fingerprint_hash,
-        action: action_name(&directive.action),
-        revokes: revoked_by(&directive).unwrap_or_default(),
-        not_before: directive.not_before_unix_ms,
-        expires: directive.expires_unix_ms,
-    };
-    let sink = Sink::new(client.clone());
-    sink.insert::<NewRow<'static>>("directives", &[row], None)
-        .await?;
-    Ok(directive)
+        let sink = Sink::new(client.clone());
+        sink.insert::<NewRow<'static>>("directives", &[row], None)
+            .await?;
+        Ok(directive)
+    })
 }
 
 /// Says whether a new directive may come to `all` that were published.
@@ -182,9 +185,11 @@ fn revoked_by(directive: &Directive) -> Option<&str> {
 ///
 /// # Errors
 /// [`DirectiveError::Store`].
-pub async fn list(client: &Client) -> Result<Vec<Published>, DirectiveError> {
-    let sink = Sink::new(client.clone());
-    Ok(fetch(&sink, "1").await?)
+pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<Published>, DirectiveError>> {
+    Box::pin(async move {
+        let sink = Sink::new(client.clone());
+        Ok(fetch(&sink, "1").await?)
+    })
 }
 
 /// Returns those that are not over, and revocations of those; what goes to whom is decided for each

@@ -4,6 +4,7 @@
 //! an archive of a store under load is whole, though its tables are of slightly different moments.
 
 use clickhouse::{Client, Row};
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::client::{StoreTarget, client};
@@ -62,9 +63,11 @@ const FUNCTION_PREFIX: &str = "epwatch_";
 ///
 /// # Errors
 /// The name is no plain one, or the engine refused.
-pub async fn save(target: &StoreTarget, name: &str) -> Result<(), BackupError> {
-    let what = "make an archive of the store";
-    run(target, "BACKUP", "TO", name, what).await
+pub fn save<'a>(target: &'a StoreTarget, name: &'a str) -> BoxFuture<'a, Result<(), BackupError>> {
+    Box::pin(async move {
+        let what = "make an archive of the store";
+        run(target, "BACKUP", "TO", name, what).await
+    })
 }
 
 /// Makes the target's database from the archive `name` in the engine's
@@ -73,28 +76,30 @@ pub async fn save(target: &StoreTarget, name: &str) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// The name is no plain one, a function is none of ours, or the engine refused.
-pub async fn bring_back(
-    target: &StoreTarget,
-    name: &str,
-    functions: &[SqlFunction],
-) -> Result<(), BackupError> {
-    let server = client(&target.clone().with_database(""));
-    for function in functions {
-        let words: Vec<&str> = function.create.split_whitespace().take(3).collect();
-        let is_ours = function.name.starts_with(FUNCTION_PREFIX)
-            && words == ["CREATE", "FUNCTION", function.name.as_str()];
-        if !is_ours {
-            return Err(BackupError::Function(function.name.clone()));
+pub fn bring_back<'a>(
+    target: &'a StoreTarget,
+    name: &'a str,
+    functions: &'a [SqlFunction],
+) -> BoxFuture<'a, Result<(), BackupError>> {
+    Box::pin(async move {
+        let server = client(&target.clone().with_database(""));
+        for function in functions {
+            let words: Vec<&str> = function.create.split_whitespace().take(3).collect();
+            let is_ours = function.name.starts_with(FUNCTION_PREFIX)
+                && words == ["CREATE", "FUNCTION", function.name.as_str()];
+            if !is_ours {
+                return Err(BackupError::Function(function.name.clone()));
+            }
+            let create = format!(
+                "CREATE OR REPLACE FUNCTION{}",
+                &function.create["CREATE FUNCTION".len()..]
+            );
+            let made = server.query_raw(&create).execute().await;
+            made.map_err(failed("make a function of the backup"))?;
         }
-        let create = format!(
-            "CREATE OR REPLACE FUNCTION{}",
-            &function.create["CREATE FUNCTION".len()..]
-        );
-        let made = server.query_raw(&create).execute().await;
-        made.map_err(failed("make a function of the backup"))?;
-    }
-    let what = "bring back the store from its archive";
-    run(target, "RESTORE", "FROM", name, what).await
+        let what = "bring back the store from its archive";
+        run(target, "RESTORE", "FROM", name, what).await
+    })
 }
 
 async fn run(
@@ -117,30 +122,34 @@ async fn run(
 ///
 /// # Errors
 /// The store refused or did not answer.
-pub async fn tables(target: &StoreTarget) -> Result<Vec<TableSize>, BackupError> {
-    let sql = "SELECT name AS table, ifNull(total_rows, 0) AS rows, ifNull(total_bytes, 0) AS bytes \
-               FROM system.tables WHERE database = ? AND engine LIKE '%MergeTree' ORDER BY name";
-    system(target)
-        .query(sql)
-        .bind(target.database())
-        .fetch_all()
-        .await
-        .map_err(failed("list the store's tables"))
+pub fn tables(target: &StoreTarget) -> BoxFuture<'_, Result<Vec<TableSize>, BackupError>> {
+    Box::pin(async move {
+        let sql = "SELECT name AS table, ifNull(total_rows, 0) AS rows, ifNull(total_bytes, 0) AS bytes \
+                   FROM system.tables WHERE database = ? AND engine LIKE '%MergeTree' ORDER BY name";
+        system(target)
+            .query(sql)
+            .bind(target.database())
+            .fetch_all()
+            .await
+            .map_err(failed("list the store's tables"))
+    })
 }
 
 /// Returns the functions that the database's views use, by name.
 ///
 /// # Errors
 /// The store refused or did not answer.
-pub async fn functions(target: &StoreTarget) -> Result<Vec<SqlFunction>, BackupError> {
-    let sql = "SELECT name, create_query AS create FROM system.functions \
-               WHERE origin = 'SQLUserDefined' AND startsWith(name, ?) ORDER BY name";
-    system(target)
-        .query(sql)
-        .bind(FUNCTION_PREFIX)
-        .fetch_all()
-        .await
-        .map_err(failed("list the store's functions"))
+pub fn functions(target: &StoreTarget) -> BoxFuture<'_, Result<Vec<SqlFunction>, BackupError>> {
+    Box::pin(async move {
+        let sql = "SELECT name, create_query AS create FROM system.functions \
+                   WHERE origin = 'SQLUserDefined' AND startsWith(name, ?) ORDER BY name";
+        system(target)
+            .query(sql)
+            .bind(FUNCTION_PREFIX)
+            .fetch_all()
+            .await
+            .map_err(failed("list the store's functions"))
+    })
 }
 
 fn system(target: &StoreTarget) -> Client {

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use clickhouse::{Client, Row};
+use futures::future::BoxFuture;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -243,46 +244,48 @@ const FOR_GOOD: [u32; 15] = [
 /// # Errors
 /// The list or a placeholder is wrong, a file was changed after it was applied, the store is
 /// newer than this program, or it refused a statement. Nothing is run unless all could be read.
-pub async fn migrate(
-    target: &StoreTarget,
-    migrations: &[Migration],
-    values: &TemplateValues,
-) -> Result<Vec<u32>, MigrateError> {
-    let planned = plan(target.database(), migrations, values)?;
-    let lacking = pending(target, migrations, values).await?;
-    if lacking.is_empty() {
-        return Ok(Vec::new());
-    }
-    let server = client(&target.clone().with_database(""));
-    for sql in &planned.databases {
-        execute(&server, sql, || format!("run {sql}")).await?;
-    }
-    let client = client(target);
-    for sql in &planned.record {
-        let what = || "create the table schema_migrations".to_owned();
-        execute(&client, sql, what).await?;
-    }
+pub fn migrate<'a>(
+    target: &'a StoreTarget,
+    migrations: &'a [Migration],
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<u32>, MigrateError>> {
+    Box::pin(async move {
+        let planned = plan(target.database(), migrations, values)?;
+        let lacking = pending(target, migrations, values).await?;
+        if lacking.is_empty() {
+            return Ok(Vec::new());
+        }
+        let server = client(&target.clone().with_database(""));
+        for sql in &planned.databases {
+            execute(&server, sql, || format!("run {sql}")).await?;
+        }
+        let client = client(target);
+        for sql in &planned.record {
+            let what = || "create the table schema_migrations".to_owned();
+            execute(&client, sql, what).await?;
+        }
 
-    let mut done = Vec::new();
-    for planned in planned.migrations {
-        let Migration { version, name, .. } = *planned.migration;
-        if !lacking.contains(&planned.migration) {
-            continue;
+        let mut done = Vec::new();
+        for planned in planned.migrations {
+            let Migration { version, name, .. } = *planned.migration;
+            if !lacking.contains(&planned.migration) {
+                continue;
+            }
+            for (at, statement) in planned.statements.iter().enumerate() {
+                let what = || {
+                    let first = statement.lines().next().unwrap_or_default();
+                    let number = at + 1;
+                    format!("apply migration {version} ({name}), statement {number}: {first}")
+                };
+                execute(&client, statement, what).await?;
+            }
+            let what = || format!("record migration {version} ({name})");
+            execute(&client, &planned.done, what).await?;
+            tracing::info!(version, name, "migration applied");
+            done.push(version);
         }
-        for (at, statement) in planned.statements.iter().enumerate() {
-            let what = || {
-                let first = statement.lines().next().unwrap_or_default();
-                let number = at + 1;
-                format!("apply migration {version} ({name}), statement {number}: {first}")
-            };
-            execute(&client, statement, what).await?;
-        }
-        let what = || format!("record migration {version} ({name})");
-        execute(&client, &planned.done, what).await?;
-        tracing::info!(version, name, "migration applied");
-        done.push(version);
-    }
-    Ok(done)
+        Ok(done)
+    })
 }
 
 /// The statements of a schema, in the order in which they run.
@@ -393,58 +396,62 @@ fn spread(
 ///
 /// # Errors
 /// The list, a placeholder or a statement is wrong, or the store did not answer.
-pub async fn stale_views(
-    target: &StoreTarget,
-    migrations: &[Migration],
-    values: &TemplateValues,
-) -> Result<Vec<String>, MigrateError> {
-    let mut made = Made::default();
-    let mut last = BTreeMap::new();
-    for (migration, statements) in render_all(migrations, values)? {
-        for statement in statements {
-            let name = view_name(&statement).map(str::to_owned);
-            let is_as = mark_at_end(&statement).map(str::to_owned);
-            let of = (migration.version, migration.name);
-            let spread = spread(values, target.database(), &mut made, of, statement)?;
-            if let Some(name) = name {
-                last.insert(name, (is_as, spread));
+pub fn stale_views<'a>(
+    target: &'a StoreTarget,
+    migrations: &'a [Migration],
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<String>, MigrateError>> {
+    Box::pin(async move {
+        let mut made = Made::default();
+        let mut last = BTreeMap::new();
+        for (migration, statements) in render_all(migrations, values)? {
+            for statement in statements {
+                let name = view_name(&statement).map(str::to_owned);
+                let is_as = mark_at_end(&statement).map(str::to_owned);
+                let of = (migration.version, migration.name);
+                let spread = spread(values, target.database(), &mut made, of, statement)?;
+                if let Some(name) = name {
+                    last.insert(name, (is_as, spread));
+                }
             }
         }
-    }
-    let stored = stored_views(target).await?;
-    let stale = last.into_iter().filter(|(name, (is_as, _))| {
-        let found = stored.get(name);
-        found.is_some() && found != is_as.as_ref()
-    });
-    Ok(stale.flat_map(|(_, (_, spread))| spread).collect())
+        let stored = stored_views(target).await?;
+        let stale = last.into_iter().filter(|(name, (is_as, _))| {
+            let found = stored.get(name);
+            found.is_some() && found != is_as.as_ref()
+        });
+        Ok(stale.flat_map(|(_, (_, spread))| spread).collect())
+    })
 }
 
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.
 ///
 /// # Errors
 /// As [`migrate`], for what can be known without running a statement.
-pub async fn pending<'a>(
-    target: &StoreTarget,
+pub fn pending<'a>(
+    target: &'a StoreTarget,
     migrations: &'a [Migration],
-    values: &TemplateValues,
-) -> Result<Vec<&'a Migration>, MigrateError> {
-    let rendered = render_all(migrations, values)?;
-    let server = client(&target.clone().with_database("system"));
-    let exists = server
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<&'a Migration>, MigrateError>> {
+    Box::pin(async move {
+        let rendered = render_all(migrations, values)?;
+        let server = client(&target.clone().with_database("system"));
+        let exists = server
         .query(
             "SELECT count() FROM system.tables WHERE database = ? AND name = 'schema_migrations'",
         )
         .bind(target.database());
-    let exists = exists.fetch_one::<u64>().await.map_err(unread)?;
-    if exists == 0 {
-        return Ok(migrations.iter().collect());
-    }
-    let applied = applied(&client(target)).await?;
-    let missing = missing(migrations, &applied)?;
-    let first_stale = first_stale(&rendered, &stored_views(target).await?);
-    let first = missing.first().map_or(u32::MAX, |first| first.version);
-    let first = first.min(first_stale.unwrap_or(u32::MAX));
-    Ok(migrations.iter().filter(|m| m.version >= first).collect())
+        let exists = exists.fetch_one::<u64>().await.map_err(unread)?;
+        if exists == 0 {
+            return Ok(migrations.iter().collect());
+        }
+        let applied = applied(&client(target)).await?;
+        let missing = missing(migrations, &applied)?;
+        let first_stale = first_stale(&rendered, &stored_views(target).await?);
+        let first = missing.first().map_or(u32::MAX, |first| first.version);
+        let first = first.min(first_stale.unwrap_or(u32::MAX));
+        Ok(migrations.iter().filter(|m| m.version >= first).collect())
+    })
 }
 
 /// The comments of the views that are there, by name.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use clickhouse::Row;
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::client::{StoreTarget, client};
@@ -44,52 +45,56 @@ struct Stored {
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.
-pub async fn table_ttls(
-    target: &StoreTarget,
-    migrations: &[Migration],
-    values: &TemplateValues,
-) -> Result<Vec<TableTtl>, MigrateError> {
-    let rendered = render_all(migrations, values)?;
-    let statements = rendered.iter().flat_map(|(_, statements)| statements);
-    // Of several that say it of a table, the last one.
-    let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
-    let database = match values.cluster() {
-        Some(_) => Cluster::shard_database(target.database()),
-        None => target.database().to_owned(),
-    };
-    let stored = client(&target.clone().with_database("system"))
-        .query("SELECT name, engine_full FROM system.tables WHERE database = ? ORDER BY name")
-        .bind(&database)
-        .fetch_all::<Stored>()
-        .await
-        .map_err(|source| MigrateError::Store {
-            what: "read for how long tables keep their rows".to_owned(),
-            source,
-        })?;
-    let mut ttls = Vec::new();
-    for Stored { name, engine_full } in stored {
-        let Some(ttl) = asked.get(name.as_str()) else {
-            continue;
+pub fn table_ttls<'a>(
+    target: &'a StoreTarget,
+    migrations: &'a [Migration],
+    values: &'a TemplateValues,
+) -> BoxFuture<'a, Result<Vec<TableTtl>, MigrateError>> {
+    Box::pin(async move {
+        let rendered = render_all(migrations, values)?;
+        let statements = rendered.iter().flat_map(|(_, statements)| statements);
+        // Of several that say it of a table, the last one.
+        let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
+        let database = match values.cluster() {
+            Some(_) => Cluster::shard_database(target.database()),
+            None => target.database().to_owned(),
         };
-        let (Some(days), Some(asked_days)) = (days(clause(&engine_full)), days(ttl)) else {
-            continue;
-        };
-        let place = match values.cluster() {
-            Some(cluster) => cluster.altered_name(target.database(), &name),
-            None => name.clone(),
-        };
-        ttls.push(TableTtl {
-            statements: vec![
-                // Or every row is written anew.
-                format!("ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"),
-                format!("ALTER TABLE {place} MODIFY TTL {ttl}"),
-            ],
-            table: name,
-            days,
-            asked_days,
-        });
-    }
-    Ok(ttls)
+        let stored = client(&target.clone().with_database("system"))
+            .query("SELECT name, engine_full FROM system.tables WHERE database = ? ORDER BY name")
+            .bind(&database)
+            .fetch_all::<Stored>()
+            .await
+            .map_err(|source| MigrateError::Store {
+                what: "read for how long tables keep their rows".to_owned(),
+                source,
+            })?;
+        let mut ttls = Vec::new();
+        for Stored { name, engine_full } in stored {
+            let Some(ttl) = asked.get(name.as_str()) else {
+                continue;
+            };
+            let (Some(days), Some(asked_days)) = (days(clause(&engine_full)), days(ttl)) else {
+                continue;
+            };
+            let place = match values.cluster() {
+                Some(cluster) => cluster.altered_name(target.database(), &name),
+                None => name.clone(),
+            };
+            ttls.push(TableTtl {
+                statements: vec![
+                    // Or every row is written anew.
+                    format!(
+                        "ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"
+                    ),
+                    format!("ALTER TABLE {place} MODIFY TTL {ttl}"),
+                ],
+                table: name,
+                days,
+                asked_days,
+            });
+        }
+        Ok(ttls)
+    })
 }
 
 /// The table that a statement makes or changes, and the TTL that it gives it, if it does.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
+use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::config::DetectorConfig;
@@ -63,59 +64,61 @@ pub enum ReplayError {
 ///
 /// # Errors
 /// The source or `write` failed.
-pub async fn replay(
+pub fn replay<'a>(
     source: Source,
-    options: &ReplayOptions,
-    write: &mut dyn FnMut(Line) -> io::Result<()>,
-) -> Result<Replayed, ReplayError> {
-    let past = Arc::new(PastWindows::default());
-    let source = source.with_past(past.clone());
-    let received = source.received().await.map_err(ReplayError::Span)?;
-    let mut summary = ReplaySummary::default();
-    let windows = received.map(|received| windows(received, options));
-    let mut config = options.config.clone();
-    // What a plain rule would cost is worth knowing before it is switched on.
-    config.plain_rules.extend(rules::stock());
-    for rule in &config.plain_rules {
-        summary.plain_rules.insert(rule.name.clone(), 0);
-    }
-    let evaluator = Evaluator::new(source, config);
-    let mut incidents = Incidents::default();
-    for (end, counts) in windows.unwrap_or_default() {
-        let failed = |source| ReplayError::Window { end, source };
-        let frozen = Frozen::of(incidents.open.values());
-        let evaluation = evaluator.evaluate_beside(end, frozen).await;
-        let mut evaluation = evaluation.map_err(failed)?;
-        if let Some((_, error)) = evaluation.failures.pop() {
-            return Err(failed(error));
+    options: &'a ReplayOptions,
+    write: &'a mut dyn FnMut(Line) -> io::Result<()>,
+) -> LocalBoxFuture<'a, Result<Replayed, ReplayError>> {
+    Box::pin(async move {
+        let past = Arc::new(PastWindows::default());
+        let source = source.with_past(past.clone());
+        let received = source.received().await.map_err(ReplayError::Span)?;
+        let mut summary = ReplaySummary::default();
+        let windows = received.map(|received| windows(received, options));
+        let mut config = options.config.clone();
+        // What a plain rule would cost is worth knowing before it is switched on.
+        config.plain_rules.extend(rules::stock());
+        for rule in &config.plain_rules {
+            summary.plain_rules.insert(rule.name.clone(), 0);
         }
-        past.add(&evaluation.verdicts);
-        if !counts {
-            continue;
-        }
-        for verdict in &evaluation.verdicts {
-            if verdict.key.firmware.is_none() {
-                summary.cohort_windows += 1;
+        let evaluator = Evaluator::new(source, config);
+        let mut incidents = Incidents::default();
+        for (end, counts) in windows.unwrap_or_default() {
+            let failed = |source| ReplayError::Window { end, source };
+            let frozen = Frozen::of(incidents.open.values());
+            let evaluation = evaluator.evaluate_beside(end, frozen).await;
+            let mut evaluation = evaluation.map_err(failed)?;
+            if let Some((_, error)) = evaluation.failures.pop() {
+                return Err(failed(error));
             }
-            *summary.verdicts.entry(verdict.class).or_default() += 1;
-            for rule in &verdict.plain_rules {
-                *summary.plain_rules.entry(rule.clone()).or_default() += 1;
+            past.add(&evaluation.verdicts);
+            if !counts {
+                continue;
             }
-            if options.all || verdict.class != VerdictClass::Healthy {
-                write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
+            for verdict in &evaluation.verdicts {
+                if verdict.key.firmware.is_none() {
+                    summary.cohort_windows += 1;
+                }
+                *summary.verdicts.entry(verdict.class).or_default() += 1;
+                for rule in &verdict.plain_rules {
+                    *summary.plain_rules.entry(rule.clone()).or_default() += 1;
+                }
+                if options.all || verdict.class != VerdictClass::Healthy {
+                    write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
+                }
+            }
+            let forget_after = options.config.lookback.0;
+            let changed = advance(&mut incidents.open, &evaluation.verdicts, forget_after, end);
+            for incident in incidents.news(changed) {
+                write(Line::incident(&incident, end)).map_err(ReplayError::Write)?;
             }
         }
-        let forget_after = options.config.lookback.0;
-        let changed = advance(&mut incidents.open, &evaluation.verdicts, forget_after, end);
-        for incident in incidents.news(changed) {
-            write(Line::incident(&incident, end)).map_err(ReplayError::Write)?;
-        }
-    }
-    summary.pages = incidents.paged.len() as u64;
-    write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
-    Ok(Replayed {
-        summary,
-        rates: past.all_rates(),
+        summary.pages = incidents.paged.len() as u64;
+        write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
+        Ok(Replayed {
+            summary,
+            rates: past.all_rates(),
+        })
     })
 }
 

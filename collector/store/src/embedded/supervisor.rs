@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, Command};
@@ -56,31 +57,35 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// The folder cannot be made, or no socket path fits.
-    pub async fn start(config: EmbeddedConfig) -> Result<EmbeddedStore, EmbeddedError> {
-        let layout = Layout::prepare(&config)?;
-        let socket = layout.socket.clone();
-        let (state_tx, state) = watch::channel(EngineState::Starting { n_restarts: 0 });
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(EmbeddedError::Supervisor)?;
-        let supervisor = Supervisor {
-            config,
-            layout,
-            state: state_tx,
-            n_restarts: 0,
-            was_ready: false,
-        };
-        let thread = std::thread::Builder::new()
-            .name("engine-supervisor".to_owned())
-            .spawn(move || runtime.block_on(supervisor.run(stopped)))
-            .map_err(EmbeddedError::Supervisor)?;
-        Ok(EmbeddedStore {
-            socket,
-            state,
-            stop: Some(stop),
-            thread: Some(thread),
+    pub fn start(
+        config: EmbeddedConfig,
+    ) -> BoxFuture<'static, Result<EmbeddedStore, EmbeddedError>> {
+        Box::pin(async move {
+            let layout = Layout::prepare(&config)?;
+            let socket = layout.socket.clone();
+            let (state_tx, state) = watch::channel(EngineState::Starting { n_restarts: 0 });
+            let (stop, stopped) = oneshot::channel();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(EmbeddedError::Supervisor)?;
+            let supervisor = Supervisor {
+                config,
+                layout,
+                state: state_tx,
+                n_restarts: 0,
+                was_ready: false,
+            };
+            let thread = std::thread::Builder::new()
+                .name("engine-supervisor".to_owned())
+                .spawn(move || runtime.block_on(supervisor.run(stopped)))
+                .map_err(EmbeddedError::Supervisor)?;
+            Ok(EmbeddedStore {
+                socket,
+                state,
+                stop: Some(stop),
+                thread: Some(thread),
+            })
         })
     }
 
@@ -88,16 +93,18 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// It gave up or was stopped.
-    pub async fn ready(&self) -> Result<(), EmbeddedError> {
-        let mut state = self.state.clone();
-        let settled = state
-            .wait_for(|state| !matches!(state, EngineState::Starting { .. }))
-            .await;
-        match settled.as_deref() {
-            Ok(EngineState::Failed { reason }) => Err(EmbeddedError::Failed(reason.clone())),
-            Ok(EngineState::Stopped) | Err(_) => Err(EmbeddedError::Stopped),
-            Ok(_) => Ok(()),
-        }
+    pub fn ready(&self) -> BoxFuture<'_, Result<(), EmbeddedError>> {
+        Box::pin(async move {
+            let mut state = self.state.clone();
+            let settled = state
+                .wait_for(|state| !matches!(state, EngineState::Starting { .. }))
+                .await;
+            match settled.as_deref() {
+                Ok(EngineState::Failed { reason }) => Err(EmbeddedError::Failed(reason.clone())),
+                Ok(EngineState::Stopped) | Err(_) => Err(EmbeddedError::Stopped),
+                Ok(_) => Ok(()),
+            }
+        })
     }
 
     /// Returns the engine's state, now and as it changes.
@@ -106,15 +113,19 @@ impl EmbeddedStore {
     }
 
     /// Waits until the engine gave up or was stopped, and says why.
-    pub async fn gone(&self) -> EmbeddedError {
-        let mut state = self.state.clone();
-        let gone = state
-            .wait_for(|state| matches!(state, EngineState::Failed { .. } | EngineState::Stopped))
-            .await;
-        match gone.as_deref() {
-            Ok(EngineState::Failed { reason }) => EmbeddedError::Failed(reason.clone()),
-            _ => EmbeddedError::Stopped,
-        }
+    pub fn gone(&self) -> BoxFuture<'_, EmbeddedError> {
+        Box::pin(async move {
+            let mut state = self.state.clone();
+            let gone = state
+                .wait_for(|state| {
+                    matches!(state, EngineState::Failed { .. } | EngineState::Stopped)
+                })
+                .await;
+            match gone.as_deref() {
+                Ok(EngineState::Failed { reason }) => EmbeddedError::Failed(reason.clone()),
+                _ => EmbeddedError::Stopped,
+            }
+        })
     }
 
     /// Returns where readers connect, while the engine is ready and if they were asked for.
@@ -142,12 +153,14 @@ impl EmbeddedStore {
     }
 
     /// Lets running statements end, for a bounded time, and waits for the child's end.
-    pub async fn stop(mut self) {
-        self.stop = None; // Dropping the sender is the order.
-        if let Some(thread) = self.thread.take() {
-            // A panic in there was reported on its thread; the child ends with the thread.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            drop(self.stop); // Which is the order to stop.
+            if let Some(thread) = self.thread {
+                // A panic in there was reported on its thread; the child ends with the thread.
+                let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+            }
+        })
     }
 }
 
