@@ -40,6 +40,10 @@ faults *ARGS:
 fuzz *ARGS:
     tests/fuzz/run {{ARGS}}
 
+# Third-party crates that a build of one member compiles again; none, or `src/features/Cargo.toml` lacks them.
+features *MEMBERS:
+    tests/features.py {{MEMBERS}}
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -9,6 +9,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-proto", &[]),
     ("epwatch-engines", &[]),
+    ("epwatch-features", &[]),
     ("epwatch-stats", &[]),
     ("epwatch-sdk", &["epwatch-proto"]),
     ("epwatch-store", &["epwatch-proto"]),
@@ -61,10 +62,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Ship into apps, so their features are few and their own.
+const IN_APPS: [&str; 2] = ["epwatch-proto", "epwatch-sdk"];
+
 /// Tests may fetch the runtimes besides, break what they started, and use their own crate with more
 /// features.
 fn tests_may_use(name: &str, dependency: &str) -> bool {
-    ["epwatch-engines", "epwatch-faults", name].contains(&dependency)
+    let of_all = ["epwatch-engines", "epwatch-faults", "epwatch-features"];
+    of_all.contains(&dependency) || name == dependency
 }
 
 fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {
@@ -107,8 +112,10 @@ fn dependencies_point_one_way() {
     for (name, allowed) in MAY_USE {
         for (dependency, kind) in &workspace[*name] {
             let in_tests_only = *kind == DependencyKind::Development;
+            let is_features = dependency == "epwatch-features" && !IN_APPS.contains(name);
             assert!(
-                allowed.contains(&dependency.as_str())
+                is_features
+                    || allowed.contains(&dependency.as_str())
                     || in_tests_only && tests_may_use(name, dependency),
                 "{name} must not depend on {dependency} ({kind})"
             );

@@ -1,0 +1,3 @@
+//! Empty: without a build script cargo ignores the build dependencies.
+
+fn main() {}
