@@ -112,10 +112,7 @@ impl IncidentKey {
             hash.update(part);
         }
         hash.update(self.cause.as_str());
-        hash.finalize()[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        epwatch_proto::hex(&hash.finalize()[..8])
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::bounds::clipped;
+use crate::text::clipped;
 
 /// Longest chipset, in bytes.
 pub const MAX_CHIPSET_BYTES: usize = 64;

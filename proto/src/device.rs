@@ -6,7 +6,7 @@ use crate::{
     bounds::{each_once, list, required_text, text},
     chipset::Chipset,
     error::ParseError,
-    ids::hex,
+    text::hex,
     v1,
     wire_enum::wire_enum,
 };
@@ -154,6 +154,18 @@ pub struct Runtime {
     pub qnn_sdk_version: String,
     /// Build id of the back end.
     pub backend_build_id: String,
+}
+
+impl Runtime {
+    /// The name under which runtimes are compared and shown: `<ORT version>/<EP version>`.
+    pub fn name(&self) -> String {
+        runtime_name(&self.ort_version, &self.ep_version)
+    }
+}
+
+/// Name of the runtime that has these versions: see [`Runtime::name`].
+pub fn runtime_name(ort_version: &str, ep_version: &str) -> String {
+    format!("{ort_version}/{ep_version}")
 }
 
 /// Hash of a vendor build fingerprint: lower-case hex of the first 16 bytes of SHA-256; empty for

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::outcome::Outcome;
+use crate::{outcome::Outcome, text::clipped};
 
 /// Longest excerpt of a sender's text in an error, in characters before escaping.
 const EXCERPT_CHARS: usize = 32;
@@ -113,7 +113,7 @@ impl ParseError {
 
     /// The text, cut to what `ReportResult.detail` may hold.
     pub fn detail(&self) -> String {
-        crate::bounds::clipped(&self.to_string(), MAX_DETAIL_BYTES)
+        clipped(&self.to_string(), MAX_DETAIL_BYTES)
     }
 
     /// Puts the field of the message around this one in front of the path.

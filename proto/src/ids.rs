@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     bounds::{exact_bytes, required},
     error::{Inside, ParseError},
+    text::{hex, unhex},
     v1,
 };
 
@@ -137,20 +138,7 @@ impl ModelHash {
 
     /// Reads 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() != 64 {
-            return None;
-        }
-        let digit = |c: u8| {
-            char::from(c)
-                .to_digit(16)
-                .and_then(|d| u8::try_from(d).ok())
-        };
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(bytes))
+        unhex(text)?.try_into().ok().map(Self)
     }
 
     /// The bytes.
@@ -244,17 +232,6 @@ pub(crate) fn required_key(
     key: Option<v1::ReportKey>,
 ) -> Result<ReportKey, ParseError> {
     ReportKey::try_from(required(field, key)?).inside(field)
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        for nibble in [byte >> 4, byte & 0xf] {
-            out.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

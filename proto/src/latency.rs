@@ -2,6 +2,7 @@
 
 use crate::{
     bounds::{at_most, each_once, finite, list, positive, required, required_text, text},
+    device::runtime_name,
     error::{Inside, ParseError},
     histogram::{HistScheme, SparseHistogram},
     ids::SessionUid,
@@ -144,6 +145,13 @@ pub struct SelfBaseline {
     pub ort_version: String,
     /// EP it was learnt on; empty: not known.
     pub ep_version: String,
+}
+
+impl SelfBaseline {
+    /// Name of the runtime it was learnt on, as [`Runtime::name`](crate::Runtime::name) makes it.
+    pub fn runtime_name(&self) -> String {
+        runtime_name(&self.ort_version, &self.ep_version)
+    }
 }
 
 impl TryFrom<v1::LatencySeries> for LatencySeries {

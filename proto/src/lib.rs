@@ -41,11 +41,12 @@ pub mod report;
 pub mod session;
 mod sound;
 pub mod stratum;
+mod text;
 pub mod upload;
 mod upload_wire;
 mod wire_enum;
 
-pub use bounds::{MAX_UNIX_MS, clipped};
+pub use bounds::MAX_UNIX_MS;
 pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
@@ -67,6 +68,7 @@ pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
 pub use sound::{QuickCheck, SoundReport};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
+pub use text::{clipped, hex, unhex};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 
 /// The messages as they travel, generated from `epwatch/v1/*.proto`. Nothing in them is checked.

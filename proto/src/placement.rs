@@ -67,6 +67,12 @@ pub fn is_npu_ep(name: &str) -> bool {
     name == QNN_EP
 }
 
+/// A share of MACs as the store holds it, with some six digits.
+#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
+pub fn stored_share(share: f64) -> f32 {
+    share as f32
+}
+
 /// Where a session's graph really runs, read when it was created.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
@@ -159,14 +165,40 @@ impl Placement {
         self.requested_eps.iter().any(|ep| is_npu_ep(ep))
     }
 
+    /// Nodes on the NPU.
+    pub fn n_npu_nodes(&self) -> u32 {
+        self.npu_shares().map(|e| e.n_nodes).sum()
+    }
+
+    /// Partitions on the NPU.
+    pub fn n_npu_partitions(&self) -> u32 {
+        self.npu_shares().filter_map(|e| e.n_partitions).sum()
+    }
+
+    /// Nodes of the CPU EP, named or not.
+    pub fn n_cpu_nodes(&self) -> u32 {
+        self.ep(CPU_EP).map_or(0, |e| e.n_nodes)
+    }
+
+    /// Named CPU nodes that are expected there.
+    pub fn n_benign_cpu_nodes(&self) -> u32 {
+        let n_benign = self.cpu_nodes.iter().filter(|node| node.benign).count();
+        u32::try_from(n_benign).unwrap_or(u32::MAX)
+    }
+
+    /// Version of the fingerprints' rules, which both share; 0 without a fingerprint.
+    pub fn fingerprint_algorithm(&self) -> u32 {
+        let print = self.normalised.or(self.exact);
+        print.map_or(0, |print| print.algorithm)
+    }
+
     /// Share of the nodes on the NPU, 0 to 1. `None` where node counts say nothing: the placement
     /// is unavailable, the graph empty or precompiled.
     pub fn npu_node_share(&self) -> Option<f64> {
         if self.n_nodes == 0 || self.graph_kind == GraphKind::EpContext {
             return None;
         }
-        let on_npu = self.npu_shares().map(|e| e.n_nodes).sum::<u32>();
-        Some(f64::from(on_npu) / f64::from(self.n_nodes))
+        Some(f64::from(self.n_npu_nodes()) / f64::from(self.n_nodes))
     }
 
     /// Share of the model's MACs on the NPU, 0 to 1. `None` without a manifest.
@@ -213,7 +245,7 @@ impl Placement {
             n_eps: self.eps.len(),
             n_nodes: self.n_nodes,
             of_eps: self.eps.iter().map(|e| u64::from(e.n_nodes)).sum(),
-            on_cpu: self.ep(CPU_EP).map_or(0, |e| e.n_nodes as usize),
+            on_cpu: self.n_cpu_nodes() as usize,
             named: self.cpu_nodes.len(),
             is_truncated: self.cpu_nodes_truncated,
         };

@@ -3,13 +3,14 @@
 use bytes::Bytes;
 
 use crate::{
-    bounds::{at_most, clipped, list, required, required_text, text, texts, unix_ms},
+    bounds::{at_most, list, required, required_text, text, texts, unix_ms},
     device::Sdk,
     directive::SignedDirective,
     error::{Inside, MAX_DETAIL_BYTES, ParseError},
     ids::ReportKey,
     outcome::Outcome,
     report::MAX_BOOT_ID_BYTES,
+    text::clipped,
     v1,
 };
 

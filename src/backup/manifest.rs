@@ -179,8 +179,7 @@ fn digest(path: &Path) -> io::Result<(u64, String)> {
         hash.update(&buffer[..n_read]);
         n_bytes += n_read as u64;
     }
-    let hex = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    Ok((n_bytes, hex))
+    Ok((n_bytes, epwatch_proto::hex(&hash.finalize())))
 }
 
 #[cfg(test)]

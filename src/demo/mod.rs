@@ -72,10 +72,7 @@ impl AppKey {
     }
 
     fn sha256(&self) -> String {
-        Sha256::digest(&self.0)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        epwatch_proto::hex(&Sha256::digest(&self.0))
     }
 }
 

@@ -77,16 +77,3 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     };
     written.with_context(|| format!("failed to write {}", path.display()))
 }
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |c: u8| char::from(c).to_digit(16);
-    let bytes = pairs
-        .iter()
-        .map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok());
-    rest.is_empty().then(|| bytes.collect())?
-}

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_proto::SignedDirective;
+use epwatch_proto::{SignedDirective, hex};
 use ring::{
     rand::SystemRandom,
     signature::{Ed25519KeyPair, KeyPair},
@@ -19,7 +19,6 @@ use ring::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::file::hex;
 use crate::output;
 
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";

@@ -5,7 +5,9 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, bail};
 use clap::ArgGroup;
 use epwatch_collector::{directives::store::action_name, units::Period};
-use epwatch_proto::{Directive, DirectiveAction, DirectiveScope, SignedDirective, directive};
+use epwatch_proto::{
+    Directive, DirectiveAction, DirectiveScope, SignedDirective, directive, hex, unhex,
+};
 use jiff::Timestamp;
 use ring::{
     rand::{SecureRandom, SystemRandom},
@@ -14,7 +16,7 @@ use ring::{
 use serde::Serialize;
 
 use super::{
-    file::{self, Content, hex, unhex},
+    file::{self, Content},
     key::SigningKey,
     now_unix_ms,
 };

@@ -8,8 +8,8 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// servers need once is in `epwatch-server`. The fleet uses the device's side only.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-proto", &[]),
-    ("epwatch-engines", &[]),
     ("epwatch-features", &[]),
+    ("epwatch-engines", &["epwatch-proto"]),
     ("epwatch-stats", &[]),
     ("epwatch-sdk", &["epwatch-proto"]),
     ("epwatch-store", &["epwatch-proto"]),

@@ -1,12 +1,11 @@
 //! A certified placement as it is called, and as `certified_placements` has it.
 
 use clickhouse::Row;
-use epwatch_proto::placement::{CPU_EP, is_npu_ep};
+use epwatch_proto::placement::stored_share;
 use epwatch_proto::{Chipset, Model, ParseError, Placement, PlacementSource, Runtime, v1};
 use prost::Message;
 use serde::Serialize;
 
-use super::share;
 use crate::auth::Scope;
 
 const MAX_CHIPSET_BYTES: usize = 64;
@@ -142,10 +141,6 @@ impl Put {
     pub(super) fn row<'a>(&'a self, scope: &'a Scope, stored_at: i64) -> PlacementRow<'a> {
         let (model, runtime, placement) = (&self.model, &self.runtime, &self.placement);
         let (eps, nodes) = (placement.eps.iter(), placement.cpu_nodes.iter());
-        let npu = eps.clone().filter(|share| is_npu_ep(&share.ep));
-        let n_benign = nodes.clone().filter(|node| node.benign).count();
-        // Either fingerprint may be missing; both have the algorithm of their rules' version.
-        let fingerprint = placement.normalised.or(placement.exact);
         let hex = |hash: Option<epwatch_proto::ModelHash>| {
             hash.map(|hash| hash.to_string()).unwrap_or_default()
         };
@@ -168,16 +163,16 @@ impl Put {
             requested_eps: placement.requested_eps.iter().map(String::as_str).collect(),
             graph_kind: placement.graph_kind.as_str(),
             placement_source: placement.source.as_str(),
-            fingerprint_algorithm: fingerprint.map_or(0, |print| print.algorithm),
+            fingerprint_algorithm: placement.fingerprint_algorithm(),
             fingerprint_exact: placement.exact.map_or(0, |print| print.value),
             fingerprint_normalised: placement.normalised.map_or(0, |print| print.value),
             n_nodes: placement.n_nodes,
-            npu_nodes: npu.clone().map(|share| share.n_nodes).sum(),
-            npu_partitions: npu.filter_map(|share| share.n_partitions).sum(),
-            cpu_nodes: placement.ep(CPU_EP).map_or(0, |share| share.n_nodes),
-            cpu_benign_nodes: u32::try_from(n_benign).expect("at most 256"),
-            npu_macs_share: share(placement.npu_macs_share()),
-            macs_attributed: share(placement.macs_attributed),
+            npu_nodes: placement.n_npu_nodes(),
+            npu_partitions: placement.n_npu_partitions(),
+            cpu_nodes: placement.n_cpu_nodes(),
+            cpu_benign_nodes: placement.n_benign_cpu_nodes(),
+            npu_macs_share: placement.npu_macs_share().map(stored_share),
+            macs_attributed: placement.macs_attributed.map(stored_share),
             manifest_sha256: hex(placement.manifest_sha256),
             reasons: placement
                 .reasons
@@ -187,12 +182,14 @@ impl Put {
             ep: eps.clone().map(|ep| ep.ep.as_str()).collect(),
             ep_nodes: eps.clone().map(|ep| ep.n_nodes).collect(),
             ep_partitions: eps.clone().map(|ep| ep.n_partitions.unwrap_or(0)).collect(),
-            ep_macs_share: eps.map(|ep| share(ep.macs_share)).collect(),
+            ep_macs_share: eps.map(|ep| ep.macs_share.map(stored_share)).collect(),
             cpu_node_name: nodes.clone().map(|node| node.name.as_str()).collect(),
             cpu_node_op_type: nodes.clone().map(|node| node.op_type.as_str()).collect(),
             cpu_node_benign: nodes.clone().map(|node| node.benign).collect(),
             cpu_node_reason: nodes.clone().map(|node| node.reason.as_str()).collect(),
-            cpu_node_macs_share: nodes.map(|node| share(node.macs_share)).collect(),
+            cpu_node_macs_share: nodes
+                .map(|node| node.macs_share.map(stored_share))
+                .collect(),
             cpu_nodes_truncated: placement.cpu_nodes_truncated,
         }
     }

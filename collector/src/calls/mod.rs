@@ -164,9 +164,3 @@ const SECRET_BYTES: usize = 32;
 fn refused(error: &ParseError) -> Status {
     Status::invalid_argument(error.detail())
 }
-
-/// Six digits are enough for a share.
-#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
-fn share(share: Option<f64>) -> Option<f32> {
-    share.map(|share| share as f32)
-}

@@ -4,9 +4,9 @@
 //! a slow hash is for passwords that people choose. Nothing here prints a key or a hash.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use epwatch_proto::{hex, unhex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -110,30 +110,11 @@ pub(crate) fn hash_of(secret: &str) -> KeyHash {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
-}
-
-fn parse_sha256(digits: &str) -> Option<KeyHash> {
-    if digits.len() != 64 || !digits.bytes().all(|c| c.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
-    }
-    Some(hash)
-}
-
 impl AppKeyConfig {
     /// Returns the hash of the key, or the field that is wrong and why.
     fn resolve(&self) -> Result<KeyHash, (&'static str, String)> {
         match (&self.secret_file, &self.secret_env, self.sha256.as_str()) {
-            (None, None, digits) => parse_sha256(digits).ok_or((
+            (None, None, digits) => unhex(digits).and_then(|hash| hash.try_into().ok()).ok_or((
                 "sha256",
                 "must be the SHA-256 of the key as 64 hexadecimal digits".to_owned(),
             )),

@@ -2,7 +2,7 @@
 //! reaches the store. What comes out of it is parsed like anything from outside.
 
 use clickhouse::{Client, Row};
-use epwatch_proto::{Directive, DirectiveAction, SignedDirective, v1};
+use epwatch_proto::{Directive, DirectiveAction, SignedDirective, hex, unhex, v1};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -242,18 +242,4 @@ fn parse(row: &StoredRow) -> Option<Published> {
         published_at_unix_ms: row.published_at,
         is_revoked: row.is_revoked,
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |c: u8| char::from(c).to_digit(16);
-    let bytes = pairs.iter().map(|[high, low]| {
-        let byte = digit(*high)? << 4 | digit(*low)?;
-        u8::try_from(byte).ok()
-    });
-    rest.is_empty().then(|| bytes.collect())?
 }

@@ -253,9 +253,3 @@ fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
         report,
     })
 }
-
-/// Shares have six digits in the store.
-#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
-fn share(share: Option<f64>) -> Option<f32> {
-    share.map(|share| share as f32)
-}

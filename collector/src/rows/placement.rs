@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::hash::BuildHasher;
 
-use epwatch_proto::Session;
+use epwatch_proto::{Session, placement::stored_share};
 use foldhash::quality::RandomState;
 
+use super::Stored;
 use super::native::{Column, ColumnOf};
 use super::report::{TIME, U32S, WORD, WORDS};
-use super::{Stored, share};
 
 /// A fleet has hundreds. Beyond this the memory begins anew: a row more, which the table merges.
 const MAX_KNOWN: usize = 100_000;
@@ -81,7 +81,9 @@ pub(super) static PLACEMENTS: [ColumnOf<Fill>; 18] = [
         })
     }),
     column("ep_macs_share", "Array(Nullable(Float32))", |c, _, s| {
-        c.list(&s.placement.eps, |c, ep| c.maybe(share(ep.macs_share)))
+        c.list(&s.placement.eps, |c, ep| {
+            c.maybe(ep.macs_share.map(stored_share))
+        })
     }),
     column("cpu_node_name", "Array(String)", |c, _, s| {
         c.list(&s.placement.cpu_nodes, |c, node| c.text(&node.name))
@@ -102,7 +104,7 @@ pub(super) static PLACEMENTS: [ColumnOf<Fill>; 18] = [
         "Array(Nullable(Float32))",
         |c, _, s| {
             c.list(&s.placement.cpu_nodes, |c, node| {
-                c.maybe(share(node.macs_share))
+                c.maybe(node.macs_share.map(stored_share))
             })
         },
     ),

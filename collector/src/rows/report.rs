@@ -2,13 +2,13 @@
 //! each one means. Numbers absent on the wire are 0 or NULL as the schema says, enums their names;
 //! times are milliseconds since 1970, buckets seconds.
 
-use epwatch_proto::placement::{CPU_EP, is_npu_ep};
+use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
-    BaselineAbsence, BaselineKind, EpShare, LatencySeries, ModelHash, Report, SelfBaseline, Session,
+    BaselineAbsence, BaselineKind, LatencySeries, Report, SelfBaseline, Session, hex,
 };
 
+use super::Stored;
 use super::native::{Column, ColumnOf};
-use super::{Stored, share};
 
 pub(super) type Fill = fn(&mut Column, &Stored);
 
@@ -83,7 +83,7 @@ pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
     column("session_uid", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.uid.get()))),
     column("session_model_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.id))),
     column("session_model_version", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.version))),
-    column("session_model_sha256", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&hex(s.model.sha256.as_ref().map(ModelHash::as_bytes))))),
+    column("session_model_sha256", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.sha256.map_or_else(String::new, |hash| hash.to_string())))),
     column("session_app_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.requested_eps, |c, ep| c.word(ep)))),
     column("session_directive_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.directive_id))),
     column("session_performance_mode", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.performance_mode))),
@@ -94,16 +94,16 @@ pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
     column("session_requests_npu", "Array(Bool)", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.requests_npu()))),
     column("session_graph_kind", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.graph_kind.as_str()))),
     column("session_placement_source", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.source.as_str()))),
-    column("session_fingerprint_algorithm", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(algorithm(s)))),
+    column("session_fingerprint_algorithm", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.fingerprint_algorithm()))),
     column("session_fingerprint_exact", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.exact.map_or(0, |f| f.value)))),
     column("session_fingerprint_normalised", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.normalised.map_or(0, |f| f.value)))),
     column("session_n_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_nodes))),
-    column("session_npu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(npu_nodes(s)))),
-    column("session_npu_partitions", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(npu_partitions(s)))),
-    column("session_cpu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.ep(CPU_EP).map_or(0, |ep| ep.n_nodes)))),
-    column("session_cpu_benign_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(benign_nodes(s)))),
-    column("session_npu_macs_share", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(share(s.placement.npu_macs_share())))),
-    column("session_macs_attributed", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(share(s.placement.macs_attributed)))),
+    column("session_npu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_npu_nodes()))),
+    column("session_npu_partitions", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_npu_partitions()))),
+    column("session_cpu_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_cpu_nodes()))),
+    column("session_cpu_benign_nodes", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.n_benign_cpu_nodes()))),
+    column("session_npu_macs_share", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(s.placement.npu_macs_share().map(stored_share)))),
+    column("session_macs_attributed", "Array(Nullable(Float32))", |c, r| c.list(&r.report.sessions, |c, s| c.maybe(s.placement.macs_attributed.map(stored_share)))),
     column("session_reasons", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.placement.reasons, |c, reason| c.word(reason.as_str())))),
 
     column("series_session", "Array(UInt16)", |c, r| c.list(&r.report.series, |c, s| c.put(place_of_session(&r.report, s)))),
@@ -139,7 +139,7 @@ pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
     column("series_previous_p95_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.p95_us)))),
     column("series_previous_cv", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(previous(s).map_or(0.0, |b| b.cv)))),
     column("series_earlier_firmware", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(earlier(s).map_or("", |b| &b.vendor_fingerprint_hash)))),
-    column("series_earlier_runtime", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(&earlier_runtime(s)))),
+    column("series_earlier_runtime", WORDS, |c, r| c.list(&r.report.series, |c, s| c.word(&earlier(s).map_or_else(String::new, SelfBaseline::runtime_name)))),
     column("series_earlier_n", U64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0, |b| b.n)))),
     column("series_earlier_p10_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.p10_us)))),
     column("series_earlier_p50_us", F64S, |c, r| c.list(&r.report.series, |c, s| c.put(earlier(s).map_or(0.0, |b| b.p50_us)))),
@@ -150,8 +150,8 @@ pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
     column("self_test_session", U64S, |c, r| c.list(&r.report.self_tests, |c, t| c.put(t.session_uid.get()))),
     column("self_test_input_id", WORDS, |c, r| c.list(&r.report.self_tests, |c, t| c.word(&t.input_id))),
     column("self_test_tolerance", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.tolerance))),
-    column("self_test_npu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.npu_output_hash.as_ref())))),
-    column("self_test_cpu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.cpu_output_hash.as_ref())))),
+    column("self_test_npu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.npu_output_hash.as_slice().as_flattened())))),
+    column("self_test_cpu_hash", "Array(String)", |c, r| c.list(&r.report.self_tests, |c, t| c.text(&hex(t.cpu_output_hash.as_slice().as_flattened())))),
     column("self_test_max_abs", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.max_abs))),
     column("self_test_cosine", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.cosine))),
     column("self_test_top1_equal", "Array(Nullable(Bool))", |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.top1_equal))),
@@ -188,32 +188,6 @@ fn requested(session: &Session) -> impl Iterator<Item = &String> {
     requested.filter(|ep| *ep != CPU_EP)
 }
 
-/// Either fingerprint may be missing; both have the algorithm of their rules' version.
-fn algorithm(session: &Session) -> u32 {
-    let placement = &session.placement;
-    let print = placement.normalised.or(placement.exact);
-    print.map_or(0, |print| print.algorithm)
-}
-
-fn on_npu(session: &Session) -> impl Iterator<Item = &EpShare> {
-    let eps = session.placement.eps.iter();
-    eps.filter(|share| is_npu_ep(&share.ep))
-}
-
-fn npu_nodes(session: &Session) -> u32 {
-    on_npu(session).map(|share| share.n_nodes).sum()
-}
-
-fn npu_partitions(session: &Session) -> u32 {
-    on_npu(session).filter_map(|share| share.n_partitions).sum()
-}
-
-fn benign_nodes(session: &Session) -> u32 {
-    let nodes = session.placement.cpu_nodes.iter();
-    let n_benign = nodes.filter(|node| node.benign).count();
-    u32::try_from(n_benign).expect("at most 256")
-}
-
 /// From 1; 0 where there is no such session.
 fn place_of_session(report: &Report, series: &LatencySeries) -> u16 {
     let mut uids = report.sessions.iter().map(|session| session.uid);
@@ -228,20 +202,4 @@ fn previous(series: &LatencySeries) -> Option<&SelfBaseline> {
 
 fn earlier(series: &LatencySeries) -> Option<&SelfBaseline> {
     series.baselines.of_kind(BaselineKind::EarlierRuntime)
-}
-
-/// As the views name a runtime.
-fn earlier_runtime(series: &LatencySeries) -> String {
-    let runtime = earlier(series).map(|b| format!("{}/{}", b.ort_version, b.ep_version));
-    runtime.unwrap_or_default()
-}
-
-/// Lower case; empty where there is none.
-fn hex<const N: usize>(hash: Option<&[u8; N]>) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let bytes = hash.map_or(&[][..], |hash| hash);
-    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-    nibbles
-        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
-        .collect()
 }

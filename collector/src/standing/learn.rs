@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clickhouse::Row;
-use epwatch_proto::ReportKey;
+use epwatch_proto::{ReportKey, hex};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -271,8 +271,7 @@ fn received_since(since_us: u64) -> String {
 
 /// A text that a stranger chose, as SQL.
 fn literal(text: &str) -> String {
-    let hex = text.bytes().map(|byte| format!("{byte:02x}"));
-    format!("unhex('{}')", hex.collect::<String>())
+    format!("unhex('{}')", hex(text.as_bytes()))
 }
 
 #[cfg(test)]

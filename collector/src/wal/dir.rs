@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use epwatch_proto::{hex, unhex};
+
 use super::WalError;
 use super::checkpoint;
 use super::storage::{DirStorage, Storage};
@@ -28,10 +30,7 @@ impl CollectorId {
 
 impl fmt::Display for CollectorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0 {
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -129,12 +128,6 @@ pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
 }
 
 fn parse_id(text: &[u8]) -> Option<CollectorId> {
-    let text = std::str::from_utf8(text)
-        .ok()
-        .filter(|text| text.len() == 32 && text.is_ascii())?;
-    let mut id = [0; 16];
-    for (byte, at) in id.iter_mut().zip((0..32).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(CollectorId(id))
+    let id = unhex(std::str::from_utf8(text).ok()?)?;
+    id.try_into().ok().map(CollectorId)
 }

@@ -46,8 +46,7 @@ impl Migration {
 }
 
 fn checksum(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    epwatch_proto::hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// The placeholders that a cluster fills.

@@ -8,7 +8,7 @@ use epwatch_collector::units::Period;
 use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_proto::{
-    Directive, DirectiveAction, DirectiveScope, InstallationId, ModelManifest, SignedDirective,
+    Directive, DirectiveAction, DirectiveScope, InstallationId, ModelManifest, SignedDirective, hex,
 };
 use prost::Message;
 use tokio_util::sync::CancellationToken;
@@ -445,7 +445,6 @@ struct DirectiveRow {
 
 /// What the store holds of a directive that was published at the beginning of time.
 fn row(directive: &Directive) -> DirectiveRow {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     DirectiveRow {
         id: directive.id.clone(),
         published_at: 0,

@@ -84,11 +84,7 @@ impl Webhook {
         let body = document.to_string();
         let timestamp = now.as_second().to_string();
         let signature = hmac::sign(&self.key, format!("{timestamp}.{body}").as_bytes());
-        let signature: String = signature
-            .as_ref()
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let signature = epwatch_proto::hex(signature.as_ref());
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("epwatch-timestamp", timestamp),

@@ -468,7 +468,7 @@ impl Reports {
             self_test_input_id: tests().map(|_| "golden").collect(),
             self_test_tolerance: tests().map(|_| Some(0.05)).collect(),
             self_test_npu_hash: tests()
-                .map(|(hash, _)| format!("{hash:02x}").repeat(16))
+                .map(|(hash, _)| epwatch_proto::hex(&[*hash; 16]))
                 .collect(),
             self_test_cpu_hash: tests().map(|_| "00".repeat(16)).collect(),
             self_test_max_abs: tests().map(|(_, max_abs)| Some(*max_abs)).collect(),

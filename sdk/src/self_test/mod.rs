@@ -38,9 +38,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use epwatch_proto::{
-    Device, PlacementSource, Runtime, SelfTest, Session, SessionUid, placement::is_npu_ep,
-};
+use epwatch_proto::{Device, PlacementSource, Runtime, SelfTest, Session, SessionUid};
 use ort::session::Session as OrtSession;
 use sha2::{Digest, Sha256};
 
@@ -252,10 +250,7 @@ fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTes
 /// Asked for, and, where that is known, there.
 fn is_on_npu(session: &Session) -> bool {
     let placement = &session.placement;
-    let has_nodes = placement
-        .eps
-        .iter()
-        .any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
+    let has_nodes = placement.n_npu_nodes() > 0;
     placement.requests_npu() && (has_nodes || placement.source == PlacementSource::Unavailable)
 }
 

@@ -30,18 +30,13 @@ fn element_type(numpy: &str) -> ElementType {
     }
 }
 
-fn bytes_of_hex(hex: &str) -> Vec<u8> {
-    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    (0..hex.len()).step_by(2).map(byte).collect()
-}
-
 fn output(case: &Value, side: &str) -> Output {
     let dims = case["dims"].as_array().unwrap();
     Output {
         name: "y".to_owned(),
         element_type: element_type(case["type"].as_str().unwrap()),
         dims: dims.iter().map(|d| d.as_i64().unwrap()).collect(),
-        data: bytes_of_hex(case[side].as_str().unwrap()),
+        data: epwatch_proto::unhex(case[side].as_str().unwrap()).unwrap(),
     }
 }
 

@@ -316,11 +316,7 @@ fn hash_file(path: &Path) -> Result<RecordedFile, EngineError> {
         bytes += n as u64;
         hasher.update(&buffer[..n]);
     }
-    let sha256 = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = epwatch_proto::hex(&hasher.finalize());
     Ok(RecordedFile { bytes, sha256 })
 }
 

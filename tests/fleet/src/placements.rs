@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 
-use epwatch_proto::placement::{CPU_EP, is_npu_ep};
 use epwatch_proto::{ModelHash, ModelManifest, Placement, SideCar};
 
 use crate::assignment::Recorded;
@@ -134,17 +133,8 @@ impl Placements {
 /// What of a placement's graph does not run on the NPU.
 #[must_use]
 pub fn cpu_work(placement: &Placement) -> CpuWork {
-    let on_npu = placement.eps.iter().filter(|ep| is_npu_ep(&ep.ep));
-    let n_benign = placement
-        .cpu_nodes
-        .iter()
-        .filter(|node| node.benign)
-        .count();
-    let n_benign = u32::try_from(n_benign).unwrap_or(u32::MAX);
-    let n_cpu = placement
-        .ep(CPU_EP)
-        .map_or(0, |ep| ep.n_nodes)
-        .saturating_sub(n_benign);
+    let n_benign = placement.n_benign_cpu_nodes();
+    let n_cpu = placement.n_cpu_nodes().saturating_sub(n_benign);
     let n_computing = placement.n_nodes.saturating_sub(n_benign).max(1);
     // Shares are of all MACs; where some could not be attributed, the known part stands for all.
     let macs_share = placement
@@ -155,7 +145,7 @@ pub fn cpu_work(placement: &Placement) -> CpuWork {
     CpuWork {
         macs_share,
         node_share: f64::from(n_cpu) / f64::from(n_computing),
-        n_npu_partitions: on_npu.filter_map(|ep| ep.n_partitions).sum(),
+        n_npu_partitions: placement.n_npu_partitions(),
     }
 }
 

@@ -305,10 +305,7 @@ fn socket_path(
 fn short_hash(path: &Path) -> String {
     use sha2::{Digest, Sha256};
     let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    epwatch_proto::hex(&digest[..8])
 }
 
 #[cfg(test)]

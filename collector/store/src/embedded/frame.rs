@@ -25,7 +25,7 @@ pub(crate) enum FrameError {
     #[error("Code: 40. DB::Exception: frame does not match its checksum. (CHECKSUM_DOESNT_MATCH)")]
     Checksum,
     #[error(
-        "Code: 89. DB::Exception: frame has method 0x{0:02x}, expected LZ4 (0x82) or none \
+        "Code: 89. DB::Exception: frame has method {0:#04x}, expected LZ4 (0x82) or none \
          (0x02). (UNKNOWN_COMPRESSION_METHOD)"
     )]
     Method(u8),

@@ -121,10 +121,7 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
         let text = |name: &str| headers[name].to_str().unwrap();
         let signed = [text("epwatch-timestamp").as_bytes(), b".", &body[..]].concat();
         let hex = text("epwatch-signature").strip_prefix("v1=").unwrap();
-        let signature: Vec<u8> = (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-            .collect();
+        let signature = epwatch_proto::unhex(hex).unwrap();
         hmac::verify(&key, &signed, &signature).unwrap();
         assert_eq!(text("epwatch-timestamp"), at(30).as_second().to_string());
         // Tried again, it is the same delivery.
