@@ -47,6 +47,12 @@ impl AsRef<[u8]> for Buffer {
     }
 }
 
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

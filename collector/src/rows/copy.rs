@@ -1,6 +1,7 @@
 //! A copy of a report: what decides which one counts.
 
-use super::native::ColumnOf;
+use epwatch_store::native::encode::ColumnOf;
+
 use super::report::{Fill, TIME, column};
 
 /// The table `report_copies`.

@@ -3,7 +3,6 @@
 
 mod copy;
 mod guard;
-mod native;
 mod outcome;
 mod placement;
 mod report;
@@ -18,15 +17,16 @@ use std::time::Duration;
 
 use epwatch_proto::occurred::{self, EndClock, Occurred};
 use epwatch_proto::{Report, ReportKey};
+pub(crate) use epwatch_store::native::encode::Body;
+use epwatch_store::native::encode::{Block, CHUNK_BYTES};
 
 use self::copy::COPIES;
 pub(crate) use self::guard::{Dimension, Limited, NameGuard};
-use self::native::Block;
-pub(crate) use self::native::Body;
 pub(crate) use self::outcome::OutcomeRow;
 pub(crate) use self::placement::KnownPlacements;
 use self::placement::PLACEMENTS;
 use self::report::REPORTS;
+use crate::buffers::Buffer;
 use crate::outcomes::bucket_of;
 use crate::record::{RecordError, ReportRecord};
 use crate::wal::Record;
@@ -70,6 +70,10 @@ impl Default for Tables {
             reports: Block::new(&REPORTS),
         }
     }
+}
+
+fn chunk() -> Buffer {
+    Buffer::of(CHUNK_BYTES)
 }
 
 /// A batch as the rows of each table, encoded.
@@ -152,9 +156,9 @@ impl Prepared {
             reports.push(&sound, |fill, column, stored| fill(column, stored));
         });
         Self {
-            copies: copies.finish(),
-            placements: placements.finish(),
-            reports: reports.finish(),
+            copies: copies.finish(chunk),
+            placements: placements.finish(chunk),
+            reports: reports.finish(chunk),
             buckets,
             unreadable,
             limited,

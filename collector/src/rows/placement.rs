@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::hash::BuildHasher;
 
 use epwatch_proto::{Session, placement::stored_share};
+use epwatch_store::native::encode::{Column, ColumnOf};
 use foldhash::quality::RandomState;
 
 use super::Stored;
-use super::native::{Column, ColumnOf};
 use super::report::{TIME, U32S, WORD, WORDS};
 
 /// A fleet has hundreds. Beyond this the memory begins anew: a row more, which the table merges.

@@ -6,9 +6,9 @@ use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, LatencySeries, Report, SelfBaseline, Session, hex,
 };
+use epwatch_store::native::encode::{Column, ColumnOf};
 
 use super::Stored;
-use super::native::{Column, ColumnOf};
 
 pub(super) type Fill = fn(&mut Column, &Stored);
 

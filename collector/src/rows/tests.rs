@@ -11,8 +11,8 @@ use epwatch_proto::{
 };
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use epwatch_store::migrate;
+use epwatch_store::native::encode::ColumnOf;
 
-use super::native::ColumnOf;
 use super::*;
 use crate::clock::ManualClock;
 use crate::record;

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod embedded;
 mod lexer;
 pub mod migrate;
+pub mod native;
 mod ttl;
 
 pub use client::{StoreTarget, TargetError, client};

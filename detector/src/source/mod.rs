@@ -7,7 +7,6 @@
 
 pub mod arrivals;
 mod assemble;
-mod blocks;
 mod builders;
 mod certified;
 mod certified_file;

@@ -3,8 +3,8 @@
 //! more than to send them.
 
 use clickhouse::error::Error;
+use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
-use super::blocks::{Block, Columns, List, Millis, Sender, Value, columns, range_of};
 use super::builders::Builders;
 use super::hist_scheme;
 use super::rows::{At, PlacementRow, Ran, VoteRow};
@@ -15,7 +15,7 @@ columns!(Heads of Head, is_array: false, "" {
     chipset: &'a str,
     firmware: &'a str,
     device_model: &'a str,
-    installation: Sender,
+    installation: FixedBytes<16>,
     ort_version: &'a str,
     ep_version: &'a str,
     is_late: bool,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clickhouse::query::Query;
+use epwatch_store::native::decode::Blocks;
 
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::ModelKey;
@@ -12,7 +13,6 @@ use crate::hash::HashMap;
 use crate::window::CohortWindow;
 
 use super::assemble::WindowBuilder;
-use super::blocks::Blocks;
 use super::builders::Builders;
 use super::held_past::Told;
 use super::queries::{CENSUS, EARLIER, SELVES_BEFORE, of_clean_series};

@@ -4,10 +4,10 @@
 use hyper::{HeaderMap, header};
 
 use super::frame::{self, FrameDecoder};
-use super::native::Reframer;
 use super::reader::{self, ReaderAccess};
 use super::request::{Parameters, form_boundary};
 use super::statement::{self, Kind};
+use crate::native::reframe::Reframer;
 
 /// A request to the engine: the URL's query, a content type, a header with credentials, and the body,
 /// one after the other with a line feed between.

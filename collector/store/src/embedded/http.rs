@@ -26,10 +26,10 @@ use super::binding::Stats;
 use super::engine::{Head, Input, Job, JobChannels, KillOnDrop, RunningEngine};
 use super::format;
 use super::frame::FrameDecoder;
-use super::native::Reframer;
 use super::reader::{self, ReaderAccess};
 use super::request::{MAX_QUERY_BYTES, Parameters, RequestError, form_boundary};
 use super::statement::{self, Kind};
+use crate::native::reframe::Reframer;
 
 /// How long a request waits for its turn when all slots run statements.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -20,7 +20,6 @@ mod frame;
 pub mod fuzz;
 mod http;
 mod listen;
-mod native;
 mod reader;
 mod request;
 mod state;

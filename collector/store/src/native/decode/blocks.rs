@@ -1,12 +1,12 @@
 //! Reads blocks from an answer as it comes. Nothing in it is believed: lengths must fit, and room is
 //! taken for what came, not for what was announced.
 
+use std::collections::HashMap;
+
 use bytes::{Buf, Bytes, BytesMut};
 use clickhouse::error::Error;
 use clickhouse::native::DataTypeNode;
 use clickhouse::query::{BytesCursor, Query};
-
-use crate::hash::HashMap;
 
 use super::values::{Column, Texts, Values};
 
@@ -15,13 +15,14 @@ const MAX_COLUMN_BYTES: usize = 1 << 30;
 
 /// Rows that came together, column by column.
 #[derive(Debug)]
-pub(in crate::source) struct Block {
+pub struct Block {
     n_rows: usize,
-    columns: HashMap<String, Column>,
+    columns: HashMap<String, Column, foldhash::quality::RandomState>,
 }
 
 impl Block {
-    pub(in crate::source) fn n_rows(&self) -> usize {
+    /// Rows in the block.
+    pub fn n_rows(&self) -> usize {
         self.n_rows
     }
 
@@ -31,7 +32,8 @@ impl Block {
 }
 
 /// The bytes of an answer.
-pub(in crate::source) trait Chunks {
+#[expect(async_fn_in_trait, reason = "implemented here and in tests")]
+pub trait Chunks {
     /// `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error>;
 }
@@ -43,14 +45,19 @@ impl Chunks for BytesCursor {
 }
 
 /// The blocks of an answer, one after the other.
-pub(in crate::source) struct Blocks<C = BytesCursor> {
+#[derive(Debug)]
+pub struct Blocks<C = BytesCursor> {
     chunks: C,
     /// What came and was not read yet.
     held: BytesMut,
 }
 
 impl Blocks {
-    pub(in crate::source) fn of(query: Query) -> Result<Self, Error> {
+    /// Asks for an answer as blocks.
+    ///
+    /// # Errors
+    /// The query is wrong.
+    pub fn of(query: Query) -> Result<Self, Error> {
         Ok(Self::from_chunks(query.fetch_bytes("Native")?))
     }
 }
@@ -64,7 +71,10 @@ impl<C: Chunks> Blocks<C> {
     }
 
     /// Returns the next block, `None` at the end.
-    pub(in crate::source) async fn next(&mut self) -> Result<Option<Block>, Error> {
+    ///
+    /// # Errors
+    /// The answer is none of blocks, or it ends early.
+    pub async fn next(&mut self) -> Result<Option<Block>, Error> {
         if self.held.is_empty() && !self.receive().await? {
             return Ok(None);
         }

@@ -3,12 +3,12 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::read::{Blocks, Chunks};
+use super::blocks::{Blocks, Chunks};
 use super::*;
 
 columns!(Heads of Head, is_array: false, "" {
     app: &'a str,
-    who: Sender,
+    who: FixedBytes<16>,
     at: Millis,
     is_late: bool,
 });

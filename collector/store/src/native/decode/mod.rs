@@ -8,35 +8,36 @@
 //!
 //! Format: <https://clickhouse.com/docs/interfaces/specs/NativeFormat>, without a protocol version.
 
-mod read;
+mod blocks;
 mod values;
 
 use std::ops::Range;
 
 use clickhouse::error::Error;
 
-pub(super) use read::{Block, Blocks};
-pub(super) use values::{List, Millis, Sender, Value};
+pub use blocks::{Block, Blocks};
+pub use values::{FixedBytes, List, Millis, Value};
 
 /// Reads columns of a block that belong together.
-pub(super) struct Columns<'a> {
+#[derive(Debug)]
+pub struct Columns<'a> {
     block: &'a Block,
     /// Where each row's values end, once a column of arrays said so.
     ends: Option<&'a [usize]>,
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(block: &'a Block) -> Self {
+    /// Columns of a block, none of them read yet.
+    pub fn of(block: &'a Block) -> Self {
         Self { block, ends: None }
     }
 
     /// Returns a column with one value a row, or with an array a row if `is_array`: those of one group
     /// are of the same lengths.
-    pub(super) fn column<T: Value<'a>>(
-        &mut self,
-        name: &str,
-        is_array: bool,
-    ) -> Result<T::Column, Error> {
+    ///
+    /// # Errors
+    /// It is missing, or of another type or length.
+    pub fn column<T: Value<'a>>(&mut self, name: &str, is_array: bool) -> Result<T::Column, Error> {
         let wrong = |what: &str| Error::SchemaMismatch(format!("column {name:?} {what}"));
         let column = self.block.column(name).ok_or_else(|| wrong("is missing"))?;
         let mut arrays = column.arrays();
@@ -50,13 +51,14 @@ impl<'a> Columns<'a> {
         T::column(arrays, column.values()).ok_or_else(|| wrong("is of another type"))
     }
 
-    pub(super) fn ends(self) -> Option<&'a [usize]> {
+    /// Returns where the arrays of each row end, if columns of arrays were read.
+    pub fn ends(self) -> Option<&'a [usize]> {
         self.ends
     }
 }
 
 /// Returns where a row's values lie in the columns of its group.
-pub(super) fn range_of(ends: Option<&[usize]>, row: usize) -> Range<usize> {
+pub fn range_of(ends: Option<&[usize]>, row: usize) -> Range<usize> {
     let Some(ends) = ends else {
         return row..row + 1;
     };
@@ -67,6 +69,7 @@ pub(super) fn range_of(ends: Option<&[usize]>, row: usize) -> Range<usize> {
 
 /// Declares columns whose names begin with a prefix, and rows of their values: one a row of the block,
 /// or as many as its arrays have.
+#[macro_export]
 macro_rules! columns {
     ($columns:ident of $row:ident, is_array: $is_array:literal, $prefix:literal {
         $($field:ident: $type:ty,)*
@@ -77,14 +80,16 @@ macro_rules! columns {
 
         struct $columns<'a> {
             ends: Option<&'a [usize]>,
-            $($field: <$type as Value<'a>>::Column,)*
+            $($field: <$type as $crate::native::decode::Value<'a>>::Column,)*
         }
 
         impl<'a> $columns<'a> {
             const NAMES: &'static [&'static str] = &[$(concat!($prefix, stringify!($field))),*];
 
-            fn of(block: &'a Block) -> Result<Self, Error> {
-                let mut columns = Columns::of(block);
+            fn of(
+                block: &'a $crate::native::decode::Block,
+            ) -> Result<Self, ::clickhouse::error::Error> {
+                let mut columns = $crate::native::decode::Columns::of(block);
                 Ok(Self {
                     $($field: columns.column::<$type>(
                         concat!($prefix, stringify!($field)),
@@ -95,20 +100,24 @@ macro_rules! columns {
             }
 
             /// Returns the rows that lie in a row of the block.
-            fn rows(&self, of: usize) -> impl Iterator<Item = Result<$row<'a>, Error>> + '_ {
-                range_of(self.ends, of).map(|at| self.row(at).ok_or(Error::NotEnoughData))
+            fn rows(
+                &self,
+                of: usize,
+            ) -> impl Iterator<Item = Result<$row<'a>, ::clickhouse::error::Error>> + '_ {
+                $crate::native::decode::range_of(self.ends, of)
+                    .map(|at| self.row(at).ok_or(::clickhouse::error::Error::NotEnoughData))
             }
 
             fn row(&self, at: usize) -> Option<$row<'a>> {
                 Some($row {
-                    $($field: <$type as Value<'a>>::at(&self.$field, at)?,)*
+                    $($field: <$type as $crate::native::decode::Value<'a>>::at(&self.$field, at)?,)*
                 })
             }
         }
     };
 }
 
-pub(super) use columns;
+pub use columns;
 
 #[cfg(test)]
 mod tests;

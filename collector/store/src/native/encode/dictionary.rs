@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::pieces::{Pieces, put_text};
+use super::chunks::{ChunkBuffer, Pieces, put_text};
 
 /// Of `LowCardinality`: the words come with the block, and are all that there are.
 const WORDS_IN_BLOCK: u64 = 1 << 9 | 1 << 10;
@@ -40,7 +40,7 @@ impl Words {
         self.last = (start..start + word.len(), place);
     }
 
-    pub(super) fn add_to(&self, pieces: &mut Pieces) {
+    pub(super) fn add_to<B: ChunkBuffer>(&self, pieces: &mut Pieces<B, impl Fn() -> B>) {
         if self.of_values.is_empty() {
             return;
         }
@@ -93,7 +93,7 @@ mod tests {
             }
             words.push("0");
             words.push("0");
-            let mut pieces = Pieces::default();
+            let mut pieces = Pieces::new(|| vec![0; crate::native::encode::CHUNK_BYTES]);
             words.add_to(&mut pieces);
             let bytes = pieces.finish().concat();
             let places = &bytes[bytes.len() - width * (n + 2)..];

@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::window::Installation;
-
 /// Texts one after the other.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Texts {
+pub struct Texts {
     pub(super) text: String,
     /// Where each ends; on a boundary of characters.
     pub(super) ends: Vec<usize>,
@@ -22,22 +20,29 @@ impl Texts {
 
 /// The values of a column: of all its rows, those of arrays one after the other.
 #[derive(Debug)]
-pub(in crate::source) enum Values {
+pub enum Values {
     /// Values of one width, as they lie.
     Fixed {
+        /// Bytes of a value.
         width: usize,
+        /// The values.
         bytes: Bytes,
     },
     /// The same; where `nulls` has a value's byte set, it stands for none.
     Nullable {
+        /// A byte for each value.
         nulls: Bytes,
+        /// Bytes of a value.
         width: usize,
+        /// The values.
         bytes: Bytes,
     },
     Texts(Texts),
     /// Numbers of texts, each below their count.
     Numbered {
+        /// Of each value.
         numbers: Vec<u32>,
+        /// What they number.
         texts: Texts,
     },
 }
@@ -53,7 +58,7 @@ impl Values {
 
 /// A column: how its arrays are cut, from the outer to the inner, and the values in them.
 #[derive(Debug)]
-pub(in crate::source) struct Column {
+pub(super) struct Column {
     pub(super) arrays: Vec<Vec<usize>>,
     pub(super) values: Values,
 }
@@ -69,7 +74,7 @@ impl Column {
 }
 
 /// What a cell may be read as.
-pub(in crate::source) trait Value<'a>: Sized {
+pub trait Value<'a>: Sized {
     /// A column that is known to hold such values.
     type Column: Copy;
 
@@ -118,19 +123,19 @@ macro_rules! lies_as {
 
 /// Milliseconds since 1970: `DateTime64(3)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::source) struct Millis(pub(in crate::source) i64);
+pub struct Millis(pub i64);
 
 lies_as! {
     bool: u8, |byte| byte != 0;
     Millis: i64, Millis;
 }
 
-/// Who sent a report: `FixedString(16)`.
+/// `FixedString(N)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::source) struct Sender(pub(in crate::source) Installation);
+pub struct FixedBytes<const N: usize>(pub [u8; N]);
 
-impl<'a> Value<'a> for Sender {
-    type Column = &'a [Installation];
+impl<'a, const N: usize> Value<'a> for FixedBytes<N> {
+    type Column = &'a [[u8; N]];
 
     fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
         values.fixed().filter(|_| arrays.is_empty())
@@ -183,14 +188,15 @@ impl<'a> Value<'a> for &'a str {
 }
 
 /// A cell with an array, not read yet.
-pub(in crate::source) struct List<'a, T: Value<'a>> {
+#[derive(Debug)]
+pub struct List<'a, T: Value<'a>> {
     column: T::Column,
     range: Range<usize>,
 }
 
 impl<'a, T: Value<'a>> List<'a, T> {
     /// Returns its values.
-    pub(in crate::source) fn collected(&self) -> Vec<T> {
+    pub fn collected(&self) -> Vec<T> {
         // Its length is that of values which came.
         let mut values = Vec::with_capacity(self.range.len());
         values.extend(self.range.clone().map_while(|at| T::at(&self.column, at)));

@@ -18,14 +18,15 @@
 //! u64 flags and width of a place | u64 words | each word once | u64 rows | the place of each row's word
 //! ```
 
+mod chunks;
 mod column;
-mod pieces;
-mod words;
+mod dictionary;
 
 use bytes::Bytes;
 
-pub(super) use self::column::Column;
-use self::pieces::{Pieces, put_len, put_text};
+pub use self::chunks::{CHUNK_BYTES, ChunkBuffer};
+use self::chunks::{Pieces, put_len, put_text};
+pub use self::column::{Column, Fixed};
 
 /// Memory that a table's columns keep for the next batch: a full one of reports takes about half of it.
 const KEPT_BYTES: usize = 128 << 20;
@@ -34,25 +35,29 @@ const SAMPLE_ROWS: usize = 256;
 
 /// Rows of one table, ready to be sent as often as it takes.
 #[derive(Debug, Clone)]
-pub(crate) struct Body {
+pub struct Body {
     /// `(a, b, c)`.
-    pub(crate) columns: String,
+    pub columns: String,
     /// The block, in pieces.
-    pub(crate) chunks: Vec<Bytes>,
-    pub(crate) n_rows: usize,
+    pub chunks: Vec<Bytes>,
+    /// Rows in the block; 0 for no block at all.
+    pub n_rows: usize,
 }
 
 /// A column of a table: its name, its type as the table has it, and what fills it from a row.
 #[derive(Debug)]
-pub(super) struct ColumnOf<F> {
-    pub(super) name: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) fill: F,
+pub struct ColumnOf<F> {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Its type as the table has it.
+    pub kind: &'static str,
+    /// What fills it from a row.
+    pub fill: F,
 }
 
 /// Rows of one table, while they are added. Its memory serves batch after batch.
 #[derive(Debug)]
-pub(super) struct Block<F: 'static> {
+pub struct Block<F: 'static> {
     layout: &'static [ColumnOf<F>],
     columns: Vec<Column>,
     n_rows: usize,
@@ -60,7 +65,8 @@ pub(super) struct Block<F: 'static> {
 }
 
 impl<F> Block<F> {
-    pub(super) fn new(layout: &'static [ColumnOf<F>]) -> Self {
+    /// An empty block of these columns.
+    pub fn new(layout: &'static [ColumnOf<F>]) -> Self {
         Self {
             layout,
             columns: Vec::new(),
@@ -70,7 +76,7 @@ impl<F> Block<F> {
     }
 
     /// Begins a batch of some `most_rows`, without what one that was given up left.
-    pub(super) fn begin(&mut self, most_rows: usize) {
+    pub fn begin(&mut self, most_rows: usize) {
         let kept_bytes: usize = self.columns.iter().map(Column::capacity).sum();
         if kept_bytes > KEPT_BYTES {
             self.columns.clear();
@@ -84,7 +90,7 @@ impl<F> Block<F> {
     /// Adds rows: `fill` calls what fills a column, which adds one value to it. A column takes all of them
     /// before the next one does, so a few rows at a time stay near the processor with it.
     #[inline]
-    pub(super) fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut Column, &R)) {
+    pub fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut Column, &R)) {
         for (of, column) in self.layout.iter().zip(&mut self.columns) {
             for row in rows {
                 fill(&of.fill, column, row);
@@ -110,9 +116,10 @@ impl<F> Block<F> {
         }
     }
 
-    pub(super) fn finish(&mut self) -> Body {
+    /// Encodes the rows. `new_buffer` makes what holds a chunk, of [`CHUNK_BYTES`] or more.
+    pub fn finish<B: ChunkBuffer>(&mut self, new_buffer: impl Fn() -> B) -> Body {
         let names: Vec<&str> = self.layout.iter().map(|of| of.name).collect();
-        let mut pieces = Pieces::default();
+        let mut pieces = Pieces::new(new_buffer);
         if self.n_rows > 0 {
             let mut head = Vec::new();
             put_len(&mut head, self.columns.len());
@@ -135,7 +142,6 @@ impl<F> Block<F> {
 
 #[cfg(test)]
 mod tests {
-    use super::pieces::CHUNK_BYTES;
     use super::*;
 
     struct Sample {
@@ -174,7 +180,7 @@ mod tests {
         for samples in samples.chunks(2) {
             block.push(samples, |fill, column, row| fill(column, row));
         }
-        block.finish()
+        block.finish(|| vec![0; CHUNK_BYTES])
     }
 
     fn sample(name: &'static str) -> Sample {

@@ -2,20 +2,31 @@
 
 use bytes::Bytes;
 
-use crate::buffers::Buffer;
-
 /// Large enough that a chunk costs nothing, small enough to be sent while the next is taken.
-pub(super) const CHUNK_BYTES: usize = 1 << 20;
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// Memory of a chunk.
+pub trait ChunkBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
+
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> ChunkBuffer for B {}
 
 /// A body, while it is put together.
-#[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct Pieces<B, F> {
+    new_buffer: F,
     full: Vec<Bytes>,
     /// The last one, and how much of it is filled.
-    open: Option<(Buffer, usize)>,
+    open: Option<(B, usize)>,
 }
 
-impl Pieces {
+impl<B: ChunkBuffer, F: Fn() -> B> Pieces<B, F> {
+    pub(super) fn new(new_buffer: F) -> Self {
+        Self {
+            new_buffer,
+            full: Vec::new(),
+            open: None,
+        }
+    }
+
     pub(super) fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.room(1);
@@ -54,10 +65,8 @@ impl Pieces {
         {
             self.close();
         }
-        let (buffer, filled) = self
-            .open
-            .get_or_insert_with(|| (Buffer::of(CHUNK_BYTES), 0));
-        &mut buffer[*filled..CHUNK_BYTES]
+        let (buffer, filled) = self.open.get_or_insert_with(|| ((self.new_buffer)(), 0));
+        &mut buffer.as_mut()[*filled..CHUNK_BYTES]
     }
 
     fn filled(&mut self, n: usize) {

@@ -1,11 +1,11 @@
 //! The values of one column, as the format has them.
 
-use super::pieces::{Pieces, put_text};
-use super::words::Words;
+use super::chunks::{ChunkBuffer, Pieces, put_text};
+use super::dictionary::Words;
 
 /// The values of one column. Which parts of it are used is for its type to say.
 #[derive(Debug, Default)]
-pub(crate) struct Column {
+pub struct Column {
     /// Of lists, and of the lists in them.
     ends: [Ends; 2],
     /// In how many lists the next value is.
@@ -24,7 +24,8 @@ struct Ends {
 }
 
 /// A value of fixed length.
-pub(crate) trait Fixed: Copy {
+pub trait Fixed: Copy {
+    /// Adds its bytes, the lowest first.
     fn put(self, out: &mut Vec<u8>);
 }
 
@@ -57,46 +58,46 @@ impl Fixed for [u8; 16] {
 impl Column {
     /// A number, a flag, a fixed string.
     #[inline]
-    pub(crate) fn put(&mut self, value: impl Fixed) {
+    pub fn put(&mut self, value: impl Fixed) {
         value.put(&mut self.values);
     }
 
     /// NULL for `None`.
     #[inline]
-    pub(crate) fn maybe<T: Fixed + Default>(&mut self, value: Option<T>) {
+    pub fn maybe<T: Fixed + Default>(&mut self, value: Option<T>) {
         self.nulls.push(u8::from(value.is_none()));
         value.unwrap_or_default().put(&mut self.values);
     }
 
     /// A `String`.
     #[inline]
-    pub(crate) fn text(&mut self, text: &str) {
+    pub fn text(&mut self, text: &str) {
         put_text(&mut self.values, text);
     }
 
     /// A `LowCardinality(String)`.
     #[inline]
-    pub(crate) fn word(&mut self, word: &str) {
+    pub fn word(&mut self, word: &str) {
         self.words[0].push(word);
     }
 
     /// An element of a map of words.
     #[inline]
-    pub(crate) fn pair(&mut self, key: &str, value: &str) {
+    pub fn pair(&mut self, key: &str, value: &str) {
         self.words[0].push(key);
         self.words[1].push(value);
     }
 
     /// An element of a map of counts.
     #[inline]
-    pub(crate) fn count(&mut self, key: &str, n: u64) {
+    pub fn count(&mut self, key: &str, n: u64) {
         self.word(key);
         self.put(n);
     }
 
     /// A list or a map: `each` adds one element.
     #[inline]
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &mut self,
         elements: impl IntoIterator<Item = T>,
         mut each: impl FnMut(&mut Self, T),
@@ -112,7 +113,7 @@ impl Column {
 
     /// A list of numbers.
     #[inline]
-    pub(crate) fn numbers<T: Fixed>(&mut self, numbers: &[T]) {
+    pub fn numbers<T: Fixed>(&mut self, numbers: &[T]) {
         self.depth += 1;
         self.values.reserve(size_of_val(numbers));
         for number in numbers {
@@ -128,7 +129,11 @@ impl Column {
         ends.last.put(&mut ends.encoded);
     }
 
-    pub(super) fn add_to(&self, pieces: &mut Pieces, kind: &str) {
+    pub(super) fn add_to<B: ChunkBuffer>(
+        &self,
+        pieces: &mut Pieces<B, impl Fn() -> B>,
+        kind: &str,
+    ) {
         let n_words = kind.matches("LowCardinality(").count();
         let n_lists = kind.matches("Array(").count() + kind.matches("Map(").count();
         for _ in 0..n_words {
