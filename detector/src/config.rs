@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
+use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, parse_url};
 use crate::period::Period;
 use crate::rules::{self, PlainRule};
 
@@ -162,9 +162,7 @@ impl DetectorConfig {
             wrong("max_votes", "must be at least 1".to_owned());
         }
         for (key, url) in self.addresses() {
-            let is_http = reqwest::Url::parse(&url)
-                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-            if !is_http {
+            if parse_url(&url).is_none() {
                 wrong(&key, "is no http or https address".to_owned());
             }
         }

@@ -99,15 +99,20 @@ async fn ready(State(metrics): State<Arc<Metrics>>) -> (StatusCode, &'static str
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
     use super::*;
 
     async fn get(address: SocketAddr, path: &str) -> (u16, String) {
-        // Another test may have done so.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let answer = reqwest::get(format!("http://{address}{path}"))
-            .await
-            .unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: epwatch\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap();
+        (status.parse().unwrap(), body.to_owned())
     }
 
     #[tokio::test]

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::header::HeaderMap;
-use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
 use crate::incident::{Headline, Incident, State};
@@ -64,7 +63,6 @@ impl AlertmanagerConfig {
 pub struct Alertmanager {
     channel: HttpChannel,
     config: AlertmanagerConfig,
-    endpoint: Url,
     dashboard_url: Option<String>,
 }
 
@@ -91,8 +89,7 @@ impl Alertmanager {
     ) -> Result<Self, NotifyError> {
         let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
         Ok(Self {
-            channel: HttpChannel::new(name, config.timeout.0)?,
-            endpoint: super::address(name, &endpoint)?,
+            channel: HttpChannel::new(name, &endpoint, config.timeout.0)?,
             config,
             dashboard_url,
         })
@@ -134,9 +131,8 @@ impl Alertmanager {
     async fn send(&self, notification: &Notification, now: Timestamp) -> Result<(), NotifyError> {
         let alerts = self.alerts(&notification.incident, now);
         let json = serde_json::to_vec(&alerts).expect("texts and times serialise");
-        let (url, headers) = (self.endpoint.clone(), HeaderMap::new());
         let taken = StatusCode::OK;
-        self.channel.post(url, headers, json, taken).await
+        self.channel.post(HeaderMap::new(), json, taken).await
     }
 }
 

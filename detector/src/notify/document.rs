@@ -93,6 +93,6 @@ pub(super) fn dashboard_link(base: Option<&str>, incident: &Incident) -> Option<
     ];
     let chipsets = incident.chipsets().into_iter();
     variables.extend(chipsets.map(|chipset| ("var-chipset", chipset)));
-    let link = reqwest::Url::parse_with_params(base?, variables).ok()?;
+    let link = url::Url::parse_with_params(base?, variables).ok()?;
     Some(link.into())
 }

@@ -1,57 +1,146 @@
-//! One POST to a channel, and what its answer means.
+//! One POST to a channel's address, and what the answer means.
+//!
+//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed as curl does. Redirects are not
+//! followed: a payload goes where it was meant to go, or nowhere. Every notification opens a connection
+//! of its own, since the next one may be hours away.
 
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{StatusCode, Url};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::handshake;
+use hyper::rt::{Read, Write};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Matcher;
+use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+use tower_service::Service;
+use url::{Position, Url};
 
 use super::NotifyError;
 
 /// How much of a refusal is kept.
 const MAX_DETAIL_CHARS: usize = 300;
 
-/// A channel that is told by HTTP.
-#[derive(Debug)]
+/// How much of an answer is read: a character takes four bytes at most.
+const MAX_ANSWER_BYTES: usize = 4 * MAX_DETAIL_CHARS;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Connects by TCP, and over TLS to an `https` address.
+type Connector = HttpsConnector<HttpConnector>;
+
+/// An address that takes notifications by POST.
 pub(super) struct HttpChannel {
     pub(super) name: String,
-    http: reqwest::Client,
+    route: Route,
+    /// The request's target: a path, or the whole address if a proxy forwards the request.
+    target: Uri,
+    headers: HeaderMap,
+    timeout: Duration,
+}
+
+enum Route {
+    /// Connects to this address, the channel's own or that of a proxy which forwards requests.
+    Direct(Connector, Uri),
+    /// Asks a proxy to connect to this address by CONNECT, since only both ends may read `https`.
+    Tunnel(HttpsConnector<Tunnel<Connector>>, Uri),
+}
+
+/// An address may hold a secret, so it is left out.
+impl fmt::Debug for HttpChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("HttpChannel");
+        debug.field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl HttpChannel {
-    /// Prepares the client; nothing is sent.
-    pub(super) fn new(name: &str, timeout: Duration) -> Result<Self, NotifyError> {
-        // Without a provider of the process reqwest has none; whoever came first keeps theirs.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .timeout(timeout)
-            // A payload goes where it was meant to go, or nowhere.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|source| NotifyError::Unreachable {
-                channel: name.to_owned(),
-                source: source.into(),
-            })?;
+    /// Prepares requests to `url`; nothing is sent. The error does not hold the address.
+    pub(super) fn new(name: &str, url: &str, timeout: Duration) -> Result<Self, NotifyError> {
+        let bad_address = || NotifyError::Address {
+            channel: name.to_owned(),
+        };
+        let url = parse_url(url).ok_or_else(bad_address)?;
+        let address = format!(
+            "{}://{}",
+            url.scheme(),
+            &url[Position::BeforeHost..Position::AfterQuery]
+        );
+        let address: Uri = address.parse().map_err(|_| bad_address())?;
+        let path = &url[Position::BeforePath..Position::AfterQuery];
+        let mut target: Uri = path.parse().map_err(|_| bad_address())?;
+
+        let host = &url[Position::BeforeHost..Position::AfterPort];
+        let host = HeaderValue::try_from(host).map_err(|_| bad_address())?;
+        let json = HeaderValue::from_static("application/json");
+        let mut headers = HeaderMap::from_iter([(HOST, host), (CONTENT_TYPE, json)]);
+        headers.extend(basic_auth(&url).map(|value| (AUTHORIZATION, value)));
+
+        let tls = tls().map_err(|source| NotifyError::Unreachable {
+            channel: name.to_owned(),
+            source,
+        })?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let connector = HttpsConnector::from((tcp, tls.clone()));
+        let route = match Matcher::from_env().intercept(&address) {
+            None => Route::Direct(connector, address),
+            Some(proxy) if url.scheme() == "https" => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
+                if let Some(auth) = proxy.basic_auth() {
+                    tunnel = tunnel.with_auth(auth.clone());
+                }
+                Route::Tunnel(HttpsConnector::from((tunnel, tls)), address)
+            }
+            Some(proxy) => {
+                target = address;
+                let auth = proxy.basic_auth().cloned();
+                headers.extend(auth.map(|value| (PROXY_AUTHORIZATION, value)));
+                Route::Direct(connector, proxy.uri().clone())
+            }
+        };
         Ok(Self {
             name: name.to_owned(),
-            http,
+            route,
+            target,
+            headers,
+            timeout,
         })
     }
 
     /// Posts JSON; only `taken` means that it got through.
     pub(super) async fn post(
         &self,
-        url: Url,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         json: Vec<u8>,
         taken: StatusCode,
     ) -> Result<(), NotifyError> {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let request = self.http.post(url).headers(headers).body(json);
-        let sent = request.send().await;
-        let response = sent.map_err(|source| NotifyError::Unreachable {
+        let mut request = Request::post(self.target.clone())
+            .body(Full::from(json))
+            .expect("method and target are valid");
+        request.headers_mut().extend(self.headers.clone());
+        request.headers_mut().extend(headers);
+
+        let deadline = Instant::now() + self.timeout;
+        let sent = timeout_at(deadline, self.route.send(request)).await;
+        let sent = sent.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let (response, _connection) = sent.map_err(|source| NotifyError::Unreachable {
             channel: self.name.clone(),
-            // The URL may hold a secret.
-            source: source.without_url().into(),
+            source,
         })?;
         let status = response.status();
         if status == taken {
@@ -72,11 +161,82 @@ impl HttpChannel {
                 after: after.map(Duration::from_secs),
             });
         }
-        let answer = response.text().await.unwrap_or_default();
+        let answer = timeout_at(deadline, beginning(response.into_body())).await;
+        let answer = answer.unwrap_or_default();
         Err(NotifyError::Refused {
             channel,
             status: status.as_u16(),
             detail: answer.chars().take(MAX_DETAIL_CHARS).collect(),
         })
     }
+}
+
+/// The address, if it is one to post to.
+pub(crate) fn parse_url(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
+}
+
+/// User and password of an address, as a header.
+fn basic_auth(url: &Url) -> Option<HeaderValue> {
+    let password = url.password().unwrap_or_default();
+    if url.username().is_empty() && password.is_empty() {
+        return None;
+    }
+    let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
+    let pair = format!("{}:{}", decoded(url.username()), decoded(password));
+    let value = format!("Basic {}", BASE64_STANDARD.encode(pair));
+    let mut value = HeaderValue::try_from(value).expect("base64 is a header's text");
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Trusts the system's certificate authorities, since an Alertmanager often has one of its company.
+fn tls() -> Result<ClientConfig, BoxError> {
+    let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()?;
+    Ok(builder.with_native_roots()?.with_no_client_auth())
+}
+
+/// An answer, and the connection that its body is still read from.
+type Answer = (Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>);
+
+impl Route {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, BoxError> {
+        match self {
+            Self::Direct(connector, to) => exchange(connect(connector, to).await?, request).await,
+            Self::Tunnel(connector, to) => exchange(connect(connector, to).await?, request).await,
+        }
+    }
+}
+
+async fn connect<C: Service<Uri> + Clone>(
+    connector: &C,
+    to: &Uri,
+) -> Result<C::Response, C::Error> {
+    let mut connector = connector.clone();
+    poll_fn(|context| connector.poll_ready(context)).await?;
+    connector.call(to.clone()).await
+}
+
+async fn exchange(
+    stream: impl Read + Write + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Answer, BoxError> {
+    let (mut sender, connection) = handshake(stream).await?;
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    Ok((sender.send_request(request).await?, connection))
+}
+
+/// The beginning of an answer's text; empty if it breaks off.
+async fn beginning(mut body: Incoming) -> String {
+    let mut answer = Vec::new();
+    while answer.len() < MAX_ANSWER_BYTES {
+        match body.frame().await {
+            None => break,
+            Some(Err(_)) => return String::new(),
+            Some(Ok(frame)) => answer.extend(frame.into_data().unwrap_or_default()),
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
 }

@@ -27,6 +27,7 @@ use crate::verdict::Severity;
 
 pub use alertmanager::{Alertmanager, AlertmanagerConfig};
 pub(crate) use deliver::{Deliveries, deliver};
+pub(crate) use http::parse_url;
 pub use pagerduty::{PagerDuty, PagerDutyConfig};
 pub use slack::{Slack, SlackConfig};
 pub use stdout::Stdout;
@@ -174,15 +175,6 @@ fn ticket() -> Severity {
 /// How long one attempt may take, where the configuration does not say.
 fn timeout() -> Period {
     Period(Duration::from_secs(10))
-}
-
-/// Reads an address; it is not in the error, since it may be a secret.
-fn address(channel: &str, url: &str) -> Result<reqwest::Url, NotifyError> {
-    let url = reqwest::Url::parse(url).ok();
-    let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    url.filter(is_http).ok_or_else(|| NotifyError::Address {
-        channel: channel.to_owned(),
-    })
 }
 
 /// Why a notification did not get through.

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use reqwest::header::HeaderMap;
-use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -54,7 +53,6 @@ fn page() -> Severity {
 #[derive(Debug)]
 pub struct PagerDuty {
     channel: HttpChannel,
-    url: Url,
     routing_key: Secret,
     min_severity: Severity,
     dashboard_url: Option<String>,
@@ -71,8 +69,7 @@ impl PagerDuty {
         dashboard_url: Option<String>,
     ) -> Result<Self, NotifyError> {
         Ok(Self {
-            channel: HttpChannel::new(name, config.timeout.0)?,
-            url: super::address(name, &config.url)?,
+            channel: HttpChannel::new(name, &config.url, config.timeout.0)?,
             routing_key: Secret::read(name, &config.routing_key_file)?,
             min_severity: config.min_severity,
             dashboard_url,
@@ -112,9 +109,8 @@ impl PagerDuty {
 
     async fn send(&self, notification: &Notification) -> Result<(), NotifyError> {
         let event = self.event(notification).to_string().into_bytes();
-        let (url, headers) = (self.url.clone(), HeaderMap::new());
         let taken = StatusCode::ACCEPTED;
-        self.channel.post(url, headers, event, taken).await
+        self.channel.post(HeaderMap::new(), event, taken).await
     }
 }
 

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use reqwest::header::HeaderMap;
-use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,7 +40,6 @@ pub struct SlackConfig {
 #[derive(Debug)]
 pub struct Slack {
     channel: HttpChannel,
-    webhook_url: Secret,
     min_severity: Severity,
     dashboard_url: Option<String>,
 }
@@ -57,10 +55,8 @@ impl Slack {
         dashboard_url: Option<String>,
     ) -> Result<Self, NotifyError> {
         let webhook_url = Secret::read(name, &config.webhook_url_file)?;
-        super::address(name, webhook_url.expose())?;
         Ok(Self {
-            channel: HttpChannel::new(name, config.timeout.0)?,
-            webhook_url,
+            channel: HttpChannel::new(name, webhook_url.expose(), config.timeout.0)?,
             min_severity: config.min_severity,
             dashboard_url,
         })
@@ -106,11 +102,8 @@ impl Slack {
 
     async fn send(&self, notification: &Notification) -> Result<(), NotifyError> {
         let message = self.message(notification).to_string().into_bytes();
-        let url: Url = super::address(&self.channel.name, self.webhook_url.expose())?;
         let taken = StatusCode::OK;
-        self.channel
-            .post(url, HeaderMap::new(), message, taken)
-            .await
+        self.channel.post(HeaderMap::new(), message, taken).await
     }
 }
 

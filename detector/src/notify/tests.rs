@@ -1,4 +1,5 @@
 mod channels;
+mod proxies;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};

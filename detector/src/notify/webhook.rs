@@ -9,9 +9,8 @@ use std::path::PathBuf;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
-use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::{StatusCode, Url};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -47,7 +46,6 @@ pub struct WebhookConfig {
 #[derive(Debug)]
 pub struct Webhook {
     channel: HttpChannel,
-    url: Url,
     key: hmac::Key,
     min_severity: Severity,
     dashboard_url: Option<String>,
@@ -65,8 +63,7 @@ impl Webhook {
     ) -> Result<Self, NotifyError> {
         let key = Secret::read(name, &config.key_file)?;
         Ok(Self {
-            channel: HttpChannel::new(name, config.timeout.0)?,
-            url: super::address(name, &config.url)?,
+            channel: HttpChannel::new(name, &config.url, config.timeout.0)?,
             key: hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()),
             min_severity: config.min_severity,
             dashboard_url,
@@ -97,10 +94,8 @@ impl Webhook {
             let value = HeaderValue::try_from(value).expect("digits and hex are a header's text");
             headers.insert(name, value);
         }
-        let (url, taken) = (self.url.clone(), StatusCode::OK);
-        self.channel
-            .post(url, headers, body.into_bytes(), taken)
-            .await
+        let taken = StatusCode::OK;
+        self.channel.post(headers, body.into_bytes(), taken).await
     }
 }
 
