@@ -23,9 +23,9 @@ pub(crate) struct Args {
 enum Action {
     /// Show what is in the cache (the default).
     List,
-    /// Fetch what is missing: all that the product uses, or the named ones.
+    /// Fetch what is missing, all or the named ones.
     Fetch {
-        /// libchdb, onnxruntime, onnxruntime-qnn, alertmanager or zookeeper.
+        /// libchdb, onnxruntime or onnxruntime-qnn.
         engines: Vec<Engine>,
     },
 }
@@ -33,12 +33,12 @@ enum Action {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(Action::Fetch { engines }) = args.action {
         let wanted = if engines.is_empty() {
-            Engine::PRODUCT.to_vec()
+            Engine::ALL.to_vec()
         } else {
             engines
         };
         for engine in wanted {
-            match epwatch_engines::ensure(engine, &mut epwatch_engines::console()) {
+            match epwatch_engines::ensure(engine) {
                 // What does not exist here is shown as such in the list below.
                 Err(error) if error.is_unavailable() => {}
                 other => {
@@ -61,7 +61,6 @@ fn show(json: bool) -> anyhow::Result<ExitCode> {
     }
     let is_missing = statuses
         .iter()
-        .filter(|s| Engine::PRODUCT.contains(&s.engine))
         .any(|s| matches!(s.state, State::Missing | State::Damaged(_)));
     Ok(ExitCode::from(u8::from(is_missing)))
 }

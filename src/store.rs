@@ -447,11 +447,5 @@ fn warn_once(error: &MigrateError, said: &mut BTreeSet<(String, Option<u32>)>) {
 
 /// Makes a runtime available, with progress on stderr.
 pub(crate) async fn engine(engine: Engine) -> anyhow::Result<Installed> {
-    tokio::task::spawn_blocking(move || {
-        Ok(epwatch_engines::ensure(
-            engine,
-            &mut epwatch_engines::console(),
-        )?)
-    })
-    .await?
+    Ok(tokio::task::spawn_blocking(move || epwatch_engines::ensure(engine)).await??)
 }

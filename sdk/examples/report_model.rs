@@ -5,7 +5,7 @@
 
 use std::{env, error::Error, time::Duration};
 
-use epwatch_engines::{Engine, console, ensure};
+use epwatch_engines::{Engine, ensure};
 use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
 use ort::{inputs, session::Session, value::Tensor};
 
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let library = match env::var_os("ORT_DYLIB_PATH") {
         Some(path) => path.into(),
-        None => ensure(Engine::OnnxRuntime, &mut console())?.ort_library(),
+        None => ensure(Engine::OnnxRuntime)?.ort_library(),
     };
     let environment = ort::init_from(library)?.build()?;
     let mut session = watch

@@ -6,7 +6,7 @@ use std::{
 };
 
 use epwatch_detector::notify::{self, AlertmanagerConfig};
-use epwatch_engines::{Engine, Installed};
+use epwatch_runtimes::Package;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,10 +26,11 @@ pub(crate) struct Alertmanager {
 }
 
 impl Alertmanager {
-    pub(crate) async fn start() -> Self {
+    /// Returns `None` if the user skips it.
+    pub(crate) async fn start() -> Option<Self> {
         // The detector's own client does the same; it may be installed already.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let engine = epwatch_engines::for_tests(Engine::Alertmanager);
+        let package = epwatch_runtimes::alertmanager()?;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, CONFIG).unwrap();
@@ -39,7 +40,7 @@ impl Alertmanager {
             .local_addr()
             .unwrap()
             .port();
-        let child = with_its_own_share(&engine)
+        let child = with_its_own_share(&package)
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.path={}", dir.path().display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
@@ -61,7 +62,7 @@ impl Alertmanager {
                 .is_ok_and(|answer| answer.status().is_success())
         })
         .await;
-        manager
+        Some(manager)
     }
 
     /// The alerts it holds.
@@ -74,13 +75,13 @@ impl Alertmanager {
 /// Debian's build reads its templates from `/usr/share`, where the unpacked package is not installed:
 /// a mount namespace of its own shows it there, and to nobody else. Without root the kernel must
 /// allow user namespaces.
-fn with_its_own_share(engine: &Installed) -> Command {
+fn with_its_own_share(package: &Package) -> Command {
     const SCRIPT: &str = r#"mount --bind "$0" /usr/share && exec "$@""#;
     let mut command = Command::new("unshare");
     command
         .args(["--map-root-user", "--mount", "sh", "-c", SCRIPT])
-        .arg(engine.dir().join("usr/share"))
-        .arg(engine.alertmanager_binary());
+        .arg(package.folder.join("usr/share"))
+        .arg(package.folder.join("usr/bin/prometheus-alertmanager"));
     command
 }
 
@@ -94,10 +95,9 @@ impl Drop for Alertmanager {
 /// The whole way of a page: devices, collector, engine, detector, and the Alertmanager that holds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incident_arrives_at_a_real_alertmanager() {
-    if epwatch_engines::skipped_by_user(Engine::Alertmanager) {
+    let Some(receiver) = Alertmanager::start().await else {
         return;
-    }
-    let receiver = Alertmanager::start().await;
+    };
     let notifier = AlertmanagerConfig::new(&receiver.url);
     let notifier = notify::Alertmanager::new("alertmanager", notifier, None).unwrap();
     let fleet = WatchedFleet::start(vec![Arc::new(notifier)]).await;

@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-proto", &[]),
     ("epwatch-features", &[]),
     ("epwatch-engines", &["epwatch-proto"]),
+    ("epwatch-runtimes", &["epwatch-engines", "epwatch-proto"]),
     ("epwatch-stats", &[]),
     ("epwatch-sdk", &["epwatch-proto"]),
     ("epwatch-store", &["epwatch-proto"]),
@@ -68,7 +69,12 @@ const IN_APPS: [&str; 2] = ["epwatch-proto", "epwatch-sdk"];
 /// Tests may fetch the runtimes besides, break what they started, and use their own crate with more
 /// features.
 fn tests_may_use(name: &str, dependency: &str) -> bool {
-    let of_all = ["epwatch-engines", "epwatch-faults", "epwatch-features"];
+    let of_all = [
+        "epwatch-engines",
+        "epwatch-faults",
+        "epwatch-features",
+        "epwatch-runtimes",
+    ];
     of_all.contains(&dependency) || name == dependency
 }
 

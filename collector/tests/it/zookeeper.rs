@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use epwatch_engines::Engine;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,8 +23,9 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    pub(crate) async fn start() -> ZooKeeper {
-        let jars = epwatch_engines::for_tests(Engine::ZooKeeper).zookeeper_jars();
+    /// Returns `None` if the user skips it.
+    pub(crate) async fn start() -> Option<ZooKeeper> {
+        let jars = epwatch_runtimes::zookeeper_jars()?;
         let dir = tempfile::tempdir().unwrap();
         // It cannot be told to choose a port itself and say which.
         let any_port = (Ipv4Addr::LOCALHOST, 0);
@@ -65,7 +65,7 @@ impl ZooKeeper {
             assert!(Instant::now() < deadline, "ZooKeeper does not answer");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        server
+        Some(server)
     }
 
     /// The element of an engine's configuration that names it.

@@ -4,6 +4,8 @@
 //! the process, having no devices to choose from. Any EP that is asked for turns the policy off, so the
 //! one that PyPI's builds have is, Azure's: it takes nothing of an ordinary model.
 
+use std::path::PathBuf;
+
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{PlacementSource, ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{ModelInfo, placement, qnn, runtime};
@@ -21,11 +23,10 @@ use crate::{
 const VERSION: &str = "EPWATCH_TEST_ORT";
 const MARKER: &str = "version: ";
 
-fn engine(version: &str) -> Engine {
+fn library(version: &str) -> PathBuf {
     match version {
-        "1.22.1" => Engine::OnnxRuntime1_22,
-        "1.24.4" => Engine::OnnxRuntime1_24,
-        _ => Engine::OnnxRuntime,
+        "1.31.1" => for_tests(Engine::OnnxRuntime).ort_library(),
+        older => epwatch_runtimes::onnxruntime(older),
     }
 }
 
@@ -46,8 +47,7 @@ fn add_azure_ep(builder: &mut SessionBuilder) {
 }
 
 fn tell(version: &str) {
-    let library = for_tests(engine(version)).ort_library();
-    let environment = runtime::load(library).unwrap().build().unwrap();
+    let environment = runtime::load(library(version)).unwrap().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
     let make = |hears_log: bool| {

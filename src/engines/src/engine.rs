@@ -2,11 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::pins;
-
 /// A runtime that epwatch runs but does not ship.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Engine {
     /// ClickHouse in a library, the embedded store.
@@ -15,55 +12,21 @@ pub enum Engine {
     /// ONNX Runtime.
     #[serde(rename = "onnxruntime")]
     OnnxRuntime,
-    /// ONNX Runtime 1.22.1, from before the assignment API: hosts have old ones, so tests do.
-    #[serde(rename = "onnxruntime-1.22")]
-    OnnxRuntime1_22,
-    /// ONNX Runtime 1.24.4, the first minor version with the assignment API; for tests.
-    #[serde(rename = "onnxruntime-1.24")]
-    OnnxRuntime1_24,
     /// Qualcomm's execution provider and its HTP emulator. Under Qualcomm's licence.
     #[serde(rename = "onnxruntime-qnn")]
     OnnxRuntimeQnn,
-    /// Prometheus Alertmanager, a receiver for tests.
-    Alertmanager,
-    /// Apache ZooKeeper, a Keeper for tests of replicated tables. Runs on the machine's Java.
-    #[serde(rename = "zookeeper")]
-    ZooKeeper,
 }
 
 impl Engine {
     /// All of them, in the order they are listed.
-    pub const ALL: [Self; 7] = [
-        Self::Chdb,
-        Self::OnnxRuntime,
-        Self::OnnxRuntime1_22,
-        Self::OnnxRuntime1_24,
-        Self::OnnxRuntimeQnn,
-        Self::Alertmanager,
-        Self::ZooKeeper,
-    ];
-
-    /// Those that `epwatch demo` and `epwatch serve` use; the rest is for tests.
-    pub const PRODUCT: [Self; 3] = [Self::Chdb, Self::OnnxRuntime, Self::OnnxRuntimeQnn];
+    pub const ALL: [Self; 3] = [Self::Chdb, Self::OnnxRuntime, Self::OnnxRuntimeQnn];
 
     /// Returns the name that `epwatch engines` uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chdb => "libchdb",
             Self::OnnxRuntime => "onnxruntime",
-            Self::OnnxRuntime1_22 => "onnxruntime-1.22",
-            Self::OnnxRuntime1_24 => "onnxruntime-1.24",
             Self::OnnxRuntimeQnn => "onnxruntime-qnn",
-            Self::Alertmanager => "alertmanager",
-            Self::ZooKeeper => "zookeeper",
-        }
-    }
-
-    /// Tells whether the engine exists for this platform at all.
-    pub fn availability(self) -> Availability {
-        match pins::plan(self, pins::HOST) {
-            Ok(_) => Availability::Available,
-            Err(reason) => Availability::Unavailable { reason },
         }
     }
 }
@@ -74,23 +37,9 @@ impl fmt::Display for Engine {
     }
 }
 
-/// Whether an engine is published for this platform.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Availability {
-    /// It can be fetched.
-    Available,
-    /// It does not exist; epwatch goes on without it.
-    Unavailable {
-        /// Who publishes it for what, and what this machine is.
-        reason: String,
-    },
-}
-
 /// The text names no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "failed to find engine {0:?}: expected libchdb, onnxruntime, onnxruntime-1.22, onnxruntime-1.24, onnxruntime-qnn, alertmanager or zookeeper"
-)]
+#[error("failed to find engine {0:?}: expected libchdb, onnxruntime or onnxruntime-qnn")]
 pub struct UnknownEngine(String);
 
 impl FromStr for Engine {

@@ -1,82 +1,66 @@
-//! One folder of the cache, `<name>-<version>/`: its record, its checks, and how it comes to be.
+//! One folder of the cache, `<name>-<version>/`: its creation, its record and its checks.
 //!
-//! An entry is there or not: it is fetched into a staging folder beside it, verified, and
-//! renamed. `engine.json` in it records each file's size and sha256. Hashing 570 MB at each start
-//! would cost seconds, so a use compares sizes (which finds torn copies and full disks) and
-//! `verify` hashes. A lock file beside the entry lets one process fetch while others wait.
+//! An entry is whole or absent: it is fetched into a staging folder next to it, verified, and renamed. Its
+//! `engine.json` records each file's size and sha256. Hashing 570 MB at each start would cost seconds, so a use
+//! compares sizes, which finds torn copies and full disks, and `verify` hashes. While one process fetches, others
+//! wait for the lock file next to the entry.
 
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{EngineError, Progress, lock};
+use crate::{EngineError, cache::Say, lock, pins::Plan};
 
 /// The record inside an entry.
 const RECORD_FILE: &str = "engine.json";
 /// A record lists a few dozen files; anything larger is not ours.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
-/// A file that must be in the entry, and its sha256 where this project pins it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pin {
-    /// Relative path with `/`.
-    pub(crate) path: &'static str,
-    /// Lower-case hex.
-    pub(crate) sha256: Option<&'static str>,
-}
 
-/// What an entry must be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spec<'a> {
-    /// The entry's folder name.
-    pub(crate) name: &'a str,
-    /// Files it must have.
-    pub(crate) pins: &'a [Pin],
-    /// About what comes over the network, for progress.
-    pub(crate) download_bytes: u64,
-}
-
-/// What was fetched; written last, so that an entry without it is no entry.
+/// The content of a whole entry; written last, so that a torn fetch has none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
-    /// The entry's folder name, so that a folder renamed by hand is not taken for another.
+    /// The entry's folder name, which tells a folder that was renamed by hand.
     pub(crate) name: String,
-    /// Version as its source calls it.
     pub(crate) version: String,
     /// Relative path with `/` -> size and hash.
     pub(crate) files: BTreeMap<String, RecordedFile>,
+}
+
+impl Record {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.bytes).sum()
+    }
 }
 
 /// One file of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFile {
-    /// Size in bytes.
     pub(crate) bytes: u64,
     /// Lower-case hex.
     pub(crate) sha256: String,
 }
 
-/// Where a fetch puts things. Both folders are gone afterwards, whatever happens.
+/// The two folders of a fetch. Both are removed afterwards, whether it succeeds or fails.
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
-    /// For downloads, logs and whatever else.
+    /// For downloads and logs.
     pub(crate) work: &'a Path,
     /// Becomes the entry.
     pub(crate) out: &'a Path,
 }
 
-/// Fills `Staging::out` and returns the version it fetched.
-pub(crate) type Fetch<'f> =
-    dyn FnMut(&Staging<'_>, &mut dyn FnMut(Progress)) -> Result<String, EngineError> + 'f;
+/// Fills `Staging::out`.
+pub(crate) type Fetch<'f> = dyn FnMut(&Staging<'_>, &mut Say<'_>) -> Result<(), EngineError> + 'f;
 
-/// What a look at an entry finds.
+/// An entry's state, without hashing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
     /// No such folder.
@@ -88,8 +72,8 @@ pub(crate) enum Look {
 }
 
 /// Looks at an entry without hashing: record, pins, sizes.
-pub(crate) fn look(cache: &Path, spec: Spec<'_>) -> Look {
-    let dir = cache.join(spec.name);
+pub(crate) fn look(cache: &Path, plan: &Plan) -> Look {
+    let dir = cache.join(&plan.name);
     if !dir.is_dir() {
         return Look::Missing;
     }
@@ -97,10 +81,10 @@ pub(crate) fn look(cache: &Path, spec: Spec<'_>) -> Look {
         Ok(record) => record,
         Err(error) => return Look::Damaged(format!("{RECORD_FILE}: {error}")),
     };
-    if record.name != spec.name {
+    if record.name != plan.name {
         return Look::Damaged(format!("{RECORD_FILE} belongs to {}", record.name));
     }
-    for pin in spec.pins {
+    for pin in &plan.pins {
         match (record.files.get(pin.path), pin.sha256) {
             (None, _) => return Look::Damaged(format!("{} was never fetched", pin.path)),
             (Some(file), Some(pinned)) if file.sha256 != pinned => {
@@ -126,16 +110,16 @@ pub(crate) fn look(cache: &Path, spec: Spec<'_>) -> Look {
 ///
 /// # Errors
 /// The first file that is missing or differs.
-pub(crate) fn verify(cache: &Path, spec: Spec<'_>) -> Result<(), EngineError> {
-    let dir = cache.join(spec.name);
+pub(crate) fn verify(cache: &Path, plan: &Plan) -> Result<(), EngineError> {
+    let dir = cache.join(&plan.name);
     let record = read_record(&dir).map_err(EngineError::io("read", dir.join(RECORD_FILE)))?;
     for (path, file) in &record.files {
         let found = hash_file(&dir.join(path))?.sha256;
         if found != file.sha256 {
-            return Err(mismatch(spec.name, path, &file.sha256, found, &dir));
+            return Err(mismatch(&plan.name, path, &file.sha256, found, &dir));
         }
     }
-    check_pins(spec, &record.files, &dir)
+    check_pins(plan, &record.files, &dir)
 }
 
 /// Returns the entry's record, fetching it if it is missing or damaged.
@@ -144,30 +128,28 @@ pub(crate) fn verify(cache: &Path, spec: Spec<'_>) -> Result<(), EngineError> {
 /// Whatever `fetch` fails with, a file without its pinned hash, a lock held too long, I/O.
 pub(crate) fn ensure(
     cache: &Path,
-    spec: Spec<'_>,
+    plan: &Plan,
     fetch: &mut Fetch<'_>,
-    progress: &mut dyn FnMut(Progress),
+    say: &mut Say<'_>,
 ) -> Result<Record, EngineError> {
-    let dir = cache.join(spec.name);
-    let name = || spec.name.to_owned();
+    let (name, dir) = (&plan.name, cache.join(&plan.name));
     // Before the lock, so that a read-only cache serves.
-    if let Look::Good(record) = look(cache, spec) {
-        progress(Progress::Ready { name: name(), dir });
+    if let Look::Good(record) = look(cache, plan) {
         return Ok(record);
     }
 
     fs::create_dir_all(cache).map_err(EngineError::io("create cache folder", cache))?;
-    let _lock = lock::lock(cache, spec.name, lock::TIMEOUT, progress)?;
-    let damaged = match look(cache, spec) {
-        // The process we waited for has fetched it.
+    let _lock = lock::lock(cache, name, lock::TIMEOUT, say)?;
+    let damaged = match look(cache, plan) {
+        // Another process fetched it while this one waited.
         Look::Good(record) => {
-            progress(Progress::Ready { name: name(), dir });
+            say(&format!("ready {name}: {}", dir.display()));
             return Ok(record);
         }
         Look::Missing => false,
         Look::Damaged(reason) => {
             tracing::warn!(
-                entry = spec.name,
+                entry = name,
                 reason,
                 "cached engine is damaged, fetching again"
             );
@@ -175,13 +157,13 @@ pub(crate) fn ensure(
         }
     };
 
-    lock::remove_stale_staging(cache, spec.name)?;
-    progress(Progress::Started {
-        name: name(),
-        download_bytes: spec.download_bytes,
-    });
+    lock::remove_stale_staging(cache, name)?;
+    say(&format!(
+        "fetching {name} ({})",
+        megabytes(plan.download_bytes)
+    ));
     let staging = tempfile::Builder::new()
-        .prefix(&lock::staging_prefix(spec.name))
+        .prefix(&lock::staging_prefix(name))
         .tempdir_in(cache)
         .map_err(EngineError::io("create staging folder in", cache))?;
     let (work, out) = (staging.path().join("work"), staging.path().join("out"));
@@ -189,51 +171,50 @@ pub(crate) fn ensure(
         fs::create_dir(folder).map_err(EngineError::io("create", folder))?;
     }
 
-    let version = fetch(
-        &Staging {
-            work: &work,
-            out: &out,
-        },
-        progress,
-    )?;
+    let (work, out) = (&work, &out);
+    fetch(&Staging { work, out }, say)?;
     let record = Record {
-        name: name(),
-        version,
-        files: hash_tree(&out)?,
+        name: name.clone(),
+        version: plan.version.to_owned(),
+        files: hash_tree(out)?,
     };
-    check_pins(spec, &record.files, &out)?;
-    write_record(&out, &record)?;
-    progress(Progress::Verified {
-        name: name(),
-        files: record.files.len(),
-        bytes: record.files.values().map(|file| file.bytes).sum(),
-    });
+    check_pins(plan, &record.files, out)?;
+    write_record(out, &record)?;
+    let (n_files, bytes) = (record.files.len(), record.bytes());
+    say(&format!(
+        "verified {name}: {n_files} files, {}",
+        megabytes(bytes)
+    ));
 
     if damaged {
         let aside = staging.path().join("damaged");
         fs::rename(&dir, &aside).map_err(EngineError::io("move aside", &dir))?;
     }
-    fs::rename(&out, &dir).map_err(EngineError::io("move into place", &dir))?;
-    progress(Progress::Ready { name: name(), dir });
+    fs::rename(out, &dir).map_err(EngineError::io("move into place", &dir))?;
+    say(&format!("ready {name}: {}", dir.display()));
     Ok(record)
 }
 
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
 fn check_pins(
-    spec: Spec<'_>,
+    plan: &Plan,
     files: &BTreeMap<String, RecordedFile>,
     dir: &Path,
 ) -> Result<(), EngineError> {
-    for pin in spec.pins {
+    for pin in &plan.pins {
         let Some(file) = files.get(pin.path) else {
             return Err(EngineError::FileMissing {
-                name: spec.name.to_owned(),
+                name: plan.name.to_owned(),
                 file: pin.path.to_owned(),
                 dir: dir.to_owned(),
             });
         };
         if let Some(pinned) = pin.sha256.filter(|pinned| *pinned != file.sha256) {
             return Err(mismatch(
-                spec.name,
+                &plan.name,
                 pin.path,
                 pinned,
                 file.sha256.clone(),
@@ -320,7 +301,7 @@ fn hash_file(path: &Path) -> Result<RecordedFile, EngineError> {
     Ok(RecordedFile { bytes, sha256 })
 }
 
-/// Returns the bytes below `root`, skipping what vanishes meanwhile: only progress asks.
+/// Returns the bytes below `root`, without files that vanish meanwhile: they count for progress only.
 pub(crate) fn tree_bytes(root: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(root) else {
         return 0;
@@ -333,23 +314,4 @@ pub(crate) fn tree_bytes(root: &Path) -> u64 {
             Err(_) => 0,
         })
         .sum()
-}
-
-/// Returns the only path in `folder` whose name `is_wanted` accepts.
-pub(crate) fn find_one(
-    name: &str,
-    folder: &Path,
-    what: &str,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Result<PathBuf, EngineError> {
-    let entries = fs::read_dir(folder).map_err(EngineError::io("list", folder))?;
-    entries
-        .flatten()
-        .find(|entry| is_wanted(&entry.file_name().to_string_lossy()))
-        .map(|entry| entry.path())
-        .ok_or_else(|| EngineError::FileMissing {
-            name: name.to_owned(),
-            file: what.to_owned(),
-            dir: folder.to_owned(),
-        })
 }

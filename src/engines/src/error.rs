@@ -1,4 +1,4 @@
-//! What can stop an engine from being there, each with the way out.
+//! The causes for which an engine is not there, each with the way out.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ pub enum EngineError {
     Unavailable {
         /// The engine asked for.
         engine: Engine,
-        /// Who does not publish it, for what.
+        /// The publisher and its platforms.
         reason: String,
     },
 
@@ -32,14 +32,14 @@ pub enum EngineError {
         way_out: String,
     },
 
-    /// A command ran and failed: offline, unknown version, no disk space.
+    /// A command failed (offline, unknown version, no disk space), or was killed because it did not end in time.
     #[error("failed to fetch {name}: `{command}` {status}\n{stderr_tail}\n{way_out}")]
     CommandFailed {
         /// The entry that was being fetched.
         name: String,
         /// The command line.
         command: String,
-        /// Its exit status, in words.
+        /// Its end, in words: `ended with exit status: 1`.
         status: String,
         /// The last lines it wrote to standard error, indented.
         stderr_tail: String,
@@ -47,25 +47,7 @@ pub enum EngineError {
         way_out: String,
     },
 
-    /// A command did not end in time and was killed.
-    #[error(
-        "failed to fetch {name}: `{command}` did not end within {} s\n{stderr_tail}\n{way_out}",
-        after.as_secs()
-    )]
-    TimedOut {
-        /// The entry that was being fetched.
-        name: String,
-        /// The command line.
-        command: String,
-        /// How long it was given.
-        after: Duration,
-        /// The last lines it wrote to standard error, indented.
-        stderr_tail: String,
-        /// What the user can do.
-        way_out: String,
-    },
-
-    /// What came is not what this version of epwatch was built and tested with.
+    /// A fetched file is not the one that this version of epwatch was tested with.
     #[error(
         "failed to verify {name}: {file} has sha256 {found}, expected {expected}; \
          remove {} and fetch again, and if it happens again do not use this source",
@@ -113,18 +95,18 @@ pub enum EngineError {
     /// The cache folder could not be read or written.
     #[error("failed to {doing} {}{}", path.display(), disk_hint(source))]
     Io {
-        /// What was tried.
+        /// The action, `create`.
         doing: &'static str,
-        /// On which path.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl EngineError {
-    /// Is the engine absent for good on this platform, so that a caller goes on without it?
+    /// True if the engine does not exist for this platform, so that a caller goes on without it.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }

@@ -1,44 +1,41 @@
-//! How each engine comes: npm for libchdb, pip for onnxruntime and its QNN plugin, apt for
-//! Alertmanager and ZooKeeper. The package managers' own settings (registry, proxy, certificates) apply.
+//! Fetches an engine's package: libchdb by npm, onnxruntime and its QNN plugin by pip. The package managers' own
+//! settings (registry, proxy, certificates) apply.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use crate::{
-    EngineError, Progress,
+    EngineError,
+    cache::Say,
     command::{self, DOWNLOAD_TIMEOUT, Purpose, UNPACK_TIMEOUT},
     entry::{self, Staging},
     pins::{Plan, Source},
 };
 
-/// Downloads and unpacks what `plan` names; returns the version it got.
+/// Downloads the package of `plan` and unpacks it into `staging.out`.
 pub(crate) fn fetch(
     plan: &Plan,
     staging: &Staging<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<String, EngineError> {
+    say: &mut Say<'_>,
+) -> Result<(), EngineError> {
     match &plan.source {
-        Source::Npm { package } => npm(plan, package, staging, progress)?,
+        Source::Npm { package } => npm(plan, package, staging, say),
         Source::Pip {
             package,
             platforms,
             keep,
-        } => {
-            pip(plan, package, platforms, keep, staging, progress)?;
-        }
-        Source::Apt { packages } => return apt(plan, packages, staging, progress),
+        } => pip(plan, package, platforms, keep, staging, say),
     }
-    Ok(plan.version.to_owned())
 }
 
 fn npm(
     plan: &Plan,
     package: &str,
     staging: &Staging<'_>,
-    progress: &mut dyn FnMut(Progress),
+    say: &mut Say<'_>,
 ) -> Result<(), EngineError> {
     let mut pack = Command::new("npm");
     pack.args([
@@ -57,24 +54,21 @@ fn npm(
     // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
     pack.arg("--cache").arg(staging.work.join("npm-cache"));
     pack.arg(format!("{package}@{}", plan.version));
-    download(pack, plan, staging, npm_hint(&plan.name), progress)?;
+    download(pack, plan, staging, &npm_purpose(&plan.name), say)?;
 
-    progress(Progress::Unpacking {
-        name: plan.name.clone(),
-    });
-    let archive = entry::find_one(&plan.name, staging.work, "*.tgz", |name| {
-        name.ends_with(".tgz")
-    })?;
+    say(&format!("unpacking {}", plan.name));
+    let archive = find_archive(plan, staging, "tgz")?;
     let mut tar = Command::new("tar");
     tar.arg("-xzf")
         .arg(&archive)
         .args(["--no-same-owner", "-C"])
         .arg(staging.work);
-    let hint = Hint {
+    let purpose = Purpose {
+        name: plan.name.clone(),
         install: "install tar".to_owned(),
         way_out: damaged_archive(&plan.name),
     };
-    unpack(tar, plan, staging, &hint)?;
+    unpack(tar, staging, &purpose)?;
     // The package also holds a Node binding; the library alone is what epwatch loads.
     let unpacked = staging.work.join("package");
     let library = plan.pins[0].path;
@@ -87,7 +81,7 @@ fn pip(
     platforms: &[&str],
     keep: &[&str],
     staging: &Staging<'_>,
-    progress: &mut dyn FnMut(Progress),
+    say: &mut Say<'_>,
 ) -> Result<(), EngineError> {
     let mut download_wheel = Command::new(python());
     // The tags name the wheel, so the host's own Python version does not matter.
@@ -108,128 +102,29 @@ fn pip(
     download_wheel.env("TMPDIR", staging.work);
     // Nothing is installed, so a user's rule against installing outside a venv has no say.
     download_wheel.env("PIP_REQUIRE_VIRTUALENV", "0");
-    download(
-        download_wheel,
-        plan,
-        staging,
-        pip_hint(&plan.name),
-        progress,
-    )?;
+    download(download_wheel, plan, staging, &pip_purpose(&plan.name), say)?;
 
-    progress(Progress::Unpacking {
-        name: plan.name.clone(),
-    });
-    let wheel = entry::find_one(&plan.name, staging.work, "*.whl", |name| {
-        name.ends_with(".whl")
-    })?;
+    say(&format!("unpacking {}", plan.name));
+    let wheel = find_archive(plan, staging, "whl")?;
     let unpacked = staging.work.join("unpacked");
     let mut unzip = Command::new(python());
     unzip
         .args(["-m", "zipfile", "-e"])
         .arg(&wheel)
         .arg(&unpacked);
-    let hint = Hint {
+    let purpose = Purpose {
         way_out: damaged_archive(&plan.name),
-        ..pip_hint(&plan.name)
+        ..pip_purpose(&plan.name)
     };
-    unpack(unzip, plan, staging, &hint)?;
+    unpack(unzip, staging, &purpose)?;
     for folder in keep {
         keep_libraries(&unpacked.join(folder), &staging.out.join(folder))?;
     }
     Ok(())
 }
 
-fn apt(
-    plan: &Plan,
-    packages: &[&str],
-    staging: &Staging<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<String, EngineError> {
-    let get = || {
-        let mut get = Command::new("apt-get");
-        get.args(["download", "-q"]).args(packages);
-        get
-    };
-    if let Err(error) = download(get(), plan, staging, apt_hint(&plan.name), progress) {
-        // A fresh container has no package lists; only root can get them.
-        if !matches!(error, EngineError::CommandFailed { .. }) || !is_root() {
-            return Err(error);
-        }
-        let mut update = Command::new("apt-get");
-        update.args(["update", "-q"]);
-        download(update, plan, staging, apt_hint(&plan.name), progress)?;
-        download(get(), plan, staging, apt_hint(&plan.name), progress)?;
-    }
-
-    progress(Progress::Unpacking {
-        name: plan.name.clone(),
-    });
-    let unpacked = staging.work.join("unpacked");
-    let mut version = None;
-    for package in packages {
-        let begin = format!("{package}_");
-        let is_it = |name: &str| name.starts_with(&begin) && name.ends_with(".deb");
-        let archive = entry::find_one(&plan.name, staging.work, "*.deb", is_it)?;
-        let mut extract = Command::new("dpkg-deb");
-        extract.arg("-x").arg(&archive).arg(&unpacked);
-        unpack(extract, plan, staging, &apt_hint(&plan.name))?;
-        version = version.or_else(|| Some(deb_version(&archive)));
-    }
-    for pin in &plan.pins {
-        rename(&followed(&unpacked, pin.path)?, &staging.out.join(pin.path))?;
-    }
-    Ok(version.unwrap_or_default())
-}
-
-/// The file itself: jars are often links to the one with the version in its name.
-fn followed(unpacked: &Path, path: &str) -> Result<PathBuf, EngineError> {
-    let real = |path: &Path| fs::canonicalize(path).map_err(EngineError::io("find", path));
-    let file = real(&unpacked.join(path))?;
-    if file.starts_with(real(unpacked)?) {
-        return Ok(file);
-    }
-    // A link out of the package names a file of the machine, which is not ours to move.
-    let outside = io::Error::other("it is a link out of its package");
-    Err(EngineError::io("find", file)(outside))
-}
-
-/// Debian's file name is `<package>_<version>_<arch>.deb`, with `:` of an epoch as `%3a`.
-fn deb_version(archive: &Path) -> String {
-    let stem = archive.file_stem().unwrap_or_default().to_string_lossy();
-    stem.split('_')
-        .nth(1)
-        .unwrap_or("unknown")
-        .replace("%3a", ":")
-}
-
-/// No libc for one number: `/proc/self` belongs to the process's user.
-fn is_root() -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
-    }
-    #[cfg(not(unix))]
-    false
-}
-
 fn python() -> &'static str {
     if cfg!(windows) { "python" } else { "python3" }
-}
-
-struct Hint {
-    install: String,
-    way_out: String,
-}
-
-impl Hint {
-    fn purpose<'a>(&'a self, plan: &'a Plan) -> Purpose<'a> {
-        Purpose {
-            name: &plan.name,
-            install: &self.install,
-            way_out: &self.way_out,
-        }
-    }
 }
 
 /// Every failure has the same second way out: a cache filled elsewhere.
@@ -240,9 +135,10 @@ fn filled_cache(name: &str) -> String {
     )
 }
 
-fn npm_hint(name: &str) -> Hint {
+fn npm_purpose(name: &str) -> Purpose {
     let filled = filled_cache(name);
-    Hint {
+    Purpose {
+        name: name.to_owned(),
         install: format!(
             "install npm (Debian, Ubuntu: `apt-get install npm`; macOS: `brew install node`), or {filled}"
         ),
@@ -250,9 +146,10 @@ fn npm_hint(name: &str) -> Hint {
     }
 }
 
-fn pip_hint(name: &str) -> Hint {
+fn pip_purpose(name: &str) -> Purpose {
     let filled = filled_cache(name);
-    Hint {
+    Purpose {
+        name: name.to_owned(),
         install: format!(
             "install Python 3.9 or later with pip (Debian, Ubuntu: `apt-get install python3-pip`; \
              macOS: `brew install python`), or {filled}"
@@ -263,14 +160,6 @@ fn pip_hint(name: &str) -> Hint {
     }
 }
 
-fn apt_hint(name: &str) -> Hint {
-    let filled = filled_cache(name);
-    Hint {
-        install: format!("it comes from Debian's or Ubuntu's packages; elsewhere {filled}"),
-        way_out: format!("run `apt-get update` as root, or {filled}"),
-    }
-}
-
 fn damaged_archive(name: &str) -> String {
     format!(
         "the archive is damaged or the disk is full; try again, or {}",
@@ -278,45 +167,72 @@ fn damaged_archive(name: &str) -> String {
     )
 }
 
+fn find_archive(
+    plan: &Plan,
+    staging: &Staging<'_>,
+    extension: &str,
+) -> Result<PathBuf, EngineError> {
+    let entries = fs::read_dir(staging.work).map_err(EngineError::io("list", staging.work))?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    let is_it = |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
+    paths.find(is_it).ok_or_else(|| EngineError::FileMissing {
+        name: plan.name.clone(),
+        file: format!("*.{extension}"),
+        dir: staging.work.to_owned(),
+    })
+}
+
+/// Runs a command that downloads into the work folder, and reports the folder's growth.
 fn download(
     command: Command,
     plan: &Plan,
     staging: &Staging<'_>,
-    hint: Hint,
-    progress: &mut dyn FnMut(Progress),
+    purpose: &Purpose,
+    say: &mut Say<'_>,
 ) -> Result<(), EngineError> {
-    let mut last = 0;
+    let mut quarters = Quarters::of(plan.download_bytes);
+    let mut report = || {
+        if let Some(percent) = quarters.reached(entry::tree_bytes(staging.work)) {
+            say(&format!("downloading {}: {percent} %", plan.name));
+        }
+    };
     command::run(
         command,
         staging.work,
         DOWNLOAD_TIMEOUT,
-        hint.purpose(plan),
-        &mut || {
-            let bytes = entry::tree_bytes(staging.work);
-            if bytes != last {
-                last = bytes;
-                progress(Progress::Downloading {
-                    name: plan.name.clone(),
-                    bytes,
-                });
-            }
-        },
+        purpose,
+        &mut report,
     )
 }
 
-fn unpack(
-    command: Command,
-    plan: &Plan,
-    staging: &Staging<'_>,
-    hint: &Hint,
-) -> Result<(), EngineError> {
-    command::run(
-        command,
-        staging.work,
-        UNPACK_TIMEOUT,
-        hint.purpose(plan),
-        &mut || (),
-    )
+/// The quarters of a download. More lines than these are of no use in a log.
+#[derive(Debug)]
+struct Quarters {
+    expected_bytes: u64,
+    reported: u64,
+}
+
+impl Quarters {
+    fn of(expected_bytes: u64) -> Self {
+        Self {
+            expected_bytes,
+            reported: 0,
+        }
+    }
+
+    /// Returns the percentage if `bytes` reach another quarter. Package managers hold a second copy for a moment, so
+    /// there may be more bytes than expected.
+    fn reached(&mut self, bytes: u64) -> Option<u64> {
+        let quarters = (bytes * 4 / self.expected_bytes.max(1)).min(4);
+        (quarters > self.reported).then(|| {
+            self.reported = quarters;
+            quarters * 25
+        })
+    }
+}
+
+fn unpack(command: Command, staging: &Staging<'_>, purpose: &Purpose) -> Result<(), EngineError> {
+    command::run(command, staging.work, UNPACK_TIMEOUT, purpose, &mut || ())
 }
 
 /// Moves the shared libraries and licence texts of one folder of a wheel, leaving its Python.
@@ -338,4 +254,19 @@ fn rename(from: &Path, to: &Path) -> Result<(), EngineError> {
     let parent: PathBuf = to.parent().map(Path::to_owned).unwrap_or_default();
     fs::create_dir_all(&parent).map_err(EngineError::io("create", parent))?;
     fs::rename(from, to).map_err(EngineError::io("move", from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_quarter_of_a_download_is_reported_once() {
+        let mut quarters = Quarters::of(400);
+        let reported: Vec<_> = [10, 110, 120, 399, 800]
+            .into_iter()
+            .filter_map(|bytes| quarters.reached(bytes))
+            .collect();
+        assert_eq!(reported, [25, 75, 100]);
+    }
 }

@@ -1,4 +1,4 @@
-//! One process fetches an entry, others wait for it and say so.
+//! The lock of an entry: one process fetches it, and others wait.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{EngineError, Progress, command};
+use crate::{EngineError, cache::Say, command};
 
 /// Longer than the longest fetch another process may be doing.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(
@@ -14,17 +14,17 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(
 );
 const POLL: Duration = Duration::from_millis(100);
 
-/// The lock is the open file: it ends with the process, however that ends.
+/// The lock is the open file: the system releases it when the process ends.
 pub(crate) fn lock(
     cache: &Path,
     name: &str,
     timeout: Duration,
-    progress: &mut dyn FnMut(Progress),
+    say: &mut Say<'_>,
 ) -> Result<File, EngineError> {
     let path = cache.join(format!(".{name}.lock"));
     let file = File::create(&path).map_err(EngineError::io("create lock", &path))?;
     let started = Instant::now();
-    let mut told = false;
+    let mut is_announced = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -37,12 +37,12 @@ pub(crate) fn lock(
                 });
             }
             Err(TryLockError::WouldBlock) => {
-                if !told {
-                    told = true;
-                    progress(Progress::WaitingForLock {
-                        name: name.to_owned(),
-                        lock: path.clone(),
-                    });
+                if !is_announced {
+                    is_announced = true;
+                    let lock = path.display();
+                    say(&format!(
+                        "{name}: another process is fetching it, waiting ({lock})"
+                    ));
                 }
                 std::thread::sleep(POLL);
             }
@@ -54,7 +54,7 @@ pub(crate) fn staging_prefix(name: &str) -> String {
     format!(".{name}.staging-")
 }
 
-/// A killed fetch leaves its staging folder; whoever holds the lock next clears it.
+/// A killed fetch leaves its staging folder; the next holder of the lock clears it.
 pub(crate) fn remove_stale_staging(cache: &Path, name: &str) -> Result<(), EngineError> {
     let prefix = staging_prefix(name);
     for entry in fs::read_dir(cache).map_err(EngineError::io("list", cache))? {

@@ -1,47 +1,67 @@
-//! Which build of which engine, for which platform, with which hashes.
+//! The pinned build of each engine, by platform, with its hashes.
 //!
-//! The hashes were taken from the packages named here, November 2026. A version changes here and
-//! nowhere else.
+//! The hashes were taken from the packages named here, November 2026. A version changes here and nowhere else.
 
-use crate::{Engine, entry::Pin};
+use crate::{Engine, EngineError};
 
-/// How one engine is fetched on this platform.
+/// One engine's package for this platform.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The entry's folder, `<name>-<version>`.
     pub(crate) name: String,
-    /// Pinned version; of the distribution's packages `debian`, since it decides.
+    /// As its source calls it.
     pub(crate) version: &'static str,
-    /// Where from.
     pub(crate) source: Source,
-    /// Files that must be there.
+    /// Files that the entry must hold.
     pub(crate) pins: Vec<Pin>,
-    /// About what comes over the network, for progress.
+    /// About the bytes that come over the network, for progress.
     pub(crate) download_bytes: u64,
 }
 
-/// A package manager and what to ask it for.
+/// A file of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pin {
+    /// Relative path with `/`.
+    pub(crate) path: &'static str,
+    /// Lower-case hex, where this project pins it.
+    pub(crate) sha256: Option<&'static str>,
+}
+
+/// A package of a package manager.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     /// `npm pack`, which checks the archive against the registry's integrity hash.
-    Npm {
-        /// Package name.
-        package: &'static str,
-    },
+    Npm { package: &'static str },
     /// `pip download` of a wheel.
     Pip {
-        /// Package name.
         package: &'static str,
         /// Platform tags, so that the host's Python does not choose.
         platforms: &'static [&'static str],
         /// Folders of the wheel whose libraries are kept.
         keep: &'static [&'static str],
     },
-    /// `apt-get download`, authenticated by the distribution's signature.
-    Apt {
-        /// Package names; the first one's version is the engine's.
-        packages: &'static [&'static str],
+}
+
+/// Whether an engine is published for this platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// It can be fetched.
+    Available,
+    /// It does not exist; epwatch goes on without it.
+    Unavailable {
+        /// The publisher and its platforms, and this machine's.
+        reason: String,
     },
+}
+
+impl Engine {
+    /// Returns whether the engine exists for this platform at all.
+    pub fn availability(self) -> Availability {
+        match plan(self, HOST) {
+            Ok(_) => Availability::Available,
+            Err(reason) => Availability::Unavailable { reason },
+        }
+    }
 }
 
 const CHDB_VERSION: &str = "26.7.3-stable.1";
@@ -49,41 +69,34 @@ const ORT_VERSION: &str = "1.31.1";
 const QNN_VERSION: &str = "2.7.0";
 
 /// (operating system, architecture) as Rust's `std::env::consts` names them.
-pub(crate) type Platform<'a> = (&'a str, &'a str);
+type Platform<'a> = (&'a str, &'a str);
 
 /// The platform this program was built for.
-pub(crate) const HOST: Platform<'static> = (std::env::consts::OS, std::env::consts::ARCH);
+const HOST: Platform<'static> = (std::env::consts::OS, std::env::consts::ARCH);
 
-/// Returns how to fetch `engine` on `platform`, or why that cannot be.
-pub(crate) fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, String> {
-    let plan = match engine {
-        Engine::Chdb => chdb(platform),
-        Engine::OnnxRuntime => onnxruntime(platform),
-        Engine::OnnxRuntime1_22 => older_onnxruntime(platform, &ORT_1_22),
-        Engine::OnnxRuntime1_24 => older_onnxruntime(platform, &ORT_1_24),
-        Engine::OnnxRuntimeQnn => onnxruntime_qnn(platform),
-        Engine::Alertmanager => alertmanager(platform),
-        Engine::ZooKeeper => zookeeper(platform),
-    };
-    plan.ok_or_else(|| reason(engine, platform))
+/// Returns the engine's plan for this platform.
+pub(crate) fn plan_here(engine: Engine) -> Result<Plan, EngineError> {
+    plan(engine, HOST).map_err(|reason| EngineError::Unavailable { engine, reason })
 }
 
-fn reason(engine: Engine, (os, arch): Platform<'_>) -> String {
-    let published = match engine {
-        Engine::Chdb => "libchdb is published for Linux (glibc) and macOS, x86-64 and arm64",
-        Engine::OnnxRuntime => {
-            "onnxruntime 1.31.1 is published for Linux x86-64 and arm64 and macOS 14 on arm64"
-        }
-        Engine::OnnxRuntime1_22 | Engine::OnnxRuntime1_24 => {
-            "older versions of onnxruntime are fetched for tests on Linux x86-64 only"
-        }
-        Engine::OnnxRuntimeQnn => {
-            "Qualcomm publishes the HTP emulator of onnxruntime-qnn for Linux x86-64 only"
-        }
-        Engine::Alertmanager => "Alertmanager is taken from Debian's or Ubuntu's packages",
-        Engine::ZooKeeper => "ZooKeeper is taken from Debian's or Ubuntu's packages",
+/// Returns the engine's plan for `platform`, or the reason why there is none.
+fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, String> {
+    let (plan, published) = match engine {
+        Engine::Chdb => (
+            chdb(platform),
+            "libchdb is published for Linux (glibc) and macOS, x86-64 and arm64",
+        ),
+        Engine::OnnxRuntime => (
+            onnxruntime(platform),
+            "onnxruntime 1.31.1 is published for Linux x86-64 and arm64 and macOS 14 on arm64",
+        ),
+        Engine::OnnxRuntimeQnn => (
+            onnxruntime_qnn(platform),
+            "Qualcomm publishes the HTP emulator of onnxruntime-qnn for Linux x86-64 only",
+        ),
     };
-    format!("{published}, and this is {os} {arch}")
+    let (os, arch) = platform;
+    plan.ok_or_else(|| format!("{published}, and this is {os} {arch}"))
 }
 
 fn chdb(platform: Platform<'_>) -> Option<Plan> {
@@ -152,41 +165,6 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
     })
 }
 
-/// A version that only tests use.
-struct OlderOrt {
-    version: &'static str,
-    path: &'static str,
-    sha256: &'static str,
-}
-
-const ORT_1_22: OlderOrt = OlderOrt {
-    version: "1.22.1",
-    path: "onnxruntime/capi/libonnxruntime.so.1.22.1",
-    sha256: "ad9665887025474170d3e71cd28021e7e811c5bf201bc365f953e34a2c4989cc",
-};
-const ORT_1_24: OlderOrt = OlderOrt {
-    version: "1.24.4",
-    path: "onnxruntime/capi/libonnxruntime.so.1.24.4",
-    sha256: "2d518e11c7767f9fdc4413bdbeb45acf30db504ff76a82fc19d9238a3f9f6c24",
-};
-
-fn older_onnxruntime(platform: Platform<'_>, older: &OlderOrt) -> Option<Plan> {
-    (platform == ("linux", "x86_64")).then(|| Plan {
-        name: format!("onnxruntime-{}", older.version),
-        version: older.version,
-        source: Source::Pip {
-            package: "onnxruntime",
-            platforms: MANYLINUX_X86_64,
-            keep: &["onnxruntime/capi"],
-        },
-        pins: vec![Pin {
-            path: older.path,
-            sha256: Some(older.sha256),
-        }],
-        download_bytes: 17_000_000,
-    })
-}
-
 const MANYLINUX_X86_64: &[&str] = &[
     "manylinux_2_27_x86_64",
     "manylinux_2_28_x86_64",
@@ -204,7 +182,7 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
         source: Source::Pip {
             package: "onnxruntime-qnn",
             platforms: MANYLINUX_X86_64,
-            // The backends find their C++ runtime at `../onnxruntime_qnn.libs`: both or none.
+            // The backends load their C++ runtime from `../onnxruntime_qnn.libs`.
             keep: &["onnxruntime_qnn", "onnxruntime_qnn.libs"],
         },
         pins: vec![
@@ -245,51 +223,6 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
     })
 }
 
-fn alertmanager((os, _): Platform<'_>) -> Option<Plan> {
-    (os == "linux").then(|| Plan {
-        name: "prometheus-alertmanager-debian".to_owned(),
-        version: "debian",
-        source: Source::Apt {
-            packages: &["prometheus-alertmanager"],
-        },
-        // Debian's build reads its templates from /usr/share at the start.
-        pins: [
-            "usr/bin/prometheus-alertmanager",
-            "usr/share/prometheus/alertmanager/default.tmpl",
-            "usr/share/prometheus/alertmanager/email.tmpl",
-        ]
-        .map(|path| Pin { path, sha256: None })
-        .to_vec(),
-        download_bytes: 11_000_000,
-    })
-}
-
-/// The server's classes and those that it loads on the way to an answer; Java is the machine's own.
-fn zookeeper((os, _): Platform<'_>) -> Option<Plan> {
-    (os == "linux").then(|| Plan {
-        name: "zookeeper-debian".to_owned(),
-        version: "debian",
-        source: Source::Apt {
-            packages: &[
-                "libzookeeper-java",
-                "libslf4j-java",
-                "libdropwizard-metrics-java",
-                "libsnappy-java",
-            ],
-        },
-        pins: [
-            "usr/share/java/zookeeper.jar",
-            "usr/share/java/zookeeper-jute.jar",
-            "usr/share/java/slf4j-api.jar",
-            "usr/share/java/metrics-core.jar",
-            "usr/share/java/snappy-java.jar",
-        ]
-        .map(|path| Pin { path, sha256: None })
-        .to_vec(),
-        download_bytes: 3_000_000,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +238,7 @@ mod tests {
 
     #[test]
     fn linux_x86_64_pins_every_library_by_hash() {
-        for engine in [Engine::Chdb, Engine::OnnxRuntime, Engine::OnnxRuntimeQnn] {
+        for engine in Engine::ALL {
             let plan = plan(engine, ("linux", "x86_64")).unwrap();
             for pin in &plan.pins {
                 assert_eq!(pin.sha256.map(str::len), Some(64), "{}", pin.path);

@@ -1,4 +1,4 @@
-//! What `epwatch engines` shows: which engines are in the cache.
+//! The list that `epwatch engines` shows: each engine and its state in the cache.
 
 use std::{fmt, path::Path};
 
@@ -7,22 +7,21 @@ use serde::{Serialize, Serializer};
 use crate::{
     Engine, Installed, cache_dir,
     entry::{self, Look},
-    plan, spec,
+    pins,
 };
 
 /// One line of `epwatch engines`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Which engine.
+    /// The engine.
     pub engine: Engine,
-    /// The version this epwatch uses, `debian` where the distribution decides; `None` where the
-    /// engine does not exist.
+    /// The version that this epwatch uses; `None` where the engine does not exist.
     pub version: Option<&'static str>,
-    /// Whether it is there.
+    /// Its state in the cache.
     pub state: State,
 }
 
-/// Whether an engine is in the cache.
+/// An engine's state in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -41,38 +40,21 @@ pub fn list() -> Vec<Status> {
     Engine::ALL.into_iter().map(status).collect()
 }
 
-/// Returns the state of one engine without fetching or hashing.
-pub fn status(engine: Engine) -> Status {
-    match (plan(engine), cache_dir()) {
-        (Err(error), _) => Status {
-            engine,
-            version: None,
-            state: State::Unavailable(error.to_string()),
+fn status(engine: Engine) -> Status {
+    let plan = pins::plan_here(engine);
+    let version = plan.as_ref().ok().map(|plan| plan.version);
+    let state = match (plan, cache_dir()) {
+        (Err(error), _) | (Ok(_), Err(error)) => State::Unavailable(error.to_string()),
+        (Ok(plan), Ok(cache)) => match entry::look(&cache, &plan) {
+            Look::Missing => State::Missing,
+            Look::Damaged(reason) => State::Damaged(reason),
+            Look::Good(_) => State::Ready(Installed::new(engine, &cache, &plan)),
         },
-        (Ok(plan), Err(error)) => {
-            let state = State::Unavailable(error.to_string());
-            Status {
-                engine,
-                version: Some(plan.version),
-                state,
-            }
-        }
-        (Ok(plan), Ok(cache)) => {
-            let state = match entry::look(&cache, spec(&plan)) {
-                Look::Missing => State::Missing,
-                Look::Damaged(reason) => State::Damaged(reason),
-                Look::Good(record) => State::Ready(Installed::new(
-                    engine,
-                    cache.join(&plan.name),
-                    record.version,
-                )),
-            };
-            Status {
-                engine,
-                version: Some(plan.version),
-                state,
-            }
-        }
+    };
+    Status {
+        engine,
+        version,
+        state,
     }
 }
 
@@ -84,13 +66,9 @@ impl Status {
             State::Damaged(reason) => ("damaged", None, Some(reason.as_str())),
             State::Unavailable(reason) => ("unavailable", None, Some(reason.as_str())),
         };
-        let version = match &self.state {
-            State::Ready(installed) => Some(installed.version()),
-            _ => self.version,
-        };
         Parts {
             engine: self.engine,
-            version,
+            version: self.version,
             state,
             dir,
             reason,
@@ -98,7 +76,7 @@ impl Status {
     }
 }
 
-/// The same for people and for programs.
+/// The fields of a line for people and of an object for programs.
 #[derive(Serialize)]
 struct Parts<'a> {
     engine: Engine,
@@ -124,12 +102,8 @@ impl fmt::Display for Status {
             dir,
             reason,
         } = self.parts();
-        write!(
-            f,
-            "{:<16} {:<16} {state:<12}",
-            engine.name(),
-            version.unwrap_or("-")
-        )?;
+        let (name, version) = (engine.name(), version.unwrap_or("-"));
+        write!(f, "{name:<16} {version:<16} {state:<12}")?;
         match (dir, reason) {
             (Some(dir), _) => write!(f, "{}", dir.display()),
             (None, Some(reason)) => f.write_str(reason),

@@ -1,4 +1,4 @@
-//! Entries made by tiny local fetches: what `ensure` does when things go wrong.
+//! Entries made by tiny local fetches, and the ways in which `ensure` can fail.
 
 use std::{
     fs,
@@ -11,40 +11,46 @@ use std::{
 };
 
 use crate::{
-    EngineError, Progress,
-    entry::{self, Look, Pin, Record, Spec, Staging},
+    EngineError,
+    cache::Say,
+    entry::{self, Look, Record, Staging},
     lock,
+    pins::{Pin, Plan, Source},
 };
 
 /// sha256 of `hello\n`, from sha256sum.
 const HELLO: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
-const PINS: &[Pin] = &[Pin {
-    path: "lib/a.so",
-    sha256: Some(HELLO),
-}];
-const SPEC: Spec<'_> = Spec {
-    name: "tiny-1",
-    pins: PINS,
-    download_bytes: 6,
-};
+
+fn plan() -> Plan {
+    Plan {
+        name: "tiny-1".to_owned(),
+        version: "1",
+        source: Source::Npm { package: "tiny" },
+        pins: vec![Pin {
+            path: "lib/a.so",
+            sha256: Some(HELLO),
+        }],
+        download_bytes: 6,
+    }
+}
 
 fn put(path: PathBuf, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-fn good_fetch(staging: &Staging<'_>, _: &mut dyn FnMut(Progress)) -> Result<String, EngineError> {
+fn good_fetch(staging: &Staging<'_>, _: &mut Say<'_>) -> Result<(), EngineError> {
     put(staging.out.join("lib/a.so"), b"hello\n");
     put(staging.out.join("LICENSE"), b"do as you like");
-    Ok("1".to_owned())
+    Ok(())
 }
 
-fn no_fetch(_: &Staging<'_>, _: &mut dyn FnMut(Progress)) -> Result<String, EngineError> {
+fn no_fetch(_: &Staging<'_>, _: &mut Say<'_>) -> Result<(), EngineError> {
     panic!("the entry is whole, nothing may be fetched");
 }
 
 fn ensure(cache: &Path, fetch: &mut entry::Fetch<'_>) -> Result<Record, EngineError> {
-    entry::ensure(cache, SPEC, fetch, &mut |_| ())
+    entry::ensure(cache, &plan(), fetch, &mut |_| ())
 }
 
 /// What is in the cache besides the lock file.
@@ -61,38 +67,30 @@ fn fetched_entry_is_used_again_without_fetching() {
     let cache = tempfile::tempdir().unwrap();
     // The folder itself may be missing too.
     let cache = cache.path().join("deep/er");
-    let mut told = Vec::new();
-    let first = entry::ensure(&cache, SPEC, &mut good_fetch, &mut |progress| {
-        told.push(progress)
-    })
-    .unwrap();
+    let mut lines = Vec::new();
+    let mut say = |line: &str| lines.push(line.to_owned());
+    let first = entry::ensure(&cache, &plan(), &mut good_fetch, &mut say).unwrap();
     assert_eq!(first.files["lib/a.so"].bytes, 6);
-    assert!(
-        matches!(told.first(), Some(Progress::Started { .. })),
-        "{told:?}"
-    );
-    let [
-        ..,
-        Progress::Verified { files, bytes, .. },
-        Progress::Ready { dir, .. },
-    ] = &told[..]
-    else {
-        panic!("{told:?}");
-    };
-    assert_eq!((*files, *bytes), (2, 20));
-    assert_eq!(*dir, cache.join("tiny-1"));
+    assert_eq!((first.files.len(), first.bytes()), (2, 20));
+    let ready = format!("ready tiny-1: {}", cache.join("tiny-1").display());
+    let expected = [
+        "fetching tiny-1 (1 MB)",
+        "verified tiny-1: 2 files, 1 MB",
+        &ready,
+    ];
+    assert_eq!(lines, expected);
 
     assert_eq!(ensure(&cache, &mut no_fetch).unwrap(), first);
-    entry::verify(&cache, SPEC).unwrap();
+    entry::verify(&cache, &plan()).unwrap();
     assert_eq!(entries(&cache), ["tiny-1"]);
 }
 
 #[test]
 fn wrong_hash_never_becomes_an_entry() {
     let cache = tempfile::tempdir().unwrap();
-    let mut evil = |staging: &Staging<'_>, _: &mut dyn FnMut(Progress)| {
+    let mut evil = |staging: &Staging<'_>, _: &mut Say<'_>| {
         put(staging.out.join("lib/a.so"), b"hellO\n");
-        Ok("1".to_owned())
+        Ok(())
     };
     let error = ensure(cache.path(), &mut evil).unwrap_err();
     assert!(matches!(&error, EngineError::HashMismatch { expected, .. } if expected == HELLO));
@@ -103,7 +101,7 @@ fn wrong_hash_never_becomes_an_entry() {
 #[test]
 fn package_without_the_library_is_refused() {
     let cache = tempfile::tempdir().unwrap();
-    let mut empty = |_: &Staging<'_>, _: &mut dyn FnMut(Progress)| Ok("1".to_owned());
+    let mut empty = |_: &Staging<'_>, _: &mut Say<'_>| Ok(());
     let error = ensure(cache.path(), &mut empty).unwrap_err();
     assert!(matches!(&error, EngineError::FileMissing { file, .. } if file == "lib/a.so"));
     assert_eq!(entries(cache.path()), [""; 0]);
@@ -112,13 +110,13 @@ fn package_without_the_library_is_refused() {
 #[test]
 fn failed_fetch_leaves_nothing_behind() {
     let cache = tempfile::tempdir().unwrap();
-    let mut offline = |staging: &Staging<'_>, _: &mut dyn FnMut(Progress)| {
+    let mut offline = |staging: &Staging<'_>, _: &mut Say<'_>| {
         put(staging.out.join("lib/a.so"), b"hel");
         Err(EngineError::NoCacheFolder)
     };
     ensure(cache.path(), &mut offline).unwrap_err();
     assert_eq!(entries(cache.path()), [""; 0]);
-    assert_eq!(entry::look(cache.path(), SPEC), Look::Missing);
+    assert_eq!(entry::look(cache.path(), &plan()), Look::Missing);
 }
 
 /// Damages a whole entry with `damage`; a use must see it and fetch again.
@@ -127,12 +125,12 @@ fn check_refetched(damage: impl FnOnce(&Path), expected_reason: &str) {
     let cache = tempfile::tempdir().unwrap();
     ensure(cache.path(), &mut good_fetch).unwrap();
     damage(&cache.path().join("tiny-1"));
-    match entry::look(cache.path(), SPEC) {
+    match entry::look(cache.path(), &plan()) {
         Look::Damaged(reason) => assert!(reason.contains(expected_reason), "{reason}"),
         other => panic!("{other:?}"),
     }
     ensure(cache.path(), &mut good_fetch).unwrap();
-    entry::verify(cache.path(), SPEC).unwrap();
+    entry::verify(cache.path(), &plan()).unwrap();
     assert_eq!(entries(cache.path()), ["tiny-1"]);
 }
 
@@ -192,7 +190,7 @@ fn verify_finds_a_change_that_keeps_the_size() {
     let cache = tempfile::tempdir().unwrap();
     ensure(cache.path(), &mut good_fetch).unwrap();
     fs::write(cache.path().join("tiny-1/lib/a.so"), "hellO\n").unwrap();
-    let error = entry::verify(cache.path(), SPEC).unwrap_err();
+    let error = entry::verify(cache.path(), &plan()).unwrap_err();
     assert!(matches!(&error, EngineError::HashMismatch { file, .. } if file == "lib/a.so"));
 }
 
@@ -221,9 +219,9 @@ fn many_at_once_fetch_once() {
     std::thread::scope(|scope| {
         for _ in 0..N {
             scope.spawn(|| {
-                let mut fetch = |staging: &Staging<'_>, progress: &mut dyn FnMut(Progress)| {
+                let mut fetch = |staging: &Staging<'_>, say: &mut Say<'_>| {
                     fetches.fetch_add(1, Ordering::Relaxed);
-                    good_fetch(staging, progress)
+                    good_fetch(staging, say)
                 };
                 start.wait();
                 ensure(cache.path(), &mut fetch).unwrap();
@@ -269,9 +267,13 @@ fn waiter_says_so_and_goes_on_when_the_holder_is_killed() {
     assert_eq!(line, "held\n");
 
     let mut waited = 0;
-    entry::ensure(cache.path(), SPEC, &mut good_fetch, &mut |progress| {
-        if let Progress::WaitingForLock { lock, .. } = progress {
-            assert_eq!(lock, cache.path().join(".tiny-1.lock"));
+    let lock = cache.path().join(".tiny-1.lock");
+    entry::ensure(cache.path(), &plan(), &mut good_fetch, &mut |line| {
+        if line.contains("waiting") {
+            assert!(
+                line.ends_with(&format!("waiting ({})", lock.display())),
+                "{line}"
+            );
             waited += 1;
             holder.kill().unwrap();
         }

@@ -1,11 +1,11 @@
-//! The real packages, from their real sources, into the cache that every other test uses.
+//! Fetches the real packages from their real sources, into the cache that all tests use.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-use epwatch_engines::{Availability, Engine, for_tests, skipped_by_user, verify};
+use epwatch_engines::{Availability, Engine, for_tests, verify};
 
-/// Loading needs unsafe code, which this crate has none of; the host's Python does it in a child.
+/// Loading needs unsafe code, which this crate does not have; the host's Python does it in a child.
 #[track_caller]
 fn assert_loads(library: &std::path::Path) {
     let script = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1]); os._exit(0)";
@@ -38,24 +38,15 @@ fn onnxruntime_has_its_pinned_hash_and_loads() {
 }
 
 /// Hosts have old ones: the SDK's tests run on them.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn older_onnxruntimes_have_their_pinned_hash_and_load() {
-    for (engine, version) in [
-        (Engine::OnnxRuntime1_22, "1.22.1"),
-        (Engine::OnnxRuntime1_24, "1.24.4"),
-    ] {
-        if let Availability::Unavailable { reason } = engine.availability() {
-            assert!(reason.contains("Linux x86-64"), "{reason}");
-            continue;
-        }
-        let ort = for_tests(engine);
-        assert_eq!(ort.version(), version);
-        verify(engine).unwrap();
-        assert_loads(&ort.ort_library());
+    for version in ["1.22.1", "1.24.4"] {
+        assert_loads(&epwatch_runtimes::onnxruntime(version));
     }
 }
 
-/// The backend loads only with the C++ runtime that the wheel keeps in a folder beside it.
+/// The backend loads only with the C++ runtime in the wheel's other folder.
 #[test]
 fn qnn_plugin_and_htp_backend_load_where_they_exist() {
     if let Availability::Unavailable { reason } = Engine::OnnxRuntimeQnn.availability() {
@@ -69,23 +60,16 @@ fn qnn_plugin_and_htp_backend_load_where_they_exist() {
     assert_loads(&qnn.qnn_provider_library());
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn alertmanager_comes_from_the_distribution_and_runs() {
-    if skipped_by_user(Engine::Alertmanager) {
+    let Some(alertmanager) = epwatch_runtimes::alertmanager() else {
         return;
-    }
-    if let Availability::Unavailable { reason } = Engine::Alertmanager.availability() {
-        assert!(reason.contains("Debian"), "{reason}");
-        return;
-    }
-    let alertmanager = for_tests(Engine::Alertmanager);
-    verify(Engine::Alertmanager).unwrap();
-    let output = Command::new(alertmanager.alertmanager_binary())
-        .arg("--version")
-        .output()
-        .unwrap();
+    };
+    let program = alertmanager.folder.join("usr/bin/prometheus-alertmanager");
+    let output = Command::new(program).arg("--version").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
-    let upstream = alertmanager.version().split('-').next().unwrap();
+    let upstream = alertmanager.version.split('-').next().unwrap();
     assert!(
         String::from_utf8_lossy(&text).contains(upstream),
         "{upstream} in {text:?}"

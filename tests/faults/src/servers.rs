@@ -206,11 +206,8 @@ fn engine_child_of(parent: u32) -> Option<u32> {
 }
 
 async fn start_store(options: &FaultOptions) -> anyhow::Result<EmbeddedStore> {
-    let fetch = || {
-        let installed = epwatch_engines::ensure(Engine::Chdb, &mut epwatch_engines::console());
-        installed.map_err(anyhow::Error::from)
-    };
-    let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
+    let installed = tokio::task::spawn_blocking(|| epwatch_engines::ensure(Engine::Chdb)).await??;
+    let library = installed.chdb_library();
     let program = ChildProgram::new(&options.program, ["engine-child"]);
     let config = EmbeddedConfig::new(options.dir.join("store"), library, program)
         .with_socket(options.dir.join("store.sock"));

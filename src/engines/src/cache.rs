@@ -1,0 +1,32 @@
+//! The cache folder, and the lines that people read while it fills.
+
+use std::{env, io::Write, path::PathBuf};
+
+use crate::EngineError;
+
+/// Returns the folder that holds the engines, absolute; it may not exist yet.
+///
+/// # Errors
+/// No environment variable names one.
+pub fn cache_dir() -> Result<PathBuf, EngineError> {
+    let folder = |key: &str| {
+        env::var_os(key)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let dir = folder("EPWATCH_CACHE")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|dir| dir.join("epwatch")))
+        .or_else(|| folder("HOME").map(|dir| dir.join(".cache/epwatch")))
+        .ok_or(EngineError::NoCacheFolder)?;
+    // Children run in other folders, and libraries are loaded by this path.
+    std::path::absolute(&dir).map_err(EngineError::io("resolve", dir))
+}
+
+/// Takes the lines about a fetch, each as it happens.
+pub(crate) type Say<'a> = dyn FnMut(&str) + 'a;
+
+/// Prints to standard error, because standard output belongs to the command's answer. A closed one must not fail a
+/// fetch.
+pub(crate) fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,190 @@
+//! Fetches the runtimes that only tests use: older ONNX Runtimes, Alertmanager and ZooKeeper.
+//!
+//! Each is fetched once, by pip or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
+//! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::print_stderr,
+    reason = "people who wait for a download read it"
+)]
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use epwatch_proto::hex;
+use sha2::{Digest, Sha256};
+
+const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.11 \
+     --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest .";
+
+/// A distribution's package, unpacked.
+#[derive(Debug)]
+pub struct Package {
+    /// The root below which its files are as on a machine.
+    pub folder: PathBuf,
+    /// The version of the distribution, `0.28.1+ds-4`.
+    pub version: String,
+}
+
+/// Returns the library of ONNX Runtime 1.22.1, from before the assignment API, or of 1.24.4, the first minor version
+/// that has it. Both are fetched for Linux on x86-64 only.
+pub fn onnxruntime(version: &str) -> PathBuf {
+    let platform = (env::consts::OS, env::consts::ARCH);
+    assert_eq!(platform, ("linux", "x86_64"), "has no older onnxruntime");
+    let sha256 = match version {
+        "1.22.1" => "ad9665887025474170d3e71cd28021e7e811c5bf201bc365f953e34a2c4989cc",
+        "1.24.4" => "2d518e11c7767f9fdc4413bdbeb45acf30db504ff76a82fc19d9238a3f9f6c24",
+        _ => panic!("no hash is pinned for onnxruntime {version}"),
+    };
+    let library = format!("libonnxruntime.so.{version}");
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join(&library)).map(Sha256::digest);
+        found.is_ok_and(|hash| hex(&hash) == sha256)
+    };
+    let folder = cached(
+        &format!("onnxruntime-{version}"),
+        &is_whole,
+        &|work, out| {
+            run(work, PIP_DOWNLOAD, &[&format!("onnxruntime=={version}")]);
+            let wheel = only_file(work, "onnxruntime-", ".whl");
+            run(work, "python3 -m zipfile -e", &[&wheel, "unpacked"]);
+            let unpacked = work.join("unpacked/onnxruntime/capi").join(&library);
+            fs::copy(unpacked, out.join(&library)).unwrap();
+        },
+    );
+    folder.join(library)
+}
+
+/// Returns Prometheus Alertmanager, or `None` if the user skips it. The program is `usr/bin/prometheus-alertmanager`,
+/// which reads its templates from `/usr/share`.
+pub fn alertmanager() -> Option<Package> {
+    let files = [
+        "usr/bin/prometheus-alertmanager",
+        "usr/share/prometheus/alertmanager/default.tmpl",
+        "usr/share/prometheus/alertmanager/email.tmpl",
+    ];
+    apt("alertmanager", &["prometheus-alertmanager"], &files)
+}
+
+/// Returns the folder of ZooKeeper's jars, or `None` if the user skips it: the server's classes and those that it
+/// loads for an answer. Java is the machine's own.
+pub fn zookeeper_jars() -> Option<PathBuf> {
+    let packages = [
+        "libzookeeper-java",
+        "libslf4j-java",
+        "libdropwizard-metrics-java",
+        "libsnappy-java",
+    ];
+    let jars = [
+        "zookeeper",
+        "zookeeper-jute",
+        "slf4j-api",
+        "metrics-core",
+        "snappy-java",
+    ];
+    let files = jars.map(|jar| format!("usr/share/java/{jar}.jar"));
+    let package = apt(
+        "zookeeper",
+        &packages,
+        &files.each_ref().map(String::as_str),
+    )?;
+    Some(package.folder.join("usr/share/java"))
+}
+
+/// Fetches Debian's or Ubuntu's packages, which their signature authenticates, and keeps `files` of them.
+fn apt(name: &str, packages: &[&str], files: &[&str]) -> Option<Package> {
+    const VERSION: &str = "version";
+    let skip = env::var("EPWATCH_SKIP").unwrap_or_default();
+    if skip.split(',').any(|skipped| skipped.trim() == name) {
+        eprintln!("skipped: EPWATCH_SKIP names {name}");
+        return None;
+    }
+    let is_whole = |folder: &Path| {
+        files
+            .iter()
+            .chain([&VERSION])
+            .all(|file| folder.join(file).is_file())
+    };
+    let folder = cached(name, &is_whole, &|work, out| {
+        // A fresh container has no package lists, and only root can get them.
+        if !try_run(work, "apt-get download -q", packages) {
+            run(work, "apt-get update -q", &[]);
+            run(work, "apt-get download -q", packages);
+        }
+        for package in packages {
+            run(
+                work,
+                "dpkg-deb -x",
+                &[&only_file(work, &format!("{package}_"), ".deb"), "unpacked"],
+            );
+        }
+        for file in files {
+            fs::create_dir_all(out.join(file).parent().unwrap()).unwrap();
+            // Jars are often links to the one with the version in its name.
+            fs::copy(work.join("unpacked").join(file), out.join(file)).unwrap();
+        }
+        // `<package>_<version>_<arch>.deb`, with the `:` of an epoch as `%3a`.
+        let archive = only_file(work, &format!("{}_", packages[0]), ".deb");
+        let version = archive.split('_').nth(1).unwrap().replace("%3a", ":");
+        fs::write(out.join(VERSION), version).unwrap();
+    });
+    let version = fs::read_to_string(folder.join(VERSION)).unwrap();
+    Some(Package { folder, version })
+}
+
+/// Returns the cached folder `name`. If it is not whole, one process fetches it while others wait for its lock.
+fn cached(name: &str, is_whole: &dyn Fn(&Path) -> bool, fetch: &dyn Fn(&Path, &Path)) -> PathBuf {
+    let cache = epwatch_engines::cache_dir().unwrap().join("tests");
+    fs::create_dir_all(&cache).unwrap();
+    let lock = File::create(cache.join(format!(".{name}.lock"))).unwrap();
+    lock.lock().unwrap();
+    let folder = cache.join(name);
+    if !is_whole(&folder) {
+        eprintln!("fetching {name} for tests");
+        let staging = tempfile::tempdir_in(&cache).unwrap();
+        let (work, out) = (staging.path().join("work"), staging.path().join("out"));
+        fs::create_dir(&work).unwrap();
+        fs::create_dir(&out).unwrap();
+        fetch(&work, &out);
+        assert!(
+            is_whole(&out),
+            "the package of {name} is not the pinned one, or lacks a file"
+        );
+        if folder.exists() {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        fs::rename(&out, &folder).unwrap();
+    }
+    folder
+}
+
+fn only_file(folder: &Path, start: &str, end: &str) -> String {
+    let names = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let found: Vec<_> = names
+        .filter(|name| name.starts_with(start) && name.ends_with(end))
+        .collect();
+    assert_eq!(found.len(), 1, "{start}*{end}: {found:?}");
+    found.into_iter().next().unwrap()
+}
+
+#[track_caller]
+fn run(work: &Path, command: &str, arguments: &[&str]) {
+    assert!(
+        try_run(work, command, arguments),
+        "`{command} {}` failed",
+        arguments.join(" ")
+    );
+}
+
+fn try_run(work: &Path, command: &str, arguments: &[&str]) -> bool {
+    let mut words = command.split_whitespace();
+    let mut child = Command::new(words.next().unwrap());
+    let child = child.args(words).args(arguments).current_dir(work);
+    child.status().is_ok_and(|status| status.success())
+}
