@@ -24,7 +24,7 @@ use crate::lease::{Lease, Standing, lost};
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
 use crate::rates::Rates;
-use crate::source::Source;
+use crate::read::Source;
 use crate::store::{Remembered, Store};
 use crate::verdict::CohortVerdict;
 

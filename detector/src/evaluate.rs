@@ -18,7 +18,7 @@ use crate::rates::Rates;
 use crate::reason::Reason;
 use crate::rules;
 use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
-use crate::source::{
+use crate::read::{
     Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };

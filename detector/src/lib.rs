@@ -1,7 +1,7 @@
 //! Judges cohorts of devices from what the store holds, and tells people.
 //!
 //! In comes ClickHouse's versioned views; out go rows of `cohort_windows` and `incidents`, and
-//! notifications. The path: [`source`] selects and adds, [`window`] holds one vote a device,
+//! notifications. The path: [`read`] selects and adds, [`window`] holds one vote a device,
 //! [`signals`] count devices, [`verdict`] names what is the matter, [`incident`] decides when that
 //! becomes a page, [`notify`] carries it. Everything between source and notifier is pure: no I/O, no
 //! clock. It never judges merged runs: devices are the sample.
@@ -26,12 +26,13 @@ pub mod notify;
 pub mod period;
 pub mod placement;
 pub mod rates;
+pub mod read;
 pub mod reason;
 pub mod replay;
 pub mod reported;
 pub mod rules;
 pub mod signals;
-pub mod source;
+
 pub mod store;
 pub mod summary;
 #[cfg(test)]

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clickhouse::Client;
-use epwatch_detector::source::Source;
+use epwatch_detector::read::Source;
 use epwatch_detector::{DetectorConfig, Evaluator};
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;

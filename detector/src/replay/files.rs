@@ -12,8 +12,8 @@ use std::time::Duration;
 use epwatch_proto::recorded::{RecordedError, RecordedReader};
 use flate2::bufread::MultiGzDecoder;
 
-use crate::source::Recording;
-use crate::source::recorded::{Intake, IntakeSummary};
+use crate::read::Recording;
+use crate::read::recorded::{Intake, IntakeSummary};
 
 /// How many refused reports are named; the rest is counted.
 const MAX_NAMED: usize = 20;

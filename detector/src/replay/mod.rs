@@ -19,7 +19,7 @@ use crate::frozen::Frozen;
 use crate::incident::{Incident, IncidentKey, State, advance};
 use crate::rates::Rates;
 use crate::rules;
-use crate::source::{PastWindows, Source, SourceError};
+use crate::read::{PastWindows, Source, SourceError};
 use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};

@@ -3,7 +3,7 @@
 //! nobody.
 
 use crate::reason::Reason;
-use crate::source::UsualDevices;
+use crate::read::UsualDevices;
 
 use super::{CohortVerdict, Severity, VerdictClass};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use epwatch_detector::source::{Source, Span};
+use epwatch_detector::read::{Source, Span};
 use jiff::Timestamp;
 
 use crate::support::{Place, Reports, TestStore, V1, V2, V2_FALLEN, base};

@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
 use epwatch_detector::Evaluator;
-use epwatch_detector::source::{Arrivals, ModelWindows, Source, Span};
+use epwatch_detector::read::{Arrivals, ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -178,7 +178,7 @@ async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
     .store(&store, after(base, 70))
     .await;
 
-    let span = epwatch_detector::source::Span {
+    let span = epwatch_detector::read::Span {
         end: after(base, 120),
         window: config().window.0,
         lookback: config().lookback.0,
@@ -337,7 +337,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         place: V2,
         ..Reports::default()
     };
-    let span_to = |second| epwatch_detector::source::Span {
+    let span_to = |second| epwatch_detector::read::Span {
         end: after(base, second),
         window: config().window.0,
         lookback: config().lookback.0,
@@ -357,7 +357,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     let read = read_model(&source, &span).await;
     // A version's own past says nothing of it while it is young.
     assert_eq!(read.history("1.0.0", "SM8635", &span).0.len(), 0);
-    let later = epwatch_detector::source::Span {
+    let later = epwatch_detector::read::Span {
         end: after(base, 60 + 7 * 60),
         ..span
     };
@@ -401,7 +401,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     next.store(&store, after(base, 260)).await;
     let source = Source::new(store.client(), 10_000);
     let devices_before = async |source: &Source, second| {
-        let span = epwatch_detector::source::Span {
+        let span = epwatch_detector::read::Span {
             end: after(base, second),
             window: config().window.0,
             lookback: config().lookback.0,
@@ -415,7 +415,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     for source in [&source, &ahead] {
         assert_eq!(devices_before(source, 300).await, 30);
     }
-    let span = epwatch_detector::source::Span {
+    let span = epwatch_detector::read::Span {
         end: after(base, 308),
         window: config().window.0,
         lookback: config().lookback.0,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use epwatch_detector::source::recorded::Intake;
-use epwatch_detector::source::{Certified, Source};
+use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_fleet::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_proto::device::vendor_fingerprint_hash;

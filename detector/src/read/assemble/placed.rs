@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::placement::{Placement, PlacementMethod};
-use crate::source::rows::PlacementRow;
+use crate::read::rows::PlacementRow;
 
 /// Where a device ran.
 pub(super) struct Placed {

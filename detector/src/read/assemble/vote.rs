@@ -8,12 +8,12 @@ use epwatch_stats::{Moments, SparseHistogram};
 
 use crate::hash::HashMap;
 use crate::placement::PlacementMethod;
-use crate::source::rows::{At, VoteRow};
+use crate::read::rows::{At, VoteRow};
 use crate::window::{AgainstSelf, BaselineAbsence, Installation, SelfBaseline, SelfBaselineKind};
 
 /// What makes a vote one, by the numbers of its texts: few texts, many votes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::source) struct VoteKey {
+pub(in crate::read) struct VoteKey {
     pub(super) version: TextId,
     pub(super) chipset: TextId,
     pub(super) installation: Installation,
@@ -82,11 +82,11 @@ impl Told {
 
 /// The number of one of [`Texts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::source) struct TextId(u32);
+pub(in crate::read) struct TextId(u32);
 
 /// Every text once.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Texts {
+pub(in crate::read) struct Texts {
     ids: HashMap<Arc<str>, TextId>,
     texts: Vec<Arc<str>>,
 }
@@ -118,7 +118,7 @@ impl Texts {
         }
     }
 
-    pub(in crate::source) fn shared(&mut self, text: &str) -> Arc<str> {
+    pub(in crate::read) fn shared(&mut self, text: &str) -> Arc<str> {
         let id = self.id(text);
         self.get(id)
     }

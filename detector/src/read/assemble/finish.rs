@@ -9,7 +9,7 @@ use crate::cohort::CohortKey;
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, PlacementMethod};
 use crate::reported::Reported;
-use crate::source::SourceError;
+use crate::read::SourceError;
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
 
 use super::placed::unknown_placement;
@@ -47,7 +47,7 @@ impl WithoutVote {
 }
 
 impl WindowBuilder {
-    pub(in crate::source) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
+    pub(in crate::read) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
         for (key, vote) in std::mem::take(&mut self.unfinished) {
             let latency = VoteLatency {
                 is_filled_up: true,
