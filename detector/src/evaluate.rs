@@ -15,13 +15,13 @@ use crate::explain::explain;
 use crate::frozen::Frozen;
 use crate::placement::Placement;
 use crate::rates::Rates;
-use crate::reason::Reason;
-use crate::rules;
-use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::read::{
     Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };
+use crate::reason::Reason;
+use crate::rules;
+use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 

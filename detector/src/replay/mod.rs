@@ -18,8 +18,8 @@ use crate::evaluate::Evaluator;
 use crate::frozen::Frozen;
 use crate::incident::{Incident, IncidentKey, State, advance};
 use crate::rates::Rates;
-use crate::rules;
 use crate::read::{PastWindows, Source, SourceError};
+use crate::rules;
 use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};

@@ -2,8 +2,8 @@
 //! broken, so a cohort is not called healthy then; what is too much may be made up, so alone it wakes
 //! nobody.
 
-use crate::reason::Reason;
 use crate::read::UsualDevices;
+use crate::reason::Reason;
 
 use super::{CohortVerdict, Severity, VerdictClass};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::period::Period;
-use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base};

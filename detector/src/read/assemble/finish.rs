@@ -8,8 +8,8 @@ use epwatch_stats::SparseHistogram;
 use crate::cohort::CohortKey;
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, PlacementMethod};
-use crate::reported::Reported;
 use crate::read::SourceError;
+use crate::reported::Reported;
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
 
 use super::placed::unknown_placement;

@@ -18,9 +18,9 @@ use std::time::Duration;
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
 use epwatch_detector::period::Period;
-use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
 use epwatch_fleet::labelled::{
