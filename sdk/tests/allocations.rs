@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::{

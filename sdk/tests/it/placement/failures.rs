@@ -14,8 +14,8 @@ use epwatch_sdk::{
 use serde_json::{Value, json};
 
 use crate::{
+    placement::watch_to,
     support::{child, collector::Collector, environment, fixture},
-    watch_to,
 };
 
 const CASE: &str = "EPWATCH_TEST_FAILURE";
@@ -110,7 +110,7 @@ fn tell(name: &str) {
 
 fn child_of(name: &str) -> Value {
     let lines = child(
-        "failures::each_way_to_lose_the_npu_has_its_reason",
+        "placement::failures::each_way_to_lose_the_npu_has_its_reason",
         &[(CASE, name)],
         MARKER,
     );

@@ -102,7 +102,7 @@ fn a_log_tells_what_the_assignment_api_tells_of_the_same_session() {
     }
     for (soc_model, n_models) in [("57", 10), ("68", 9)] {
         let same = child(
-            "log::a_log_tells_what_the_assignment_api_tells_of_the_same_session",
+            "placement::log::a_log_tells_what_the_assignment_api_tells_of_the_same_session",
             &[(SOC_MODEL, soc_model)],
             MARKER,
         );

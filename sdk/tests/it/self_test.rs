@@ -1,16 +1,9 @@
 //! Golden self-tests on real sessions, one process a simulated device: what is reported is what
 //! the outputs really are, once per firmware and runtime, and again after a run error.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{path::Path, time::Duration};
 
+use crate::support::{collector::Collector, environment, fixture};
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{SelfTest, StartPhase, placement::QNN_EP};
 use epwatch_sdk::{
@@ -19,7 +12,6 @@ use epwatch_sdk::{
     self_test::{GoldenInput, GoldenTensor, SelfTestOutcome, SelfTestSkip, code},
 };
 use ort::{inputs, session::Session, value::TensorRef};
-use support::{collector::Collector, environment, fixture};
 
 const SOC_MODEL: &str = "EPWATCH_TEST_SELF_TEST_SOC";
 const MARKER: &str = "self-test: ";
@@ -264,8 +256,8 @@ fn what_is_reported_is_what_npu_and_cpu_really_compute() {
         return one_device(&soc_model);
     }
     for soc_model in ["57", "68"] {
-        let told = support::child(
-            "what_is_reported_is_what_npu_and_cpu_really_compute",
+        let told = crate::support::child(
+            "self_test::what_is_reported_is_what_npu_and_cpu_really_compute",
             &[(SOC_MODEL, soc_model)],
             MARKER,
         );
@@ -295,8 +287,8 @@ fn a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be() {
     }
     let dir = tempfile::tempdir().unwrap();
     let start = || {
-        support::child(
-            "a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be",
+        crate::support::child(
+            "self_test::a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be",
             &[(DEADLY, dir.path().to_str().unwrap())],
             MARKER,
         )

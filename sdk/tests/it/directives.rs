@@ -1,20 +1,16 @@
 //! Directives from a collector's answer to the next session: through the handle, over gRPC and by
 //! the host's own transport, over a restart, and with several processes' handles on one folder.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{
     fs,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use crate::support::{
+    collector::{Answer, Collector},
+    environment, fixture,
+};
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{
     Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, Placement, ReasonCode,
@@ -27,10 +23,6 @@ use epwatch_sdk::{
 use ort::session::Session;
 use prost::Message;
 use ring::signature::{Ed25519KeyPair, KeyPair};
-use support::{
-    collector::{Answer, Collector},
-    environment, fixture,
-};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const HOUR: i64 = 3_600_000;
@@ -270,7 +262,7 @@ fn a_shorter_report_interval_holds_at_once() {
     watch.flush(PATIENCE).unwrap();
     run_something(&watch);
     // Configured is a seal in 50 minutes; nobody flushes.
-    support::until("a report sealed by directive", || {
+    crate::support::until("a report sealed by directive", || {
         collector.calls().len() >= 2
     });
     assert!(watch.stop(PATIENCE));
@@ -373,8 +365,8 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     if std::env::var_os(CHILD).is_some() {
         return take_the_npu_off();
     }
-    let test = "the_next_session_is_off_the_npu_and_the_running_one_is_not_touched";
-    let told = support::child(test, &[(CHILD, "1")], MARKER);
+    let test = "directives::the_next_session_is_off_the_npu_and_the_running_one_is_not_touched";
+    let told = crate::support::child(test, &[(CHILD, "1")], MARKER);
     assert_eq!(told, ["as it should be"]);
 }
 

@@ -1,15 +1,6 @@
 //! Placements of real sessions on the HTP emulator, one process a chipset, against what ONNX
 //! Runtime's own Python API said of the same models (`tests/fixtures/placements`).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-#[path = "../support/mod.rs"]
-mod support;
-
 mod epcontext;
 mod failures;
 mod log;
@@ -19,6 +10,7 @@ mod versions;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
+use crate::support::{environment, fixture};
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{
     ModelManifest, Placement, PlacementSource, ReasonCode, SideCar, placement::QNN_EP,
@@ -30,7 +22,6 @@ use epwatch_sdk::{
 };
 use ort::{inputs, value::TensorRef};
 use serde_json::{Value, json};
-use support::{environment, fixture};
 
 const SOC_MODEL: &str = "EPWATCH_TEST_SOC_MODEL";
 const MARKER: &str = "placement: ";
@@ -138,8 +129,8 @@ fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Valu
 
 fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
     let soc_model = soc_model.to_string();
-    let lines = support::child(
-        "placements_are_those_that_onnx_runtime_tells_python",
+    let lines = crate::support::child(
+        "placement::placements_are_those_that_onnx_runtime_tells_python",
         &[(SOC_MODEL, &soc_model)],
         MARKER,
     );

@@ -1,20 +1,16 @@
 //! The whole SDK against a strict collector in this process: what arrives, how often, with which
 //! bytes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     time::Duration,
 };
 
+use crate::support::{
+    collector::{Answer, Collector},
+    until,
+};
 use bytes::Bytes;
 use epwatch_proto::{
     DropReason, Placement, ReasonCode, SessionOptions, Thermal, UploadFailureKind,
@@ -23,10 +19,6 @@ use epwatch_proto::{
 use epwatch_sdk::{
     Conditions, DeviceFacts, FlushError, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder,
     SimulatedSession, UploadError, Watch,
-};
-use support::{
-    collector::{Answer, Collector},
-    until,
 };
 use tonic::Status;
 
@@ -400,7 +392,7 @@ fn kill_an_app(dir: &Path, n_seals: usize) -> (String, u64) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_killed_app_loses_at_most_what_was_not_sealed",
+            "upload::a_killed_app_loses_at_most_what_was_not_sealed",
             "--nocapture",
         ])
         .env(CHILD_DIR, dir)

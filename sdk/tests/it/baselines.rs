@@ -1,17 +1,13 @@
 //! What a device was used to, on disk: shared by processes, lost where it cannot be read, and never
 //! in the way of a report.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
-
-mod support;
-
 use std::{fs, path::Path, time::Duration};
 
+use crate::support::collector::Collector;
 use epwatch_proto::{
     BaselineAbsence, Baselines, Phase, Placement, ReasonCode, SessionOptions, placement::QNN_EP,
 };
 use epwatch_sdk::{Conditions, DeviceFacts, ModelInfo, SdkConfig, Watch};
-use support::collector::Collector;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const COLD: u64 = epwatch_sdk::policy::COLD_RUNS;

@@ -12,8 +12,8 @@ use epwatch_sdk::{
 use serde_json::{Value, json};
 
 use crate::{
+    placement::watch,
     support::{child, environment, fixture},
-    watch,
 };
 
 const SOC_MODEL: &str = "EPWATCH_TEST_MODELS_SOC_MODEL";
@@ -79,7 +79,7 @@ fn tell(soc_model: &str) {
 
 fn on(chipset: &str, soc_model: u32) -> Vec<Value> {
     let lines = child(
-        "models::every_model_is_where_python_says_and_says_why",
+        "placement::models::every_model_is_where_python_says_and_says_why",
         &[(SOC_MODEL, &soc_model.to_string())],
         MARKER,
     );

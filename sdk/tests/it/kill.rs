@@ -3,14 +3,6 @@
 //! What was on disk arrives, once; what was not sealed is all that is lost; numbers are missing
 //! only where a kill came between taking a number and writing the report.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader},
@@ -21,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use crate::support::collector::Collector;
 use bytes::Bytes;
 use epwatch_proto::{
     DropReason, Placement, ReasonCode, Report, ReportKey, SessionOptions, placement::QNN_EP,
@@ -28,7 +21,6 @@ use epwatch_proto::{
 use epwatch_sdk::{
     Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, Watch, random_u64,
 };
-use support::collector::Collector;
 
 const KEY: &str = "demo-key";
 const N_KILLS: usize = 200;
@@ -36,7 +28,7 @@ const N_KILLS: usize = 200;
 const INTERVAL: Duration = Duration::from_millis(3);
 const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
 const CHILD_ENDPOINT: &str = "EPWATCH_TEST_ENDPOINT";
-const TEST: &str = "an_app_killed_200_times_loses_only_what_was_not_sealed";
+const TEST: &str = "kill::an_app_killed_200_times_loses_only_what_was_not_sealed";
 
 fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
     SdkConfig::builder("app", endpoint, KEY, dir).with_device(DeviceFacts::simulated("SM8650"))

@@ -1,15 +1,8 @@
 //! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{fs, time::Duration};
 
+use crate::support::{collector::Collector, environment, fixture};
 use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
 use epwatch_sdk::{DeviceFacts, ModelInfo, SdkConfig, SessionRequest, Watch, qnn};
 use ort::{
@@ -17,7 +10,6 @@ use ort::{
     session::{RunOptions, Session, builder::SessionBuilder},
     value::TensorRef,
 };
-use support::{collector::Collector, environment, fixture};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const MODEL: &str = "models/cnn.qu8.onnx";

@@ -1,9 +1,5 @@
 //! Consent: withheld, given, withdrawn; and a byte budget that holds over restarts.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
-
-mod support;
-
 use std::{
     collections::BTreeSet,
     fs,
@@ -12,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use crate::support::{
+    collector::{Answer, Collector},
+    until,
+};
 use epwatch_proto::{
     DropReason, InstallationId, Placement, ReasonCode, SessionOptions, UploadFailureKind,
     placement::QNN_EP, v1,
@@ -19,10 +19,6 @@ use epwatch_proto::{
 use epwatch_sdk::{
     Conditions, DeviceFacts, FlushError, ModelInfo, NetworkKind, RequestKind, SdkConfig,
     SdkConfigBuilder, SimulatedSession, UploadError, Watch,
-};
-use support::{
-    collector::{Answer, Collector},
-    until,
 };
 use tonic::Status;
 

@@ -16,8 +16,8 @@ use ort::{
 use serde_json::{Value, json};
 
 use crate::{
+    placement::watch,
     support::{child, fixture},
-    watch,
 };
 
 const VERSION: &str = "EPWATCH_TEST_ORT";
@@ -87,7 +87,7 @@ fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
     }
     let of = |version: &str| -> Value {
         let lines = child(
-            "versions::each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed",
+            "placement::versions::each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed",
             &[(VERSION, version)],
             MARKER,
         );

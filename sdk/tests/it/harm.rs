@@ -1,13 +1,5 @@
 //! Whatever goes wrong around the SDK: the host goes on, and what is lost is counted.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test's helpers fail the test"
-)]
-
-mod support;
-
 use std::{
     collections::BTreeSet,
     fs,
@@ -16,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use crate::support::{
+    collector::{Answer, Collector},
+    until,
+};
 use bytes::Bytes;
 use epwatch_proto::{
     DropReason, InstallationId, Outcome, Placement, ReasonCode, Report, SessionOptions,
@@ -26,10 +22,6 @@ use epwatch_sdk::{
     SdkConfigBuilder, SessionInfo, SimulatedSession, Watch, random_stream,
 };
 use proptest::prelude::*;
-use support::{
-    collector::{Answer, Collector},
-    until,
-};
 use tonic::{Code, Status};
 
 const KEY: &str = "demo-key";
@@ -108,7 +100,7 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
         .arg(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "on_a_full_disk_every_report_is_there_or_counted",
+            "harm::on_a_full_disk_every_report_is_there_or_counted",
             "--nocapture",
         ])
         .env(CHILD_DIR, dir.path())

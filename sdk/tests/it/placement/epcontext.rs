@@ -10,8 +10,8 @@ use epwatch_sdk::{
 };
 
 use crate::{
+    placement::watch_to,
     support::{child, collector::Collector, environment, fixture},
-    watch_to,
 };
 
 const CHILD: &str = "EPWATCH_TEST_EPCONTEXT";
@@ -95,7 +95,7 @@ fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
         return tell();
     }
     let lines = child(
-        "epcontext::a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes",
+        "placement::epcontext::a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes",
         &[(CHILD, "1")],
         MARKER,
     );

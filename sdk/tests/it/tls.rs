@@ -1,17 +1,13 @@
 //! Uploads over TLS to a collector with a private CA: trusted where the host says so, and refused,
 //! and counted, everywhere else.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
-
-mod support;
-
 use std::{path::Path, time::Duration};
 
+use crate::support::{collector::Collector, fixture};
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, UploadFailureKind, placement::QNN_EP};
 use epwatch_sdk::{
     Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots, Watch,
 };
-use support::{collector::Collector, fixture};
 
 const KEY: &str = "demo-key";
 const PATIENCE: Duration = Duration::from_secs(30);

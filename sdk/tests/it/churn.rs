@@ -1,8 +1,6 @@
 //! What a host does to the SDK: runs that panic, sessions by the thousand. It goes on, within
 //! little memory, and every run is either in a report or counted as lost.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
-
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
