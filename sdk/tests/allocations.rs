@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
-#[path = "it/support/mod.rs"]
-mod support;
+#[path = "it/support/onnx_runtime.rs"]
+mod onnx_runtime;
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -18,12 +18,12 @@ use epwatch_sdk::{
     Conditions, Core, CoreConfig, DeviceFacts, ModelInfo, Now, SdkConfig, SessionInfo, Watch,
     random_stream,
 };
+use onnx_runtime::{environment, fixture};
 use ort::{
     inputs,
     session::{Session, builder::SessionBuilder},
     value::TensorRef,
 };
-use support::{environment, fixture};
 
 const LATER: Duration = Duration::from_secs(1);
 

@@ -1,35 +1,20 @@
 //! What a device was used to, on disk: shared by processes, lost where it cannot be read, and never
 //! in the way of a report.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
-use crate::support::collector::Collector;
-use epwatch_proto::{
-    BaselineAbsence, Baselines, Phase, Placement, ReasonCode, SessionOptions, placement::QNN_EP,
-};
-use epwatch_sdk::{Conditions, DeviceFacts, ModelInfo, SdkConfig, Watch};
+use epwatch_proto::{BaselineAbsence, Baselines, Phase};
+use epwatch_sdk::{Watch, policy::COLD_RUNS};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const COLD: u64 = epwatch_sdk::policy::COLD_RUNS;
+use crate::support::{self, KEY, PATIENCE, collector::Collector, session_of};
 
 fn start(dir: &Path, collector: &Collector) -> Watch {
-    let config = SdkConfig::builder("app", collector.endpoint(), "key", dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(PATIENCE * 100)
-        .build()
-        .unwrap();
-    Watch::start(config).unwrap()
+    support::start(support::config(dir, &collector.endpoint()))
 }
 
 /// Makes so many warm runs of a version.
 fn run(watch: &Watch, version: &str, runs: u64) {
-    let model = ModelInfo::new("m", version).unwrap();
-    let eps = vec![QNN_EP.to_owned()];
-    let placement = Placement::unavailable(eps, ReasonCode::AssignmentApiUnavailable);
-    let session = watch.simulated_session(model, placement, SessionOptions::default());
-    for _ in 0..COLD + runs {
-        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
-    }
+    support::run(&session_of(watch, "m", version), COLD_RUNS + runs);
 }
 
 /// Baselines of the last report's warm series.
@@ -45,7 +30,7 @@ fn reported(collector: &Collector) -> Baselines {
 #[test]
 fn processes_of_an_app_teach_the_same_book() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let both = [start(dir.path(), &collector), start(dir.path(), &collector)];
     for watch in &both {
         run(watch, "1", 30);
@@ -66,7 +51,7 @@ fn processes_of_an_app_teach_the_same_book() {
 #[test]
 fn a_rotten_file_is_lost_and_said_to_be_and_what_is_learnt_after_is_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let file = dir.path().join("baselines.json");
     fs::write(&file, b"{\"is_lost\": false, \"entries\": [[{}, 7").unwrap();
     for (version, runs) in [("1", 30), ("2", 10)] {
@@ -84,7 +69,7 @@ fn a_rotten_file_is_lost_and_said_to_be_and_what_is_learnt_after_is_kept() {
 #[test]
 fn lessons_wait_until_they_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let file = dir.path().join("baselines.json");
     fs::create_dir(&file).unwrap();
     let watch = start(dir.path(), &collector);

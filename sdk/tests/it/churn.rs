@@ -1,31 +1,12 @@
 //! What a host does to the SDK: runs that panic, sessions by the thousand. It goes on, within
 //! little memory, and every run is either in a report or counted as lost.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use epwatch_proto::{DropReason, Placement, ReasonCode, SdkHealth, SessionOptions};
-use epwatch_sdk::{DeviceFacts, FlushError, ModelInfo, SdkConfig, SimulatedSession, Watch};
+use epwatch_proto::{DropReason, SdkHealth};
+use epwatch_sdk::{FlushError, Watch};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The SDK without a collector.
-fn start(dir: &tempfile::TempDir) -> Watch {
-    let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(PATIENCE * 1000)
-        .build()
-        .unwrap();
-    Watch::start(config).unwrap()
-}
-
-fn session(watch: &Watch) -> SimulatedSession {
-    let model = ModelInfo::new("m", "1").unwrap();
-    let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
-    watch.simulated_session(model, placement, SessionOptions::default())
-}
+use crate::support::{NOWHERE, PATIENCE, config, is_alone, session, start};
 
 /// What the SDK says once everything is sealed.
 fn sealed(watch: &Watch) -> SdkHealth {
@@ -38,7 +19,7 @@ fn sealed(watch: &Watch) -> SdkHealth {
 #[test]
 fn a_run_that_panics_is_the_hosts_panic_and_no_run() {
     let dir = tempfile::tempdir().unwrap();
-    let watch = start(&dir);
+    let watch = start(config(dir.path(), NOWHERE));
     let session = session(&watch);
     for run in 0..10 {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -53,9 +34,12 @@ fn a_run_that_panics_is_the_hosts_panic_and_no_run() {
 
 #[test]
 fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
+    if !is_alone(ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind) {
+        return;
+    }
     const SESSIONS: u64 = 10_000;
     let dir = tempfile::tempdir().unwrap();
-    let watch = start(&dir);
+    let watch = start(config(dir.path(), NOWHERE));
     session(&watch).run(|| ());
     let before = resident_bytes();
     for _ in 0..SESSIONS {

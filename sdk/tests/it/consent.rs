@@ -1,74 +1,19 @@
 //! Consent: withheld, given, withdrawn; and a byte budget that holds over restarts.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    net::TcpListener,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, net::TcpListener, path::Path};
 
-use crate::support::{
-    collector::{Answer, Collector},
-    until,
-};
-use epwatch_proto::{
-    DropReason, InstallationId, Placement, ReasonCode, SessionOptions, UploadFailureKind,
-    placement::QNN_EP, v1,
-};
-use epwatch_sdk::{
-    Conditions, DeviceFacts, FlushError, ModelInfo, NetworkKind, RequestKind, SdkConfig,
-    SdkConfigBuilder, SimulatedSession, UploadError, Watch,
-};
+use epwatch_proto::{DropReason, InstallationId, UploadFailureKind, v1};
+use epwatch_sdk::{FlushError, NetworkKind, RequestKind, UploadError};
 use tonic::Status;
 
-const KEY: &str = "demo-key";
-const PATIENCE: Duration = Duration::from_secs(30);
-const NOWHERE: &str = "http://127.0.0.1:1";
-
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, KEY, dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(Duration::from_secs(3600))
-        .with_upload_interval(Duration::from_secs(3600))
-}
-
-fn start(config: SdkConfigBuilder) -> Watch {
-    Watch::start(config.build().unwrap()).unwrap()
-}
-
-fn session(watch: &Watch) -> SimulatedSession {
-    let reason = ReasonCode::AssignmentApiUnavailable;
-    let placement = Placement::unavailable(vec![QNN_EP.to_owned()], reason);
-    let model = ModelInfo::new("m", "1").unwrap();
-    watch.simulated_session(model, placement, SessionOptions::default())
-}
-
-fn run(session: &SimulatedSession, runs: u64) {
-    for _ in 0..runs {
-        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
-    }
-}
+use crate::support::{
+    KEY, NOWHERE, PATIENCE,
+    collector::{Answer, Collector},
+    config, files, run, session, start, until,
+};
 
 fn secret(dir: &Path) -> InstallationId {
     InstallationId::from_secret(&fs::read(dir.join("secret")).unwrap())
-}
-
-/// Every file below a folder, by its path in it.
-fn files(dir: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(at) = todo.pop() {
-        for entry in fs::read_dir(at).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                todo.push(path);
-            } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned());
-            }
-        }
-    }
-    found
 }
 
 #[test]

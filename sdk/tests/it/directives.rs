@@ -4,27 +4,26 @@
 use std::{
     fs,
     path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::support::{
-    collector::{Answer, Collector},
-    environment, fixture,
-};
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{
-    Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, Placement, ReasonCode,
-    SessionOptions, UploadRequest, placement::QNN_EP, v1,
+    Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, ReasonCode, UploadRequest,
+    placement::QNN_EP, v1,
 };
-use epwatch_sdk::{
-    ConfigError, DeviceFacts, ModelInfo, ObservedSession, SdkConfig, SdkConfigBuilder, Watch,
-    qnn::{HtpOptions, Plugin},
-};
+use epwatch_sdk::{ConfigError, ModelInfo, ObservedSession, SdkConfig, SdkConfigBuilder, Watch};
 use ort::session::Session;
 use prost::Message;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{
+    self, KEY, NOWHERE, PATIENCE,
+    collector::{Answer, Collector},
+    environment, fixture, is_alone,
+    qnn::{self, htp},
+    run, session_of, until,
+};
+
 const HOUR: i64 = 3_600_000;
 
 fn operator() -> Ed25519KeyPair {
@@ -70,15 +69,12 @@ fn answer(directives: Vec<v1::SignedDirective>) -> v1::UploadResponse {
     }
 }
 
-fn watch(dir: &Path, endpoint: &str) -> Watch {
-    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
+fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    support::config(dir, endpoint).with_directive_key("ops", public_key())
 }
 
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, "key", dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(PATIENCE * 100)
-        .with_directive_key("ops", public_key())
+fn watch(dir: &Path, endpoint: &str) -> Watch {
+    support::start(config(dir, endpoint))
 }
 
 fn model(id: &str) -> ModelInfo {
@@ -87,16 +83,13 @@ fn model(id: &str) -> ModelInfo {
 
 /// Makes news, so that there is something to upload.
 fn run_something(watch: &Watch) {
-    let placement = Placement::unavailable(vec![], ReasonCode::EpNotRequested);
-    let session = watch.simulated_session(model("other"), placement, SessionOptions::default());
-    let unknown = epwatch_sdk::Conditions::unknown();
-    session.record(Duration::from_millis(5), "static", &unknown);
+    run(&session_of(watch, "other", "1"), 1);
 }
 
 #[test]
 fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let off = signed("npu-off-7", "m", DirectiveAction::NpuOff);
     // What is malformed beside it costs neither the acks nor the directive.
     let broken = v1::SignedDirective::default();
@@ -150,8 +143,8 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
 #[test]
 fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), "http://127.0.0.1:9").with_uploads_by_host();
-    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let config = config(dir.path(), NOWHERE).with_uploads_by_host();
+    let watch = support::start(config);
     assert!(watch.plan_within(&model("m"), PATIENCE).is_known());
     let exchange = |directives: Vec<v1::SignedDirective>| {
         run_something(&watch);
@@ -192,7 +185,7 @@ fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
 #[test]
 fn a_broken_file_costs_the_directives_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     fs::write(dir.path().join("directives"), b"epwdir1\nnot what it seems").unwrap();
     let watch = watch(dir.path(), &collector.endpoint());
     let plan = watch.plan_within(&model("m"), PATIENCE);
@@ -207,7 +200,7 @@ fn a_broken_file_costs_the_directives_and_nothing_else() {
 #[test]
 fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     fs::create_dir(dir.path().join("directives")).unwrap();
     let off = signed("off", "m", DirectiveAction::NpuOff);
     collector.answer([Answer::Ok(answer(vec![off]))]);
@@ -225,7 +218,7 @@ fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
 #[test]
 fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let one = watch(dir.path(), &collector.endpoint());
     let other = watch(dir.path(), &collector.endpoint());
     assert!(other.plan_within(&model("m"), PATIENCE).use_npu());
@@ -252,7 +245,7 @@ fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
 #[test]
 fn a_shorter_report_interval_holds_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let often = DirectiveAction::ReportIntervalMs(1_000);
     let mut ok = answer(vec![signed("often", "", often)]);
     ok.next_interval_ms = Some(50);
@@ -261,8 +254,8 @@ fn a_shorter_report_interval_holds_at_once() {
     run_something(&watch);
     watch.flush(PATIENCE).unwrap();
     run_something(&watch);
-    // Configured is a seal in 50 minutes; nobody flushes.
-    crate::support::until("a report sealed by directive", || {
+    // Configured is a seal in an hour; nobody flushes.
+    until("a report sealed by directive", || {
         collector.calls().len() >= 2
     });
     assert!(watch.stop(PATIENCE));
@@ -271,24 +264,17 @@ fn a_shorter_report_interval_holds_at_once() {
 #[test]
 fn sampled_runs_are_fewer_and_all_are_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let sampling = signed("s", "m", DirectiveAction::Sampling(10));
     collector.answer([Answer::Ok(answer(vec![sampling]))]);
     let watch = watch(dir.path(), &collector.endpoint());
-    let placement = Placement::unavailable(vec![], ReasonCode::EpNotRequested);
-    let session = watch.simulated_session(model("m"), placement, SessionOptions::default());
-    let run = |n: u32| {
-        for _ in 0..n {
-            let unknown = epwatch_sdk::Conditions::unknown();
-            session.record(Duration::from_millis(5), "static", &unknown);
-        }
-    };
-    run(100);
+    let session = session_of(&watch, "m", "1");
+    run(&session, 100);
     watch.flush(PATIENCE).unwrap();
     // The interval that began before the answer came is told as it was.
-    run(1);
+    run(&session, 1);
     watch.flush(PATIENCE).unwrap();
-    run(5_000);
+    run(&session, 5_000);
     watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     assert!(reports[0].series.iter().all(|s| s.sampled_one_in == 1));
@@ -301,33 +287,22 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     assert!(watch.stop(PATIENCE));
 }
 
-const CHILD: &str = "EPWATCH_TEST_NPU_OFF";
-const MARKER: &str = "npu off: ";
-
-/// The child: a session on the NPU, the directive, and the sessions after it.
-fn take_the_npu_off() {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
-    let htp = HtpOptions {
-        backend_path: plugin.qnn_htp_library(),
-        soc_model: Some("57".to_owned()),
-        performance_mode: None,
-    };
+#[test]
+fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
+    if !is_alone(the_next_session_is_off_the_npu_and_the_running_one_is_not_touched) {
+        return;
+    }
+    let (plugin, htp) = (qnn::plugin(), htp("57"));
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
+    let collector = Collector::start(KEY);
     let watch = watch(dir.path(), &collector.endpoint());
     let session = |ignores_the_plan: bool| {
         let plan = watch.plan_within(&model("m"), PATIENCE);
         let asked = match ignores_the_plan {
-            true => qnn.session_builder(&htp),
-            false => qnn.session_builder_for(&plan, &htp),
+            true => plugin.session_builder(&htp),
+            false => plugin.session_builder_for(&plan, &htp),
         };
-        let asked = asked.unwrap();
-        watch
-            .session(model("m"), asked.builder)
-            .requesting(asked.requested_eps)
-            .with_options(asked.options)
-            .with_reasons(asked.reasons)
+        qnn::request(&watch, "m", asked.unwrap())
             .with_plan(&plan)
             .commit_from_file(fixture("models/mlp.fp32.onnx"))
             .unwrap()
@@ -357,17 +332,6 @@ fn take_the_npu_off() {
     });
     assert_eq!(ids, ["off", ""]);
     assert!(watch.stop(PATIENCE));
-    println!("{MARKER}as it should be");
-}
-
-#[test]
-fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
-    if std::env::var_os(CHILD).is_some() {
-        return take_the_npu_off();
-    }
-    let test = "directives::the_next_session_is_off_the_npu_and_the_running_one_is_not_touched";
-    let told = crate::support::child(test, &[(CHILD, "1")], MARKER);
-    assert_eq!(told, ["as it should be"]);
 }
 
 #[test]

@@ -4,54 +4,29 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
-use crate::support::{
-    collector::{Answer, Collector},
-    until,
-};
 use bytes::Bytes;
 use epwatch_proto::{
-    DropReason, InstallationId, Outcome, Placement, ReasonCode, Report, SessionOptions,
-    UploadFailureKind, placement::QNN_EP, v1,
+    DropReason, InstallationId, Outcome, ReasonCode, Report, UploadFailureKind, placement::QNN_EP,
+    v1,
 };
 use epwatch_sdk::{
-    Conditions, Core, CoreConfig, DeviceFacts, FlushError, ModelInfo, Now, SdkConfig,
-    SdkConfigBuilder, SessionInfo, SimulatedSession, Watch, random_stream,
+    Core, CoreConfig, DeviceFacts, FlushError, ModelInfo, Now, SessionInfo, Watch, random_stream,
 };
 use proptest::prelude::*;
 use tonic::{Code, Status};
 
-const KEY: &str = "demo-key";
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, KEY, dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(Duration::from_secs(3600))
-        .with_upload_interval(Duration::from_secs(3600))
-}
+use crate::support::{
+    self, KEY, NOWHERE, PATIENCE,
+    collector::{Answer, Collector},
+    command, config, files, is_alone, placement, role, run, session, tell, told_by, until,
+};
 
 fn start(dir: &Path, endpoint: &str) -> Watch {
-    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
-}
-
-fn placement() -> Placement {
-    let reason = ReasonCode::AssignmentApiUnavailable;
-    Placement::unavailable(vec![QNN_EP.to_owned()], reason)
-}
-
-fn session(watch: &Watch) -> SimulatedSession {
-    let model = ModelInfo::new("m", "1").unwrap();
-    watch.simulated_session(model, placement(), SessionOptions::default())
-}
-
-fn run(session: &SimulatedSession, runs: u64) {
-    for _ in 0..runs {
-        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
-    }
+    support::start(config(dir, endpoint))
 }
 
 #[track_caller]
@@ -60,13 +35,10 @@ fn is_unharmed(watch: &Watch) {
     assert!(!text.contains("internal errors"), "{text}");
 }
 
-const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
-const CHILD_ENDPOINT: &str = "EPWATCH_TEST_ENDPOINT";
-
 /// Role of the child: files of its may not grow beyond a few KiB, which fails writes in the middle
 /// of a report as a full disk does.
-fn fill_the_disk(dir: &Path, endpoint: &str) {
-    let watch = start(dir, endpoint);
+fn fill_the_disk(dir: &Path) {
+    let watch = start(dir, NOWHERE);
     let session = session(&watch);
     for _ in 0..20 {
         run(&session, 10);
@@ -82,45 +54,36 @@ fn fill_the_disk(dir: &Path, endpoint: &str) {
         "{}",
         watch.explain()
     );
-    println!("lost {} {}", lost.reports, lost.runs);
+    tell(lost.reports);
+    tell(lost.runs);
     assert!(watch.stop(PATIENCE));
 }
 
 #[cfg(unix)]
 #[test]
 fn on_a_full_disk_every_report_is_there_or_counted() {
-    if let Some(dir) = std::env::var_os(CHILD_DIR) {
-        let endpoint = std::env::var(CHILD_ENDPOINT).unwrap();
-        return fill_the_disk(Path::new(&dir), &endpoint);
+    if let Some(dir) = role() {
+        return fill_the_disk(Path::new(&dir));
     }
     let dir = tempfile::tempdir().unwrap();
-    let out = Command::new("sh")
+    let test = on_a_full_disk_every_report_is_there_or_counted;
+    let child = command(test, dir.path().to_str().unwrap());
+    let mut limited = Command::new("sh");
+    limited
         // Ignored signals stay ignored: a write beyond the limit is an error then.
         .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "harm::on_a_full_disk_every_report_is_there_or_counted",
-            "--nocapture",
-        ])
-        .env(CHILD_DIR, dir.path())
-        .env(CHILD_ENDPOINT, "http://127.0.0.1:1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(
-        out.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    let lost = text
-        .lines()
-        .find_map(|l| Some(l.split_once("lost ")?.1))
-        .unwrap();
-    let (lost_reports, lost_runs) = lost.split_once(' ').unwrap();
-    let (lost_reports, lost_runs): (u64, u64) =
-        (lost_reports.parse().unwrap(), lost_runs.parse().unwrap());
+        .arg(child.get_program())
+        .args(child.get_args())
+        .envs(
+            child
+                .get_envs()
+                .filter_map(|(key, value)| Some((key, value?))),
+        );
+    let told = told_by(limited);
+    let told: Vec<u64> = told.iter().map(|number| number.parse().unwrap()).collect();
+    let [lost_reports, lost_runs] = told[..] else {
+        panic!("{told:?}");
+    };
     assert!(lost_reports > 0);
 
     let collector = Collector::start(KEY);
@@ -137,7 +100,7 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
 #[test]
 fn in_a_folder_that_cannot_be_written_the_host_goes_on() {
     // Nobody may make a folder there, not even root.
-    let watch = start(Path::new("/proc/epwatch"), "http://127.0.0.1:1");
+    let watch = start(Path::new("/proc/epwatch"), NOWHERE);
     let session = session(&watch);
     for _ in 0..5 {
         run(&session, 10);
@@ -264,7 +227,7 @@ fn a_refused_key_is_not_tried_again_for_long_and_says_what_to_do() {
     let config = config(dir.path(), &collector.endpoint())
         .with_report_interval(Duration::from_millis(10))
         .with_upload_interval(Duration::from_millis(10));
-    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let watch = support::start(config);
     run(&session(&watch), 10);
     until("a refusal", || {
         let failures = watch.health().upload_failures;
@@ -275,23 +238,6 @@ fn a_refused_key_is_not_tried_again_for_long_and_says_what_to_do() {
     let wait = text.split("next upload in ").nth(1).unwrap();
     let seconds: u64 = wait.split('s').next().unwrap().parse().unwrap();
     assert!((3_500..=7_200).contains(&seconds), "{text}");
-}
-
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(at) = todo.pop() {
-        for entry in fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                todo.push(path)
-            } else {
-                found.push(path)
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[derive(Debug, Clone)]
@@ -354,8 +300,8 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let mut sealed = BTreeSet::new();
         for _ in 0..2 {
-            let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
-            let watch = Watch::start(config.build().unwrap()).unwrap();
+            let config = config(dir.path(), NOWHERE).with_uploads_by_host();
+            let watch = support::start(config);
             let session = session(&watch);
             for _ in 0..3 {
                 run(&session, 10);
@@ -366,7 +312,7 @@ proptest! {
             sealed.extend(request.reports);
             assert!(watch.stop(PATIENCE));
         }
-        let files = files(dir.path());
+        let files: Vec<_> = files(dir.path()).iter().map(|file| dir.path().join(file)).collect();
         for damage in &damages {
             apply(damage, &files);
         }
@@ -396,6 +342,9 @@ proptest! {
 /// `ort` panics where its library is missing: in the host's own call, before the SDK is asked.
 #[test]
 fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
+    if !is_alone(without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works) {
+        return;
+    }
     let missing = "/nowhere/libonnxruntime.so";
     let error = ort::init_from(missing).err().unwrap();
     assert!(error.to_string().contains(missing), "{error}");
@@ -419,6 +368,9 @@ fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
 /// The one thing of the host's that the SDK calls is the subscriber for its log lines.
 #[test]
 fn a_host_whose_log_panics_keeps_its_sdk() {
+    if !is_alone(a_host_whose_log_panics_keeps_its_sdk) {
+        return;
+    }
     struct Panicking;
     impl tracing::Subscriber for Panicking {
         fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -435,12 +387,11 @@ fn a_host_whose_log_panics_keeps_its_sdk() {
         fn enter(&self, _: &tracing::span::Id) {}
         fn exit(&self, _: &tracing::span::Id) {}
     }
-    // For all tests of this binary: none of them needs a log.
-    let _ = tracing::subscriber::set_global_default(Panicking);
+    tracing::subscriber::set_global_default(Panicking).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
-    let watch = start(&file.join("sub"), "http://127.0.0.1:1");
+    let watch = start(&file.join("sub"), NOWHERE);
     let session = session(&watch);
     for _ in 0..5 {
         run(&session, 10);

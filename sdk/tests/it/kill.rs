@@ -1,4 +1,4 @@
-//! An app that is killed at any moment, 200 times over one folder, with uploads under way.
+//! An app that is killed at any moment, over and over in one folder, with uploads under way.
 //!
 //! What was on disk arrives, once; what was not sealed is all that is lost; numbers are missing
 //! only where a kill came between taking a number and writing the report.
@@ -7,56 +7,42 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::Stdio,
     sync::mpsc,
     thread,
     time::Duration,
 };
 
-use crate::support::collector::Collector;
 use bytes::Bytes;
-use epwatch_proto::{
-    DropReason, Placement, ReasonCode, Report, ReportKey, SessionOptions, placement::QNN_EP,
-};
-use epwatch_sdk::{
-    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, Watch, random_u64,
+use epwatch_proto::{DropReason, Report, ReportKey};
+use epwatch_sdk::random_u64;
+
+use crate::support::{
+    self, KEY, PATIENCE, collector::Collector, command, config, line_told, role, run, session, tell,
 };
 
-const KEY: &str = "demo-key";
+/// In a nightly run; elsewhere enough to hit every step.
 const N_KILLS: usize = 200;
+const N_KILLS_BY_DAY: usize = 60;
 /// A report is sealed and sent so often, so that kills hit every step.
 const INTERVAL: Duration = Duration::from_millis(3);
-const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
-const CHILD_ENDPOINT: &str = "EPWATCH_TEST_ENDPOINT";
-const TEST: &str = "kill::an_app_killed_200_times_loses_only_what_was_not_sealed";
-
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, KEY, dir).with_device(DeviceFacts::simulated("SM8650"))
-}
 
 /// Role of the child: an app that runs its model until somebody kills it, and tells after every
 /// few runs how many it made and how many of them are certainly on disk.
 fn run_until_killed(dir: &Path, endpoint: &str) {
     let config = config(dir, endpoint)
         .with_report_interval(INTERVAL)
-        .with_upload_interval(INTERVAL)
-        .build()
-        .unwrap();
-    let watch = Watch::start(config).unwrap();
-    let placement = Placement::unavailable(
-        vec![QNN_EP.to_owned()],
-        ReasonCode::AssignmentApiUnavailable,
-    );
-    let model = ModelInfo::new("m", "1").unwrap();
-    let session = watch.simulated_session(model, placement, SessionOptions::default());
-    println!("stream {}", watch.stream());
+        .with_upload_interval(INTERVAL);
+    let watch = support::start(config);
+    let session = session(&watch);
+    tell(format_args!("stream {}", watch.stream()));
     for runs in 1_u64.. {
-        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+        run(&session, 1);
         if runs % 16 == 0 {
             let sealed = watch.health().runs_recorded;
             // Waits until a seal under way is done: what was counted before is on disk after.
             watch.explain();
-            println!("told {runs} {sealed}");
+            tell(format_args!("{runs} {sealed}"));
         }
         thread::yield_now();
     }
@@ -70,30 +56,24 @@ struct Killed {
     kept: u64,
 }
 
-fn start_app(dir: &Path, endpoint: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
-        .env(CHILD_DIR, dir)
-        .env(CHILD_ENDPOINT, endpoint)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    (child, out)
-}
-
 /// Starts an app and kills it at some moment: of its first 40 ms, its start included, or of the
 /// 20 ms after it has told that runs are on disk.
 fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
-    let (mut child, out) = start_app(dir, endpoint);
+    let role = format!("{endpoint} {}", dir.display());
+    let mut child = command(
+        an_app_killed_over_and_over_loses_only_what_was_not_sealed,
+        &role,
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
     let (has_kept, kept) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut killed = None;
         for line in out.lines() {
-            let line = line.unwrap();
-            take_line(&line, &mut killed);
+            take_line(&line.unwrap(), &mut killed);
             if killed.as_ref().is_some_and(|k| k.kept > 0) {
                 let _ = has_kept.send(());
             }
@@ -114,20 +94,21 @@ fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
 }
 
 fn take_line(line: &str, killed: &mut Option<Killed>) {
-    // Before the first line stand the test harness's own words.
-    if let Some((_, stream)) = line.split_once("stream ") {
+    let Some(told) = line_told(line) else {
+        return;
+    };
+    if let Some(stream) = told.strip_prefix("stream ") {
         *killed = Some(Killed {
             stream: stream.to_owned(),
             made: 0,
             kept: 0,
         });
+        return;
     }
-    let told = line
-        .split_once("told ")
-        .and_then(|(_, told)| told.split_once(' '));
     // The last line may be cut, and be a smaller number then.
-    let told = told.and_then(|(made, kept)| Some((made.parse().ok()?, kept.parse().ok()?)));
-    if let (Some((made, kept)), Some(killed)) = (told, killed)
+    let numbers = told.split_once(' ');
+    let numbers = numbers.and_then(|(made, kept)| Some((made.parse().ok()?, kept.parse().ok()?)));
+    if let (Some((made, kept)), Some(killed)) = (numbers, killed)
         && kept >= killed.kept
     {
         (killed.made, killed.kept) = (made, kept);
@@ -137,17 +118,16 @@ fn take_line(line: &str, killed: &mut Option<Killed>) {
 /// Sends what is left, and gives back the reports by key: each as often as it likes, but always
 /// with the same bytes.
 fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
-    let config = config(dir, &collector.endpoint()).build().unwrap();
-    let watch = Watch::start(config).unwrap();
-    watch.flush(Duration::from_secs(60)).unwrap();
+    let watch = support::start(config(dir, &collector.endpoint()));
+    watch.flush(PATIENCE).unwrap();
     // What did not fit into the first one's list is taken over by the next seal.
-    watch.flush(Duration::from_secs(60)).unwrap();
+    watch.flush(PATIENCE).unwrap();
     assert!(
         !watch.explain().contains("internal errors"),
         "{}",
         watch.explain()
     );
-    assert!(watch.stop(Duration::from_secs(60)));
+    assert!(watch.stop(PATIENCE));
     let mut by_key: BTreeMap<ReportKey, Bytes> = BTreeMap::new();
     for bytes in collector.calls().into_iter().flatten() {
         let key = ReportKey::peek(&bytes).unwrap();
@@ -161,15 +141,19 @@ fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
 }
 
 #[test]
-fn an_app_killed_200_times_loses_only_what_was_not_sealed() {
-    if let Some(dir) = std::env::var_os(CHILD_DIR) {
-        let endpoint = std::env::var(CHILD_ENDPOINT).unwrap();
-        return run_until_killed(Path::new(&dir), &endpoint);
+fn an_app_killed_over_and_over_loses_only_what_was_not_sealed() {
+    if let Some(role) = role() {
+        let (endpoint, dir) = role.split_once(' ').unwrap();
+        return run_until_killed(Path::new(dir), endpoint);
     }
+    let n_kills = match epwatch_runtimes::is_nightly("140 of 200 kills of an app") {
+        true => N_KILLS,
+        false => N_KILLS_BY_DAY,
+    };
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let endpoint = collector.endpoint();
-    let killed: Vec<_> = (0..N_KILLS)
+    let killed: Vec<_> = (0..n_kills)
         .filter_map(|n| kill_an_app(dir.path(), &endpoint, n % 3 == 0))
         .collect();
     // Otherwise every one was killed before it began, and nothing was tried.

@@ -1,45 +1,43 @@
 //! Golden self-tests on real sessions, one process a simulated device: what is reported is what
 //! the outputs really are, once per firmware and runtime, and again after a run error.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use crate::support::{collector::Collector, environment, fixture};
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{SelfTest, StartPhase, placement::QNN_EP};
 use epwatch_sdk::{
-    DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
+    ModelInfo, ObservedSession, Watch,
     qnn::{HtpOptions, Plugin, QnnError},
     self_test::{GoldenInput, GoldenTensor, SelfTestOutcome, SelfTestSkip, code},
 };
 use ort::{inputs, session::Session, value::TensorRef};
 
-const SOC_MODEL: &str = "EPWATCH_TEST_SELF_TEST_SOC";
-const MARKER: &str = "self-test: ";
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::support::{
+    self, KEY, PATIENCE, collector::Collector, command, config, fixture, qnn, role, tell, told_by,
+};
 
+/// One simulated device.
 struct Rig {
-    qnn: Plugin,
+    plugin: Plugin,
     htp: HtpOptions,
     collector: Collector,
 }
 
 impl Rig {
+    fn new(soc_model: &str) -> Self {
+        Self {
+            plugin: qnn::plugin(),
+            htp: qnn::htp(soc_model),
+            collector: Collector::start(KEY),
+        }
+    }
+
     fn watch(&self, dir: &Path) -> Watch {
-        let config = SdkConfig::builder("app", self.collector.endpoint(), "key", dir)
-            .with_device(DeviceFacts::simulated("SM8650"))
-            .with_report_interval(PATIENCE * 100)
-            .build()
-            .unwrap();
-        Watch::start(config).unwrap()
+        support::start(config(dir, &self.collector.endpoint()))
     }
 
     fn session(&self, watch: &Watch, model: &str, after_run_error: bool) -> ObservedSession {
-        let asked = self.qnn.session_builder(&self.htp).unwrap();
-        let request = watch
-            .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
-            .requesting(asked.requested_eps)
-            .with_options(asked.options)
-            .with_reasons(asked.reasons);
+        let asked = self.plugin.session_builder(&self.htp).unwrap();
+        let request = qnn::request(watch, model, asked);
         let request = match after_run_error {
             true => request.after_run_error(),
             false => request,
@@ -48,7 +46,7 @@ impl Rig {
     }
 
     fn cpu(&self, model: &str) -> ort::Result<Session> {
-        let mut builder = self.qnn.cpu_session_builder().unwrap();
+        let mut builder = self.plugin.cpu_session_builder().unwrap();
         builder.commit_from_file(path(model))
     }
 }
@@ -111,22 +109,9 @@ fn check_distances(rig: &Rig, model: &str, golden: &GoldenInput, test: &SelfTest
     assert!((0.9..=1.0).contains(&cosine), "{model}: {cosine}");
 }
 
-fn rig(soc_model: &str) -> Rig {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
-    Rig {
-        qnn: Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap(),
-        htp: HtpOptions {
-            backend_path: plugin.qnn_htp_library(),
-            soc_model: Some(soc_model.to_owned()),
-            performance_mode: None,
-        },
-        collector: Collector::start("key"),
-    }
-}
-
 /// The child: one simulated device.
 fn one_device(soc_model: &str) {
-    let rig = rig(soc_model);
+    let rig = Rig::new(soc_model);
     let dir = tempfile::tempdir().unwrap();
     let watch = rig.watch(dir.path());
     let golden = image();
@@ -193,7 +178,7 @@ fn one_device(soc_model: &str) {
         })
     };
     let no_model = || {
-        rig.qnn
+        rig.plugin
             .cpu_session_builder()
             .unwrap()
             .commit_from_memory(b"no model")
@@ -220,7 +205,7 @@ fn one_device(soc_model: &str) {
     assert_ne!(other.error_code, 0);
 
     // A session for the CPU has nothing to compare.
-    let builder = rig.qnn.cpu_session_builder().unwrap();
+    let builder = rig.plugin.cpu_session_builder().unwrap();
     let mut on_cpu = watch
         .session(ModelInfo::new("cnn.qu8", "1").unwrap(), builder)
         .commit_from_file(path("cnn.qu8"))
@@ -229,7 +214,7 @@ fn one_device(soc_model: &str) {
     assert_eq!(skipped, SelfTestOutcome::Skipped(SelfTestSkip::NotOnNpu));
 
     // A session that cannot be made again is told apart.
-    let asked = rig.qnn.session_builder(&rig.htp).unwrap();
+    let asked = rig.plugin.session_builder(&rig.htp).unwrap();
     let request = watch.session(ModelInfo::new("m", "1").unwrap(), asked.builder);
     let request = request.requesting(asked.requested_eps).after_run_error();
     request.commit_from_memory(b"no model").unwrap_err();
@@ -242,56 +227,44 @@ fn one_device(soc_model: &str) {
     assert_eq!(report.self_tests.len(), 8, "{:?}", report.self_tests);
     assert!(watch.stop(PATIENCE));
     for test in told {
-        println!(
-            "{MARKER}{:?} {:?}",
-            test.max_abs.unwrap(),
-            test.cosine.unwrap()
-        );
+        tell(format_args!("{:?} {:?}", test.max_abs, test.cosine));
     }
 }
 
 #[test]
 fn what_is_reported_is_what_npu_and_cpu_really_compute() {
-    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+    if let Some(soc_model) = role() {
         return one_device(&soc_model);
     }
     for soc_model in ["57", "68"] {
-        let told = crate::support::child(
-            "self_test::what_is_reported_is_what_npu_and_cpu_really_compute",
-            &[(SOC_MODEL, soc_model)],
-            MARKER,
-        );
+        let test = what_is_reported_is_what_npu_and_cpu_really_compute;
+        let told = told_by(command(test, soc_model));
         assert_eq!(told.len(), 3, "{told:?}");
     }
 }
 
-const DEADLY: &str = "EPWATCH_TEST_SELF_TEST_DEADLY_DIR";
-
 /// The child: the process ends in the middle of the test, as one does whose driver crashes.
 fn die_in_the_test(dir: &Path) {
-    let rig = rig("57");
+    let rig = Rig::new("57");
     let watch = rig.watch(dir);
     let mut session = rig.session(&watch, "cnn.qu8", false);
-    println!("{MARKER}begun");
+    tell("begun");
     let outcome = watch.self_test(&mut session, &image(), || -> ort::Result<Session> {
         std::process::exit(0)
     });
-    println!("{MARKER}{outcome:?}");
+    tell(format_args!("{outcome:?}"));
     assert!(watch.stop(PATIENCE));
 }
 
 #[test]
 fn a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be() {
-    if let Some(dir) = std::env::var_os(DEADLY) {
+    if let Some(dir) = role() {
         return die_in_the_test(Path::new(&dir));
     }
     let dir = tempfile::tempdir().unwrap();
     let start = || {
-        crate::support::child(
-            "self_test::a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be",
-            &[(DEADLY, dir.path().to_str().unwrap())],
-            MARKER,
-        )
+        let test = a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be;
+        told_by(command(test, dir.path().to_str().unwrap()))
     };
     for _ in 0..3 {
         assert_eq!(start(), ["begun"]);

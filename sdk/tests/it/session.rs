@@ -1,38 +1,34 @@
 //! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
 
-use std::{fs, time::Duration};
+use std::fs;
 
-use crate::support::{collector::Collector, environment, fixture};
 use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
-use epwatch_sdk::{DeviceFacts, ModelInfo, SdkConfig, SessionRequest, Watch, qnn};
+use epwatch_sdk::{ModelInfo, SessionRequest, Watch, qnn};
 use ort::{
     inputs,
     session::{RunOptions, Session, builder::SessionBuilder},
     value::TensorRef,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{KEY, PATIENCE, collector::Collector, config, environment, fixture, start};
+
 const MODEL: &str = "models/cnn.qu8.onnx";
 
-struct Rig {
+struct App {
     _dir: tempfile::TempDir,
     collector: Collector,
     watch: Watch,
 }
 
-impl Rig {
+impl App {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let collector = Collector::start("key");
-        let config = SdkConfig::builder("app", collector.endpoint(), "key", dir.path())
-            .with_device(DeviceFacts::simulated("SM8650"))
-            .with_report_interval(PATIENCE * 100)
-            .build()
-            .unwrap();
+        let collector = Collector::start(KEY);
+        let watch = start(config(dir.path(), &collector.endpoint()));
         Self {
             _dir: dir,
             collector,
-            watch: Watch::start(config).unwrap(),
+            watch,
         }
     }
 
@@ -66,13 +62,13 @@ fn numbers(outputs: &ort::session::SessionOutputs<'_>) -> Vec<u32> {
 
 #[test]
 fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
-    let rig = Rig::new();
+    let app = App::new();
     let data = input();
     let tensor = || TensorRef::from_array_view((DIMS, &*data)).unwrap();
     let mut bare = builder().commit_from_file(fixture(MODEL)).unwrap();
     let expected = numbers(&bare.run(inputs![tensor()]).unwrap());
 
-    let mut session = rig
+    let mut session = app
         .request(builder())
         .commit_from_file(fixture(MODEL))
         .unwrap();
@@ -89,7 +85,7 @@ fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
     assert_eq!(numbers(&with_options), expected);
     drop(with_options);
 
-    let report = rig.report();
+    let report = app.report();
     assert!(!report.runtime.ort_version.is_empty());
     let described = report.session(session.uid()).unwrap();
     let hash = epwatch_proto::ModelHash::of(&fs::read(fixture(MODEL)).unwrap());
@@ -114,9 +110,9 @@ fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
 
 #[test]
 fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
-    let rig = Rig::new();
+    let app = App::new();
     let model = fs::read(fixture(MODEL)).unwrap();
-    let session = rig.request(builder()).commit_from_memory(&model).unwrap();
+    let session = app.request(builder()).commit_from_memory(&model).unwrap();
     let placement = session.placement();
     assert_eq!(placement.source, PlacementSource::AssignmentApi);
     assert_eq!(placement.graph_kind, GraphKind::Jit);
@@ -124,13 +120,13 @@ fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
     // Nothing is at an edge where nothing is on the NPU.
     assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
     assert!(
-        rig.watch
+        app.watch
             .explain()
             .contains("asked for nothing but the CPU")
     );
 
     // Asked for, not there: ORT says nothing, the placement does.
-    let session = rig
+    let session = app
         .request(builder())
         .requesting([QNN_EP])
         .with_reasons(qnn::missing(environment()))
@@ -142,11 +138,11 @@ fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
 
 #[test]
 fn a_session_that_cannot_be_made_is_the_hosts_error_and_a_start_failure() {
-    let rig = Rig::new();
-    let request = rig.request(builder()).requesting([QNN_EP]);
+    let app = App::new();
+    let request = app.request(builder()).requesting([QNN_EP]);
     let error = request.commit_from_memory(b"no model").unwrap_err();
     assert!(!error.message().is_empty());
-    let report = rig.report();
+    let report = app.report();
     let [failure] = &report.start_failures[..] else {
         panic!("{:?}", report.start_failures);
     };
@@ -158,8 +154,8 @@ fn a_session_that_cannot_be_made_is_the_hosts_error_and_a_start_failure() {
 
 #[test]
 fn failed_runs_are_the_hosts_error_and_counted_by_code() {
-    let rig = Rig::new();
-    let mut session = rig
+    let app = App::new();
+    let mut session = app
         .request(builder())
         .commit_from_file(fixture(MODEL))
         .unwrap();
@@ -167,7 +163,7 @@ fn failed_runs_are_the_hosts_error_and_counted_by_code() {
     let wrong = TensorRef::from_array_view(([1_usize, 4], &*data)).unwrap();
     let error = session.run(inputs![wrong]).map(|_| ()).unwrap_err();
     assert!(error.message().contains("Invalid rank"), "{error}");
-    let report = rig.report();
+    let report = app.report();
     // ORT_INVALID_ARGUMENT
     let errors: Vec<_> = report
         .run_errors

@@ -1,16 +1,10 @@
 //! Uploads over TLS to a collector with a private CA: trusted where the host says so, and refused,
 //! and counted, everywhere else.
 
-use std::{path::Path, time::Duration};
+use epwatch_proto::UploadFailureKind;
+use epwatch_sdk::{SdkConfigBuilder, TrustedRoots, Watch};
 
-use crate::support::{collector::Collector, fixture};
-use epwatch_proto::{Placement, ReasonCode, SessionOptions, UploadFailureKind, placement::QNN_EP};
-use epwatch_sdk::{
-    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots, Watch,
-};
-
-const KEY: &str = "demo-key";
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{self, KEY, PATIENCE, collector::Collector, config, fixture, run, session};
 
 fn pem(name: &str) -> String {
     std::fs::read_to_string(fixture("tls").join(name)).unwrap()
@@ -20,20 +14,9 @@ fn collector() -> Collector {
     Collector::start_secured(KEY, &pem("server.pem"), &pem("server.key"))
 }
 
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, KEY, dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(Duration::from_secs(3600))
-        .with_upload_interval(Duration::from_secs(3600))
-}
-
 fn start_and_run(config: SdkConfigBuilder) -> Watch {
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    let reason = ReasonCode::AssignmentApiUnavailable;
-    let placement = Placement::unavailable(vec![QNN_EP.to_owned()], reason);
-    let model = ModelInfo::new("m", "1").unwrap();
-    let session = watch.simulated_session(model, placement, SessionOptions::default());
-    session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    let watch = support::start(config);
+    run(&session(&watch), 1);
     watch
 }
 

@@ -3,54 +3,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader},
     path::Path,
+    process::Stdio,
     time::Duration,
 };
 
-use crate::support::{
-    collector::{Answer, Collector},
-    until,
-};
 use bytes::Bytes;
-use epwatch_proto::{
-    DropReason, Placement, ReasonCode, SessionOptions, Thermal, UploadFailureKind,
-    placement::QNN_EP, v1,
-};
-use epwatch_sdk::{
-    Conditions, DeviceFacts, FlushError, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder,
-    SimulatedSession, UploadError, Watch,
-};
+use epwatch_proto::{DropReason, Thermal, UploadFailureKind, v1};
+use epwatch_sdk::{Conditions, FlushError, RequestKind, UploadError, Watch};
 use tonic::Status;
 
-const KEY: &str = "demo-key";
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Seals and uploads only when asked: no timer decides what a test sees.
-fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
-    SdkConfig::builder("app", endpoint, KEY, dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
-        .with_report_interval(Duration::from_secs(3600))
-        .with_upload_interval(Duration::from_secs(3600))
-}
+use crate::support::{
+    self, KEY, NOWHERE, PATIENCE,
+    collector::{Answer, Collector},
+    command, config, line_told, role, run, session, tell, until,
+};
 
 fn start(dir: &Path, endpoint: &str) -> Watch {
-    Watch::start(config(dir, endpoint).build().unwrap()).unwrap()
-}
-
-fn session(watch: &Watch, version: &str) -> SimulatedSession {
-    let placement = Placement::unavailable(
-        vec![QNN_EP.to_owned()],
-        ReasonCode::AssignmentApiUnavailable,
-    );
-    let model = ModelInfo::new("m", version).unwrap();
-    watch.simulated_session(model, placement, SessionOptions::default())
-}
-
-fn run(session: &SimulatedSession, runs: u64) {
-    let conditions = Conditions::unknown().with_thermal(Thermal::None);
-    for _ in 0..runs {
-        session.record(Duration::from_millis(8), "static", &conditions);
-    }
+    support::start(config(dir, endpoint))
 }
 
 fn n_runs(collector: &Collector) -> u64 {
@@ -63,7 +34,11 @@ fn runs_arrive_with_what_they_were_measured_under() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 10);
+    let conditions = Conditions::unknown().with_thermal(Thermal::None);
+    let session = session(&watch);
+    for _ in 0..10 {
+        session.record(Duration::from_millis(8), "static", &conditions);
+    }
     watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     assert_eq!(reports.len(), 1);
@@ -85,7 +60,7 @@ fn a_lost_ack_brings_the_same_key_with_the_same_bytes() {
     let collector = Collector::start(KEY);
     collector.answer([Answer::StoreAndFail(Status::unavailable("gone"))]);
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 10);
+    run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
     watch.flush(PATIENCE).unwrap();
@@ -102,13 +77,13 @@ fn what_a_process_could_not_send_the_next_one_sends() {
     let collector = Collector::start(KEY);
     collector.answer([Answer::Fail(Status::unavailable("down"))]);
     let first = start(dir.path(), &collector.endpoint());
-    run(&session(&first, "1"), 10);
+    run(&session(&first), 10);
     first.flush(PATIENCE).unwrap_err();
-    run(&session(&first, "1"), 5);
+    run(&session(&first), 5);
     assert!(first.stop(PATIENCE));
 
     let second = start(dir.path(), &collector.endpoint());
-    run(&session(&second, "1"), 3);
+    run(&session(&second), 3);
     second.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     let streams: BTreeSet<_> = reports.iter().map(|r| r.key.stream).collect();
@@ -152,7 +127,7 @@ fn a_refused_report_is_given_up_and_told() {
     let collector = Collector::start(KEY);
     collector.answer([answer(v1::Outcome::RefusedMalformed, false)]);
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 10);
+    run(&session(&watch), 10);
     watch.flush(PATIENCE).unwrap();
     watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
@@ -167,7 +142,7 @@ fn a_report_over_quota_waits() {
     let collector = Collector::start(KEY);
     collector.answer([answer(v1::Outcome::RefusedQuota, true)]);
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 10);
+    run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
     watch.flush(PATIENCE).unwrap();
@@ -180,7 +155,7 @@ fn a_wrong_key_and_a_pushback_are_counted_for_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start("another key");
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 1);
+    run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unauthenticated], 1);
@@ -192,7 +167,7 @@ fn a_wrong_key_and_a_pushback_are_counted_for_what_they_are() {
     busy.metadata_mut().insert("grpc-retry-pushback-ms", delay);
     collector.answer([Answer::Fail(busy)]);
     let watch = start(dir.path(), &collector.endpoint());
-    run(&session(&watch, "1"), 1);
+    run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::PushedBack], 1);
@@ -213,7 +188,7 @@ fn nobody_there_is_an_error_and_the_report_stays() {
         .unwrap()
         .port();
     let watch = start(dir.path(), &format!("http://127.0.0.1:{port}"));
-    run(&session(&watch, "1"), 1);
+    run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unreachable], 1, "{failures:?}");
@@ -231,7 +206,7 @@ fn a_connection_that_cannot_be_secured_is_counted_as_that() {
     let collector = Collector::start(KEY);
     let secured = collector.endpoint().replace("http://", "https://");
     let watch = start(dir.path(), &secured);
-    run(&session(&watch, "1"), 1);
+    run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(
@@ -250,8 +225,8 @@ fn reports_go_by_themselves_when_it_is_time() {
     let config = config(dir.path(), &collector.endpoint())
         .with_report_interval(Duration::from_millis(20))
         .with_upload_interval(Duration::from_millis(20));
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    let session = session(&watch, "1");
+    let watch = support::start(config);
+    let session = session(&watch);
     run(&session, 10);
     until("the runs", || n_runs(&collector) == 10);
     run(&session, 10);
@@ -272,8 +247,8 @@ fn two_processes_of_an_app_share_the_folder() {
     let collector = Collector::start(KEY);
     let one = start(dir.path(), &collector.endpoint());
     let other = start(dir.path(), &collector.endpoint());
-    run(&session(&one, "1"), 10);
-    run(&session(&other, "1"), 20);
+    run(&session(&one), 10);
+    run(&session(&other), 20);
     one.flush(PATIENCE).unwrap();
     other.flush(PATIENCE).unwrap();
     let reports = collector.reports();
@@ -287,9 +262,9 @@ fn two_processes_of_an_app_share_the_folder() {
 #[test]
 fn a_host_can_carry_the_bytes_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    run(&session(&watch, "1"), 10);
+    let config = config(dir.path(), NOWHERE).with_uploads_by_host();
+    let watch = support::start(config);
+    run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
     let batch = watch.next_upload().unwrap();
@@ -308,9 +283,9 @@ fn a_host_can_carry_the_bytes_itself() {
 #[test]
 fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    run(&session(&watch, "1"), 10);
+    let config = config(dir.path(), NOWHERE).with_uploads_by_host();
+    let watch = support::start(config);
+    run(&session(&watch), 10);
     assert!(watch.stop(PATIENCE));
     let stream = dir.path().join("streams").join(watch.stream().to_string());
     let state = std::fs::read(stream.join("state")).unwrap();
@@ -321,9 +296,9 @@ fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
 #[test]
 fn a_host_that_carries_the_bytes_is_held_back_as_we_would_be() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), "http://127.0.0.1:1").with_uploads_by_host();
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    run(&session(&watch, "1"), 10);
+    let config = config(dir.path(), NOWHERE).with_uploads_by_host();
+    let watch = support::start(config);
+    run(&session(&watch), 10);
     watch.flush(PATIENCE).unwrap_err();
     let batch = watch.next_upload().unwrap();
     let busy = UploadError::new(UploadFailureKind::PushedBack, "busy")
@@ -342,8 +317,8 @@ fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, b"").unwrap();
-    let watch = start(&file.join("sub"), "http://127.0.0.1:1");
-    run(&session(&watch, "1"), 10);
+    let watch = start(&file.join("sub"), NOWHERE);
+    run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Spool(_)), "{error}");
     assert!(
@@ -361,8 +336,8 @@ fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
 #[test]
 fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let watch = start(dir.path(), "http://127.0.0.1:1");
-    let session = session(&watch, "1");
+    let watch = start(dir.path(), NOWHERE);
+    let session = session(&watch);
     assert!(watch.stop(PATIENCE));
     run(&session, 10);
     until("the end of the thread", || {
@@ -371,39 +346,34 @@ fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
     assert!(watch.stop(PATIENCE));
 }
 
-const CHILD_DIR: &str = "EPWATCH_TEST_DIR";
-
 /// Role of the child: an app that is used until somebody kills it.
 fn run_until_killed(dir: &Path) {
     // Nobody listens there: everything stays in the spool.
-    let config = config(dir, "http://127.0.0.1:1").with_report_interval(Duration::from_millis(2));
-    let watch = Watch::start(config.build().unwrap()).unwrap();
-    let session = session(&watch, "1");
+    let config = config(dir, NOWHERE).with_report_interval(Duration::from_millis(2));
+    let watch = support::start(config);
+    let session = session(&watch);
     for sealed in 1_u64.. {
         run(&session, 10);
         until("a seal", || watch.health().runs_recorded >= sealed * 10);
-        println!("sealed {} {}", watch.stream(), watch.health().runs_recorded);
+        tell(format_args!(
+            "{} {}",
+            watch.stream(),
+            watch.health().runs_recorded
+        ));
     }
 }
 
 /// Kills an app as soon as it has told how much is sealed; gives that back.
 fn kill_an_app(dir: &Path, n_seals: usize) -> (String, u64) {
-    use std::io::{BufRead, BufReader};
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "upload::a_killed_app_loses_at_most_what_was_not_sealed",
-            "--nocapture",
-        ])
-        .env(CHILD_DIR, dir)
-        .stdout(std::process::Stdio::piped())
+    let test = a_killed_app_loses_at_most_what_was_not_sealed;
+    let mut child = command(test, dir.to_str().unwrap())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut told = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        if let Some((_, rest)) = line.split_once("sealed ") {
-            let (stream, runs) = rest.split_once(' ').unwrap();
+        if let Some(line) = line_told(&line.unwrap()) {
+            let (stream, runs) = line.split_once(' ').unwrap();
             told.push((stream.to_owned(), runs.parse().unwrap()));
             if told.len() == n_seals {
                 child.kill().unwrap();
@@ -416,7 +386,7 @@ fn kill_an_app(dir: &Path, n_seals: usize) -> (String, u64) {
 
 #[test]
 fn a_killed_app_loses_at_most_what_was_not_sealed() {
-    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+    if let Some(dir) = role() {
         return run_until_killed(Path::new(&dir));
     }
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Fetches the runtimes that only tests use: older ONNX Runtimes, Alertmanager and ZooKeeper.
 //!
 //! Each is fetched once, by pip or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
-//! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips.
+//! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
+//! whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(
     clippy::print_stderr,
@@ -28,6 +29,15 @@ pub struct Package {
     pub folder: PathBuf,
     /// The version of the distribution, `0.28.1+ds-4`.
     pub version: String,
+}
+
+/// Returns whether this is a nightly run (`EPWATCH_NIGHTLY=1`). Otherwise prints `what` the test passes over.
+pub fn is_nightly(what: &str) -> bool {
+    let is_nightly = env::var("EPWATCH_NIGHTLY").is_ok_and(|value| value == "1");
+    if !is_nightly {
+        eprintln!("left to nightly runs (EPWATCH_NIGHTLY=1): {what}");
+    }
+    is_nightly
 }
 
 /// Returns the library of ONNX Runtime 1.22.1, from before the assignment API, or of 1.24.4, the first minor version

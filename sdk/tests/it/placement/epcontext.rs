@@ -1,43 +1,28 @@
 //! A precompiled model: made by the real EP, loaded with it, and without it.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{GraphKind, ReasonCode, placement::QNN_EP};
-use epwatch_sdk::{
-    ModelInfo, ObservedSession,
-    qnn::{HtpOptions, Plugin},
-};
+use epwatch_sdk::{ModelInfo, ObservedSession};
 
-use crate::{
-    placement::watch_to,
-    support::{child, collector::Collector, environment, fixture},
-};
+use crate::support::{KEY, PATIENCE, collector::Collector, config, fixture, is_alone, qnn, start};
 
-const CHILD: &str = "EPWATCH_TEST_EPCONTEXT";
-const MARKER: &str = "epcontext: ";
-
-fn tell() {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+#[test]
+fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
+    if !is_alone(a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes) {
+        return;
+    }
+    let (plugin, htp) = (qnn::plugin(), qnn::htp("57"));
     let dir = tempfile::tempdir().unwrap();
     let compiled = dir.path().join("compiled.onnx");
-    let collector = Collector::start("key");
-    let watch = watch_to(&collector.endpoint(), &dir.path().join("epwatch"));
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
-    let htp = HtpOptions {
-        backend_path: plugin.qnn_htp_library(),
-        soc_model: Some("57".to_owned()),
-        performance_mode: None,
-    };
+    let collector = Collector::start(KEY);
+    let watch = start(config(&dir.path().join("epwatch"), &collector.endpoint()));
     let make = |model: &Path, options: &[(&str, &str)]| -> ort::Result<ObservedSession> {
-        let asked = qnn.session_builder(&htp).unwrap();
-        let mut builder = asked.builder;
+        let mut asked = plugin.session_builder(&htp).unwrap();
         for (key, value) in options {
-            builder = builder.with_config_entry(key, value).unwrap();
+            asked.builder = asked.builder.with_config_entry(key, value).unwrap();
         }
-        watch
-            .session(ModelInfo::new("m", "1").unwrap(), builder)
-            .requesting(asked.requested_eps)
+        qnn::request(&watch, "m", asked)
             .with_log_capture()
             .commit_from_file(model)
     };
@@ -71,7 +56,7 @@ fn tell() {
     let again = make(&compiled, &[]).unwrap();
     assert_eq!(again.placement().normalised, placement.normalised);
 
-    let builder = qnn.cpu_session_builder().unwrap();
+    let builder = plugin.cpu_session_builder().unwrap();
     let error = watch
         .session(ModelInfo::new("m", "1").unwrap(), builder)
         .requesting([QNN_EP])
@@ -79,25 +64,11 @@ fn tell() {
         .map(|_| ())
         .unwrap_err();
     assert!(error.message().contains("EPContext"), "{error}");
-    watch.flush(Duration::from_secs(30)).unwrap();
+    watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     let model = &reports[0].session(session.uid()).unwrap().model;
     assert!(model.ep_compatibility.starts_with("v2:"), "{model:?}");
     let failures = reports.iter().flat_map(|r| &r.start_failures);
     let reasons: Vec<_> = failures.map(|f| f.reason).collect();
     assert_eq!(reasons, [ReasonCode::EpcontextWithoutEp]);
-    println!("{MARKER}ok");
-}
-
-#[test]
-fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
-    if std::env::var_os(CHILD).is_some() {
-        return tell();
-    }
-    let lines = child(
-        "placement::epcontext::a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes",
-        &[(CHILD, "1")],
-        MARKER,
-    );
-    assert_eq!(lines, ["ok"]);
 }

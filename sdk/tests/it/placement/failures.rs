@@ -1,25 +1,15 @@
 //! Sessions that do not get the NPU, each for a reason of its own, and the code for it.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{
-    ModelInfo, Watch,
+    Watch,
     qnn::{HtpOptions, Plugin},
 };
 use serde_json::{Value, json};
 
-use crate::{
-    placement::watch_to,
-    support::{child, collector::Collector, environment, fixture},
+use crate::support::{
+    KEY, PATIENCE, collector::Collector, command, config, fixture, qnn, role, start, tell, told_by,
 };
-
-const CASE: &str = "EPWATCH_TEST_FAILURE";
-const MARKER: &str = "failure: ";
 
 /// A way to lose the NPU.
 struct Case {
@@ -57,17 +47,15 @@ const CASES: [Case; 9] = [
     case("prepare", "instance_norm.fp32", HTP, "30"),
 ];
 
-fn path_of(plugin: &epwatch_engines::Installed, file: &str) -> PathBuf {
-    let htp = plugin.qnn_htp_library();
-    htp.parent().unwrap_or(Path::new("")).join(file)
-}
-
-fn outcome(watch: &Watch, qnn: &Plugin, htp: &HtpOptions, model: &str, hears_log: bool) -> Value {
-    let asked = qnn.session_builder(htp).unwrap();
-    let request = watch
-        .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
-        .requesting(asked.requested_eps)
-        .with_options(asked.options);
+fn outcome(
+    watch: &Watch,
+    plugin: &Plugin,
+    htp: &HtpOptions,
+    model: &str,
+    hears_log: bool,
+) -> Value {
+    let asked = plugin.session_builder(htp).unwrap();
+    let request = qnn::request(watch, model, asked);
     let request = match hears_log {
         true => request.with_log_capture(),
         false => request,
@@ -84,36 +72,25 @@ fn outcome(watch: &Watch, qnn: &Plugin, htp: &HtpOptions, model: &str, hears_log
     }
 }
 
-fn tell(name: &str) {
+fn tell_outcomes(name: &str) {
     let case = CASES.iter().find(|c| c.name == name).unwrap();
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
     let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("key");
-    let watch = watch_to(&collector.endpoint(), dir.path());
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
-    let htp = HtpOptions {
-        backend_path: path_of(&plugin, case.backend),
-        soc_model: Some(case.soc_model.to_owned()),
-        performance_mode: None,
-    };
-    let deaf = outcome(&watch, &qnn, &htp, case.model, false);
-    let heard = outcome(&watch, &qnn, &htp, case.model, true);
-    watch.flush(Duration::from_secs(30)).unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(dir.path(), &collector.endpoint()));
+    let plugin = qnn::plugin();
+    let mut htp = qnn::htp(case.soc_model);
+    htp.backend_path.set_file_name(case.backend);
+    let deaf = outcome(&watch, &plugin, &htp, case.model, false);
+    let heard = outcome(&watch, &plugin, &htp, case.model, true);
+    watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     let failures = reports.iter().flat_map(|r| &r.start_failures);
     let failures: Vec<_> = failures.map(|f| (f.reason, f.count)).collect();
-    println!(
-        "{MARKER}{}",
-        json!({"deaf": deaf, "heard": heard, "failures": failures})
-    );
+    tell(json!({"deaf": deaf, "heard": heard, "failures": failures}));
 }
 
 fn child_of(name: &str) -> Value {
-    let lines = child(
-        "placement::failures::each_way_to_lose_the_npu_has_its_reason",
-        &[(CASE, name)],
-        MARKER,
-    );
+    let lines = told_by(command(each_way_to_lose_the_npu_has_its_reason, name));
     serde_json::from_str(&lines[0]).unwrap()
 }
 
@@ -147,8 +124,8 @@ fn not_made(name: &str, words: &str, reason: ReasonCode) {
 
 #[test]
 fn each_way_to_lose_the_npu_has_its_reason() {
-    if let Ok(name) = std::env::var(CASE) {
-        return tell(&name);
+    if let Some(name) = role() {
+        return tell_outcomes(&name);
     }
     let unknown = [ReasonCode::Unknown];
     made(

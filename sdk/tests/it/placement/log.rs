@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::PlacementSource;
 use epwatch_sdk::{
     placement::{
@@ -16,10 +15,7 @@ use epwatch_sdk::{
 };
 use ort::{logging::LogLevel, session::Session};
 
-use crate::support::{child, environment, fixture};
-
-const SOC_MODEL: &str = "EPWATCH_TEST_LOG_SOC_MODEL";
-const MARKER: &str = "same: ";
+use crate::support::{command, fixture, qnn, role, tell, told_by};
 
 /// (EP, name, op type) of every node, sorted, and partitions of the EPs that have any.
 type Told = (Vec<[String; 3]>, BTreeMap<String, usize>);
@@ -37,10 +33,10 @@ fn told(assignment: &Assignment) -> Told {
     (nodes, partitions)
 }
 
-fn heard(qnn: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, SessionLog) {
+fn heard(plugin: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, SessionLog) {
     let reader = Arc::new(Mutex::new(LogReader::default()));
     let hear = Arc::clone(&reader);
-    let mut builder = qnn
+    let mut builder = plugin
         .session_builder(htp)
         .unwrap()
         .builder
@@ -61,13 +57,7 @@ fn heard(qnn: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, 
 }
 
 fn compare(soc_model: &str) {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
-    let htp = HtpOptions {
-        backend_path: plugin.qnn_htp_library(),
-        soc_model: Some(soc_model.to_owned()),
-        performance_mode: None,
-    };
+    let (plugin, htp) = (qnn::plugin(), qnn::htp(soc_model));
     for model in [
         "a_cnn.qu8",
         "a_cnn_dynbatch.fp32",
@@ -80,7 +70,7 @@ fn compare(soc_model: &str) {
         "mixed_v2.head32",
         "cnn.qu8",
     ] {
-        let (session, log) = heard(&qnn, &htp, model);
+        let (session, log) = heard(&plugin, &htp, model);
         let Ok(session) = session else {
             assert_eq!(log.assignment(), None, "{model}");
             continue;
@@ -91,21 +81,18 @@ fn compare(soc_model: &str) {
         let placement = log.placement(&[], None, &[]);
         assert_eq!(placement.source, PlacementSource::Log);
         assert_eq!(log.soc().unwrap().qnn_id.to_string(), soc_model);
-        println!("{MARKER}{model}");
+        tell(model);
     }
 }
 
 #[test]
 fn a_log_tells_what_the_assignment_api_tells_of_the_same_session() {
-    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+    if let Some(soc_model) = role() {
         return compare(&soc_model);
     }
     for (soc_model, n_models) in [("57", 10), ("68", 9)] {
-        let same = child(
-            "placement::log::a_log_tells_what_the_assignment_api_tells_of_the_same_session",
-            &[(SOC_MODEL, soc_model)],
-            MARKER,
-        );
+        let test = a_log_tells_what_the_assignment_api_tells_of_the_same_session;
+        let same = told_by(command(test, soc_model));
         assert_eq!(same.len(), n_models, "{same:?}");
     }
 }

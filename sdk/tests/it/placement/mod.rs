@@ -8,23 +8,19 @@ mod models;
 #[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
 mod versions;
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::support::{environment, fixture};
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{
     ModelManifest, Placement, PlacementSource, ReasonCode, SideCar, placement::QNN_EP,
 };
 use epwatch_sdk::{
-    ModelInfo, ObservedSession, SdkConfig, Watch,
+    ModelInfo, ObservedSession, Watch,
     placement::{self, Assignment},
-    qnn::{HtpOptions, Plugin},
 };
 use ort::{inputs, value::TensorRef};
 use serde_json::{Value, json};
 
-const SOC_MODEL: &str = "EPWATCH_TEST_SOC_MODEL";
-const MARKER: &str = "placement: ";
+use crate::support::{self, NOWHERE, PATIENCE, command, config, fixture, qnn, role, tell, told_by};
 
 /// Chipset and QNN's number for it.
 const SOCS: [(&str, u32); 5] = [
@@ -35,14 +31,8 @@ const SOCS: [(&str, u32); 5] = [
     ("SM7550", 64),
 ];
 
-fn watch(dir: &std::path::Path) -> Watch {
-    watch_to("http://127.0.0.1:1", dir)
-}
-
-fn watch_to(endpoint: &str, dir: &std::path::Path) -> Watch {
-    let config = SdkConfig::builder("test", endpoint, "key", dir)
-        .with_report_interval(Duration::from_secs(3_600));
-    Watch::start(config.build().unwrap()).unwrap()
+fn watch(dir: &Path) -> Watch {
+    support::start(config(dir, NOWHERE))
 }
 
 fn manifest(model: &str) -> ModelManifest {
@@ -61,11 +51,10 @@ fn run(session: &mut ObservedSession, dims: &[usize]) {
 
 /// The child: makes every model's session on one chipset, runs it, prints where it is.
 fn tell_placements(soc_model: &str) {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
-    assert!(qnn.has_device());
+    let plugin = qnn::plugin();
+    assert!(plugin.has_device());
     let models = [
         ("mixed_v1.int8", vec![1, 3, 32, 32]),
         ("mixed_v2.head32", vec![1, 3, 32, 32]),
@@ -73,34 +62,25 @@ fn tell_placements(soc_model: &str) {
         ("cnn.qu8", vec![1, 3, 32, 32]),
     ];
     for (model, dims) in models {
-        let htp = HtpOptions {
-            backend_path: plugin.qnn_htp_library(),
-            soc_model: Some(soc_model.to_owned()),
-            performance_mode: None,
-        };
-        let asked = qnn.session_builder(&htp).unwrap();
-        let mut session = watch
-            .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
-            .requesting(asked.requested_eps)
-            .with_options(asked.options)
-            .with_reasons(asked.reasons)
+        let asked = plugin.session_builder(&qnn::htp(soc_model)).unwrap();
+        let mut session = qnn::request(&watch, model, asked)
             .with_manifest(manifest(model))
             .commit_from_file(fixture(&format!("models/{model}.onnx")))
             .unwrap();
         run(&mut session, &dims);
         let assignment = placement::read(session.session()).unwrap();
         let document = document(model, session.placement(), &assignment);
-        println!("{MARKER}{document}");
+        tell(document);
     }
     // And a session of the same process that is to stay off the NPU does.
-    let builder = qnn.cpu_session_builder().unwrap();
+    let builder = plugin.cpu_session_builder().unwrap();
     let session = watch
         .session(ModelInfo::new("cpu", "1").unwrap(), builder)
         .commit_from_file(fixture("models/cnn.qu8.onnx"))
         .unwrap();
     assert!(session.placement().ep(QNN_EP).is_none());
     assert_eq!(session.placement().reasons, [ReasonCode::EpNotRequested]);
-    assert!(watch.stop(Duration::from_secs(20)));
+    assert!(watch.stop(PATIENCE));
 }
 
 fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Value {
@@ -128,12 +108,8 @@ fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Valu
 }
 
 fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
-    let soc_model = soc_model.to_string();
-    let lines = crate::support::child(
-        "placement::placements_are_those_that_onnx_runtime_tells_python",
-        &[(SOC_MODEL, &soc_model)],
-        MARKER,
-    );
+    let test = placements_are_those_that_onnx_runtime_tells_python;
+    let lines = told_by(command(test, &soc_model.to_string()));
     let documents = lines
         .iter()
         .map(|l| serde_json::from_str::<Value>(l).unwrap());
@@ -143,7 +119,7 @@ fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
 
 #[test]
 fn placements_are_those_that_onnx_runtime_tells_python() {
-    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
+    if let Some(soc_model) = role() {
         return tell_placements(&soc_model);
     }
     let by_soc: BTreeMap<_, _> = SOCS

@@ -3,21 +3,13 @@
 
 use std::fs;
 
-use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::placement::QNN_EP;
-use epwatch_sdk::{
-    ModelInfo, placement,
-    qnn::{HtpOptions, Plugin},
-};
+use epwatch_sdk::placement;
 use serde_json::{Value, json};
 
-use crate::{
-    placement::watch,
-    support::{child, environment, fixture},
-};
+use super::watch;
+use crate::support::{command, fixture, qnn, role, tell, told_by};
 
-const SOC_MODEL: &str = "EPWATCH_TEST_MODELS_SOC_MODEL";
-const MARKER: &str = "model: ";
 const MODELS: [&str; 7] = [
     "a_cnn.qu8",
     "a_cnn_dynbatch.fp32",
@@ -28,23 +20,13 @@ const MODELS: [&str; 7] = [
     "e_topk.qu8",
 ];
 
-fn tell(soc_model: &str) {
-    let plugin = for_tests(Engine::OnnxRuntimeQnn);
+fn tell_models(soc_model: &str) {
+    let (plugin, htp) = (qnn::plugin(), qnn::htp(soc_model));
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
-    let qnn = Plugin::register(environment(), &plugin.qnn_provider_library()).unwrap();
     for model in MODELS {
         let make = |hears_log: bool| {
-            let htp = HtpOptions {
-                backend_path: plugin.qnn_htp_library(),
-                soc_model: Some(soc_model.to_owned()),
-                performance_mode: None,
-            };
-            let asked = qnn.session_builder(&htp).unwrap();
-            let request = watch
-                .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
-                .requesting(asked.requested_eps)
-                .with_options(asked.options);
+            let request = qnn::request(&watch, model, plugin.session_builder(&htp).unwrap());
             let request = match hears_log {
                 true => request.with_log_capture(),
                 false => request,
@@ -73,16 +55,13 @@ fn tell(soc_model: &str) {
             }
             (plain, heard) => panic!("{model}: {plain:?} {heard:?}"),
         };
-        println!("{MARKER}{document}");
+        tell(document);
     }
 }
 
 fn on(chipset: &str, soc_model: u32) -> Vec<Value> {
-    let lines = child(
-        "placement::models::every_model_is_where_python_says_and_says_why",
-        &[(SOC_MODEL, &soc_model.to_string())],
-        MARKER,
-    );
+    let test = every_model_is_where_python_says_and_says_why;
+    let lines = told_by(command(test, &soc_model.to_string()));
     let documents: Vec<Value> = lines
         .iter()
         .map(|l| serde_json::from_str(l).unwrap())
@@ -138,8 +117,8 @@ fn check(
 
 #[test]
 fn every_model_is_where_python_says_and_says_why() {
-    if let Ok(soc_model) = std::env::var(SOC_MODEL) {
-        return tell(&soc_model);
+    if let Some(soc_model) = role() {
+        return tell_models(&soc_model);
     }
     let with_fp16 = on("SM8650", 57);
     let without = on("SM8635", 68);

@@ -23,7 +23,7 @@ use tonic::{
 
 /// What the collector does with one call.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Stores all and says so.
     Ok(v1::UploadResponse),
     /// Stores all, and the answer gets lost.
@@ -51,7 +51,7 @@ struct Service {
 
 /// Runs until it is dropped, and then fails the test if it got anything out of contract.
 #[derive(Debug)]
-pub struct Collector {
+pub(crate) struct Collector {
     state: Arc<Mutex<State>>,
     address: SocketAddr,
     scheme: &'static str,
@@ -59,12 +59,12 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub fn start(key: &str) -> Self {
+    pub(crate) fn start(key: &str) -> Self {
         Self::start_with(key, None)
     }
 
     /// One that proves itself with a certificate and its key, both PEM.
-    pub fn start_secured(key: &str, certificate: &str, private_key: &str) -> Self {
+    pub(crate) fn start_secured(key: &str, certificate: &str, private_key: &str) -> Self {
         let identity = Identity::from_pem(certificate, private_key);
         Self::start_with(key, Some(ServerTlsConfig::new().identity(identity)))
     }
@@ -97,42 +97,42 @@ impl Collector {
         }
     }
 
-    pub fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
     /// What the next deletions get; when there is none left, they are done.
-    pub fn answer_deletions(&self, answers: impl IntoIterator<Item = Status>) {
+    pub(crate) fn answer_deletions(&self, answers: impl IntoIterator<Item = Status>) {
         self.state.lock().unwrap().deletion_answers.extend(answers);
     }
 
     /// Deletes an installation that has not asked for it itself.
-    pub fn delete(&self, installation: InstallationId) {
+    pub(crate) fn delete(&self, installation: InstallationId) {
         self.state.lock().unwrap().deleted.push(installation);
     }
 
     /// Installations that are deleted.
-    pub fn deleted(&self) -> Vec<InstallationId> {
+    pub(crate) fn deleted(&self) -> Vec<InstallationId> {
         self.state.lock().unwrap().deleted.clone()
     }
 
     /// How often deletion was asked for.
-    pub fn n_deletion_calls(&self) -> usize {
+    pub(crate) fn n_deletion_calls(&self) -> usize {
         self.state.lock().unwrap().deletion_calls
     }
 
     /// What the next calls get; when there is none left, everything is stored.
-    pub fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
+    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.state.lock().unwrap().answers.extend(answers);
     }
 
     /// The reports of each call so far, as they came.
-    pub fn calls(&self) -> Vec<Vec<Bytes>> {
+    pub(crate) fn calls(&self) -> Vec<Vec<Bytes>> {
         self.state.lock().unwrap().calls.clone()
     }
 
     /// Every report so far, parsed, repetitions included.
-    pub fn reports(&self) -> Vec<Report> {
+    pub(crate) fn reports(&self) -> Vec<Report> {
         let calls = self.calls().into_iter().flatten();
         calls.map(|bytes| Report::parse(&bytes).unwrap()).collect()
     }

@@ -1,60 +1,85 @@
-//! What the integration tests share: the runtimes, the models, children, and a collector.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    missing_docs,
-    reason = "each test uses its part"
-)]
+//! What the tests share: an app with its runs, children, ONNX Runtime, a collector.
 
-pub mod collector;
+pub(crate) mod collector;
+mod onnx_runtime;
+mod process;
+pub(crate) mod qnn;
 
 use std::{
+    collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use epwatch_engines::{Engine, for_tests};
-use ort::environment::Environment;
+use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP};
+use epwatch_sdk::{
+    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch,
+};
 
-/// The process's one ORT environment.
-pub fn environment() -> &'static Environment {
-    static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        let library = for_tests(Engine::OnnxRuntime).ort_library();
-        ort::init_from(library).unwrap().build().unwrap()
-    })
+pub(crate) use onnx_runtime::{environment, fixture};
+pub(crate) use process::{command, is_alone, line_told, role, tell, told_by};
+
+pub(crate) const KEY: &str = "demo-key";
+/// An address at which nobody listens.
+pub(crate) const NOWHERE: &str = "http://127.0.0.1:1";
+/// Longest wait for anything; a test that reaches it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An app that seals and uploads only when asked: no timer decides what a test sees.
+pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
+    SdkConfig::builder("app", endpoint, KEY, dir)
+        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_report_interval(Duration::from_secs(3600))
+        .with_upload_interval(Duration::from_secs(3600))
 }
 
-pub fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/fixtures")
-        .join(path)
+pub(crate) fn start(config: SdkConfigBuilder) -> Watch {
+    Watch::start(config.build().unwrap()).unwrap()
 }
 
-/// Runs this test binary again, as a process of its own with one test, and gives back the lines
-/// that it printed behind `marker`.
-pub fn child(test: &str, vars: &[(&str, &str)], marker: &str) -> Vec<String> {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .envs(vars.iter().copied())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&child.stdout).into_owned();
-    let err = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{vars:?}: {out}\n{err}");
-    out.lines()
-        .filter_map(|line| line.split_once(marker))
-        .map(|(_, rest)| rest.to_owned())
-        .collect()
+/// Of a session that asked for the NPU, on an ORT that cannot say what it got.
+pub(crate) fn placement() -> Placement {
+    let reason = ReasonCode::AssignmentApiUnavailable;
+    Placement::unavailable(vec![QNN_EP.to_owned()], reason)
 }
 
-/// Polls until it is so; panics after half a minute.
+pub(crate) fn session(watch: &Watch) -> SimulatedSession {
+    session_of(watch, "m", "1")
+}
+
+pub(crate) fn session_of(watch: &Watch, model: &str, version: &str) -> SimulatedSession {
+    let model = ModelInfo::new(model, version).unwrap();
+    watch.simulated_session(model, placement(), SessionOptions::default())
+}
+
+pub(crate) fn run(session: &SimulatedSession, runs: u64) {
+    for _ in 0..runs {
+        session.record(Duration::from_millis(8), "static", &Conditions::unknown());
+    }
+}
+
+/// Every file below a folder, by its path in it.
+pub(crate) fn files(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(at).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else {
+                found.insert(path.strip_prefix(dir).unwrap().to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Polls until it is so.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never came: {what}");
         std::thread::sleep(Duration::from_millis(5));

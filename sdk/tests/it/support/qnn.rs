@@ -1,0 +1,36 @@
+//! Sessions on the HTP emulator.
+
+use epwatch_engines::{Engine, Installed, for_tests};
+use epwatch_sdk::{
+    ModelInfo, SessionRequest, Watch,
+    qnn::{HtpBuilder, HtpOptions, Plugin},
+};
+
+use super::environment;
+
+pub(crate) fn installed() -> Installed {
+    for_tests(Engine::OnnxRuntimeQnn)
+}
+
+/// Registers the plugin: once a process, so only in a child.
+pub(crate) fn plugin() -> Plugin {
+    Plugin::register(environment(), &installed().qnn_provider_library()).unwrap()
+}
+
+/// The emulator of a chipset, by QNN's number.
+pub(crate) fn htp(soc_model: &str) -> HtpOptions {
+    HtpOptions {
+        backend_path: installed().qnn_htp_library(),
+        soc_model: Some(soc_model.to_owned()),
+        performance_mode: None,
+    }
+}
+
+/// The session that an HTP builder is for.
+pub(crate) fn request(watch: &Watch, model: &str, asked: HtpBuilder) -> SessionRequest {
+    watch
+        .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
+        .requesting(asked.requested_eps)
+        .with_options(asked.options)
+        .with_reasons(asked.reasons)
+}
