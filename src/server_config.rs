@@ -191,7 +191,7 @@ impl ServerConfig {
         if matches!(runs, Runs::Both | Runs::Collector)
             && let Err(found) = self.collector.validate()
         {
-            problems.extend(found.iter().map(|p| format!("collector.{p}")));
+            problems.extend(found.0.iter().map(|p| format!("collector.{p}")));
         }
         if matches!(runs, Runs::Both | Runs::Detector) {
             let found = self.detector.validate();

@@ -10,9 +10,9 @@ use anyhow::Context;
 use epwatch_collector::{
     retention::{self, Days},
     schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention},
-    units::Period,
 };
 use epwatch_engines::{Engine, Installed};
+use epwatch_server::Period;
 use epwatch_store::{
     Cluster, MigrateError, StoreTarget, TargetError, TemplateValues,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess},

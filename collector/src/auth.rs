@@ -9,14 +9,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use epwatch_server::Problems;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use prometheus_client::metrics::counter::Counter;
 use subtle::ConstantTimeEq;
 use tonic::{Request, Status};
 
-use crate::config::{
-    CollectorConfig, KeyEntry, KeyHash, Problem, hash_of, inline_keys, read_keys_file,
-};
+use crate::config::{CollectorConfig, KeyEntry, KeyHash, hash_of, inline_keys, read_keys_file};
 use crate::metrics::KeyRequests;
 use crate::standing::Network;
 
@@ -130,10 +129,7 @@ impl AppKeys {
     ///
     /// # Errors
     /// If the keys file changed meanwhile and is wrong now.
-    pub(crate) fn new(
-        config: &CollectorConfig,
-        requests: KeyRequests,
-    ) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(config: &CollectorConfig, requests: KeyRequests) -> Result<Self, Problems> {
         let keys = Self {
             inline: inline_keys(config),
             file: config.keys_file.clone(),
@@ -148,7 +144,7 @@ impl AppKeys {
     ///
     /// # Errors
     /// Every problem of the file.
-    pub(crate) fn reload(&self) -> Result<usize, Vec<Problem>> {
+    pub(crate) fn reload(&self) -> Result<usize, Problems> {
         let mut entries = self.inline.clone();
         if let Some(file) = &self.file {
             entries.extend(read_keys_file(file)?);
@@ -319,7 +315,7 @@ mod tests {
         assert_eq!(used(), 1);
 
         write("[[keys]]\nsha256 = \"no\"\napp = \"a\"\n");
-        assert_eq!(keys.reload().unwrap_err().len(), 1);
+        assert_eq!(keys.reload().unwrap_err().0.len(), 1);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
         assert_eq!(used(), 2, "a key that is read again counts on");
 

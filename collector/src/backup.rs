@@ -206,8 +206,8 @@ impl From<SinkError> for CutError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
     use crate::wal::{Batch, Checkpoint, Wal, WalOptions, WalRecords};
+    use epwatch_server::SystemClock;
     use std::sync::Arc;
     use std::time::Duration;
 

@@ -5,7 +5,6 @@ mod front;
 mod keys;
 mod limits;
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,8 +16,8 @@ pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
 pub use self::limits::{LimitsConfig, NamesConfig, NewInstallationsConfig, RateConfig};
 pub use crate::standing::{AddressBlock, AddressBlockError};
-use crate::units::{ByteSize, Period};
 use crate::wal::MAX_PAYLOAD_BYTES;
+use epwatch_server::{ByteSize, Period, Problems};
 
 /// Larger inserts are cut into several blocks, which the engine stores one by one.
 pub const MAX_BATCH_REPORTS: usize = 100_000;
@@ -217,27 +216,12 @@ impl Default for RollupConfig {
     }
 }
 
-/// One thing that is wrong with a config.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Path of the key, for example `wal.max_bytes`.
-    pub key: String,
-    /// What is wrong and what would be right.
-    pub text: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.text)
-    }
-}
-
 impl CollectorConfig {
     /// Checks what types cannot, and reads the files that the config names.
     ///
     /// # Errors
     /// Every problem, not just the first.
-    pub fn validate(&self) -> Result<(), Vec<Problem>> {
+    pub fn validate(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         self.check_ingest(&mut problems);
         keys::check(self, &mut problems);
@@ -245,23 +229,17 @@ impl CollectorConfig {
         self.check_wal(&mut problems);
         self.check_batch(&mut problems);
         self.new_installations.check(&mut problems);
-        if problems.0.is_empty() {
-            Ok(())
-        } else {
-            Err(problems.0)
-        }
+        problems.into_result()
     }
 
     fn check_ingest(&self, problems: &mut Problems) {
-        let largest = MAX_PAYLOAD_BYTES as u64;
-        problems.check(
+        let largest = ByteSize(MAX_PAYLOAD_BYTES as u64);
+        problems.check_range(
             "max_request_bytes",
-            (64 << 10..=largest).contains(&self.max_request_bytes.0),
-            || format!("must be 64KiB to {}", ByteSize(largest)),
+            &self.max_request_bytes,
+            ByteSize(64 << 10)..=largest,
         );
-        problems.check("seen_keys", self.seen_keys <= 1 << 26, || {
-            "must be at most 67108864".into()
-        });
+        problems.check_range("seen_keys", &self.seen_keys, 0..=1 << 26);
     }
 
     fn check_wal(&self, problems: &mut Problems) {
@@ -269,11 +247,8 @@ impl CollectorConfig {
         problems.check("wal.dir", !wal.dir.as_os_str().is_empty(), || {
             "must name a directory".into()
         });
-        problems.check(
-            "wal.segment_bytes",
-            (64 << 10..=4 << 30).contains(&wal.segment_bytes.0),
-            || "must be 64KiB to 4GiB".into(),
-        );
+        let segments = ByteSize(64 << 10)..=ByteSize(4 << 30);
+        problems.check_range("wal.segment_bytes", &wal.segment_bytes, segments);
         problems.check(
             "wal.max_bytes",
             wal.max_bytes.0 / 4 >= wal.segment_bytes.0,
@@ -286,8 +261,7 @@ impl CollectorConfig {
         );
         problems.check(
             "wal.max_in_flight_bytes",
-            wal.max_in_flight_bytes >= self.max_request_bytes
-                && wal.max_in_flight_bytes.0 <= 1 << 30,
+            (self.max_request_bytes..=ByteSize(1 << 30)).contains(&wal.max_in_flight_bytes),
             || {
                 format!(
                     "must be max_request_bytes ({}) to 1GiB",
@@ -299,46 +273,41 @@ impl CollectorConfig {
 
     fn check_batch(&self, problems: &mut Problems) {
         let (batch, rollup) = (&self.batch, &self.rollup);
-        problems.check(
+        problems.check_range(
             "batch.max_reports",
-            (1..=MAX_BATCH_REPORTS).contains(&batch.max_reports),
-            || format!("must be 1 to {MAX_BATCH_REPORTS}"),
+            &batch.max_reports,
+            1..=MAX_BATCH_REPORTS,
         );
-        problems.check(
-            "batch.max_bytes",
-            (1 << 20..=256 << 20).contains(&batch.max_bytes.0),
-            || "must be 1MiB to 256MiB".into(),
-        );
-        let mut within = |key: &str, period: Period, min: u64, max: u64| {
-            let (min, max) = (
-                Period(Duration::from_millis(min)),
-                Period(Duration::from_millis(max)),
-            );
-            problems.check(key, (min..=max).contains(&period), || {
-                format!("must be {min} to {max}")
-            });
-        };
-        within("wal.gather", self.wal.gather, 0, 1_000);
-        within("batch.period", batch.period, 1, 60_000);
-        within("batch.max_backoff", batch.max_backoff, 1, 600_000);
-        within("batch.drain_timeout", batch.drain_timeout, 0, 3_600_000);
-        within("rollup.bucket", rollup.bucket, 1_000, 86_400_000);
-        within("rollup.period", rollup.period, 10, 3_600_000);
-        within("rollup.ledger_period", rollup.ledger_period, 10, 86_400_000);
-        within("deletion.refresh", self.deletion.refresh, 10, 3_600_000);
-        within(
-            "deletion.erase_period",
-            self.deletion.erase_period,
-            10,
-            7 * 86_400_000,
-        );
-        within("directives.refresh", self.directives.refresh, 10, 3_600_000);
-        within(
-            "rollup.collector_timeout",
-            rollup.collector_timeout,
-            1_000,
-            7 * 86_400_000,
-        );
+        let sizes = ByteSize(1 << 20)..=ByteSize(256 << 20);
+        problems.check_range("batch.max_bytes", &batch.max_bytes, sizes);
+        const HOUR: u64 = 3_600_000;
+        const DAY: u64 = 24 * HOUR;
+        for (key, period, min_ms, max_ms) in [
+            ("wal.gather", self.wal.gather, 0, 1_000),
+            ("batch.period", batch.period, 1, 60_000),
+            ("batch.max_backoff", batch.max_backoff, 1, 600_000),
+            ("batch.drain_timeout", batch.drain_timeout, 0, HOUR),
+            ("rollup.bucket", rollup.bucket, 1_000, DAY),
+            ("rollup.period", rollup.period, 10, HOUR),
+            ("rollup.ledger_period", rollup.ledger_period, 10, DAY),
+            ("deletion.refresh", self.deletion.refresh, 10, HOUR),
+            (
+                "deletion.erase_period",
+                self.deletion.erase_period,
+                10,
+                7 * DAY,
+            ),
+            ("directives.refresh", self.directives.refresh, 10, HOUR),
+            (
+                "rollup.collector_timeout",
+                rollup.collector_timeout,
+                1_000,
+                7 * DAY,
+            ),
+        ] {
+            let period_ms = |ms| Period(Duration::from_millis(ms));
+            problems.check_range(key, &period, period_ms(min_ms)..=period_ms(max_ms));
+        }
         let (bucket, day) = (rollup.bucket.0.as_millis(), 86_400_000);
         problems.check("rollup.bucket", bucket == 0 || day % bucket == 0, || {
             "must divide a day into equal parts".into()
@@ -346,27 +315,6 @@ impl CollectorConfig {
         problems.check("rollup.bucket", bucket % 1_000 == 0, || {
             "must be whole seconds".into()
         });
-    }
-}
-
-#[derive(Debug, Default)]
-struct Problems(Vec<Problem>);
-
-impl Problems {
-    fn push(&mut self, key: impl Into<String>, text: impl Into<String>) {
-        self.0.push(Problem {
-            key: key.into(),
-            text: text.into(),
-        });
-    }
-
-    fn check(&mut self, key: &str, is_right: bool, text: impl FnOnce() -> String) {
-        if !is_right {
-            self.0.push(Problem {
-                key: key.to_owned(),
-                text: text(),
-            });
-        }
     }
 }
 
@@ -409,6 +357,7 @@ mod tests {
         config.rollup.bucket = Period(Duration::from_secs(7));
         let problems = config.validate().unwrap_err();
         let keys: Vec<&str> = problems
+            .0
             .iter()
             .map(|problem| problem.key.as_str())
             .collect();

@@ -15,7 +15,6 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::auth::{Caller, Scope};
 use crate::calls::Calls;
-use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::front::refusal::CallRefusal;
@@ -28,6 +27,7 @@ use crate::record;
 use crate::seen::{CallMarks, Mark, Seen, SeenKeys};
 use crate::standing::{Network, Standings};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
+use epwatch_server::Clock;
 
 /// For errors that name no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);

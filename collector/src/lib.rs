@@ -15,7 +15,6 @@ mod auth;
 pub mod backup;
 mod buffers;
 mod calls;
-pub mod clock;
 pub mod config;
 mod deletions;
 pub mod directives;
@@ -24,7 +23,6 @@ mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod http;
 mod ingest;
 mod ledger;
 mod limits;
@@ -42,7 +40,6 @@ mod seen;
 mod serve;
 mod standing;
 mod store;
-pub mod units;
 pub mod wal;
 mod writer;
 

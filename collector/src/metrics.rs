@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use epwatch_proto::Outcome;
+use epwatch_server::{Clock, open_metrics};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -14,7 +14,6 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::clock::Clock;
 use crate::front::refusal::CallRefusal;
 use crate::ledger::LedgerOf;
 use crate::rows::Dimension;
@@ -380,15 +379,8 @@ impl Metrics {
     /// Returns everything in the OpenMetrics text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
         let beside = lock(&self.beside);
-        let encoded = std::iter::once(&self.registry)
-            .chain(&*beside)
-            .try_for_each(|registry| encode_registry(&mut text, registry))
-            .and_then(|()| encode_eof(&mut text));
-        debug_assert!(encoded.is_ok(), "metrics do not encode");
-        text
+        open_metrics(std::iter::once(&self.registry).chain(&*beside))
     }
 }
 

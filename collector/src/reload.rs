@@ -94,10 +94,9 @@ pub(crate) fn watch(
     let mut watched = Vec::new();
     if let Some(file) = &config.keys_file {
         watched.push(Watched::new("keys_file", vec![file.clone()], move || {
-            keys.reload().map(|_| ()).map_err(|problems| {
-                let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                texts.join("; ")
-            })
+            keys.reload()
+                .map(|_| ())
+                .map_err(|problems| problems.to_string())
         }));
     }
     if let (Some(files), Some(tls)) = (&config.tls, tls) {

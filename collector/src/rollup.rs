@@ -19,9 +19,9 @@ use std::time::Duration;
 use clickhouse::Row;
 use serde::Deserialize;
 
-use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::{CollectorCheckpoint, Sink, SinkError, note_failure};
+use epwatch_server::Clock;
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
 const MAX_BUCKETS: u64 = 48;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_proto::Outcome;
+use epwatch_server::{AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind};
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -16,13 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::AppKeys;
 use crate::calls::Calls;
-use crate::clock::{Clock, SystemClock};
-use crate::config::{CollectorConfig, Problem};
+use crate::config::CollectorConfig;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
 use crate::front::Front;
 use crate::front::tls::Tls;
-use crate::http::{self, Page};
 use crate::ingest::Ingest;
 use crate::ledger;
 use crate::limits::{DeletionLimits, Limits};
@@ -40,8 +39,6 @@ use crate::writer::Writer;
 
 /// Time for calls under way when the collector stops; each waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for the operator's pages when all else is closed: whoever asks for one slowly holds up no stop.
-const PAGES_TIMEOUT: Duration = Duration::from_secs(1);
 /// A store that answers does so within this; one that does not is waited for by the writer.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,17 +46,11 @@ const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The config is wrong; every problem is named.
-    #[error("failed to start collector: {}", list(.0))]
-    Config(Vec<Problem>),
-    /// An address cannot be bound.
-    #[error("failed to listen on {address}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("failed to start collector: {0}")]
+    Config(Problems),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The log cannot be opened.
     #[error("failed to open wal")]
     Wal(#[from] WalError),
@@ -72,14 +63,6 @@ pub enum StartError {
     /// A thread cannot be started.
     #[error("failed to start thread of the writer")]
     Thread(#[source] std::io::Error),
-}
-
-fn list(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 /// A running collector. Dropping it stops it without waiting; [`Collector::stop`] waits.
@@ -124,8 +107,9 @@ impl Collector {
             let gate = Gate::new(&config, metrics.key_requests.clone())?;
             // Dropping this collector stops no one else.
             let stop = stop.child_token();
-            let (listener, listen) = bind(config.listen).await?;
-            let (http_listener, http_listen) = bind(config.http_listen).await?;
+            let (listener, listen) = bind(config.listen, "collector.listen").await?;
+            let (http_listener, http_listen) =
+                bind(config.http_listen, "collector.http_listen").await?;
             let opened = open_wal(&config, clock.clone()).await?;
             let wal = opened.wal.clone();
 
@@ -152,11 +136,8 @@ impl Collector {
             let _ = timeout_at(first_words, &mut aside.learnt).await;
             let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
             reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
-            let page = Page {
-                metrics: metrics.clone(),
-                wal: wal.downgrade(),
-            };
-            let mut pages = tokio::spawn(serve_pages(http_listener, page, stop_writer.clone()));
+            let pages = admin_pages(&metrics, &wal);
+            let admin = AdminServer::start(http_listener, pages, stop_writer.clone());
 
             let finished = CancellationToken::new();
             let finish = finished.clone();
@@ -187,9 +168,7 @@ impl Collector {
                     closing.close();
                 })
                 .await;
-                if timeout(PAGES_TIMEOUT, &mut pages).await.is_err() {
-                    pages.abort();
-                }
+                admin.stopped().await;
                 finish.cancel();
             });
             tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
@@ -272,13 +251,6 @@ struct Parts {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     ledger: Arc<OutcomeLedger>,
-}
-
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Bind { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
 }
 
 async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
@@ -563,10 +535,7 @@ impl Gate {
         let keys = AppKeys::new(config, key_requests).map_err(StartError::Config)?;
         let tls = config.tls.as_ref().map(Tls::new).transpose();
         let tls = tls.map_err(|error| {
-            StartError::Config(vec![Problem {
-                key: format!("tls.{}", error.key),
-                text: error.text,
-            }])
+            StartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
         })?;
         Ok(Self {
             keys: Arc::new(keys),
@@ -575,13 +544,23 @@ impl Gate {
     }
 }
 
-async fn serve_pages(listener: TcpListener, page: Page, stop: CancellationToken) {
-    let router = http::router(page);
-    let served = axum::serve(listener, router)
-        .with_graceful_shutdown(async move { stop.cancelled().await })
-        .await;
-    if let Err(error) = served {
-        let error = &error as &(dyn std::error::Error + 'static);
-        tracing::error!(error, "the operator's pages ended");
+/// Ready means that reports can be taken *and* stored soon: the WAL takes writes and the store takes what the
+/// writer sends. If not, a load balancer may send devices elsewhere; those that still come are served from the WAL.
+fn admin_pages(metrics: &Arc<Metrics>, wal: &Wal) -> AdminPages {
+    let (of_metrics, of_ready) = (metrics.clone(), metrics.clone());
+    // A slow reader of a page does not keep the WAL open.
+    let wal = wal.downgrade();
+    AdminPages {
+        metrics: Box::new(move || of_metrics.encode()),
+        not_ready: Box::new(move || {
+            let mut reasons = Vec::new();
+            if !wal.stats().is_some_and(|(_, is_writable)| is_writable) {
+                reasons.push("wal is full or cannot be written");
+            }
+            if of_ready.store_up.get() != 1 {
+                reasons.push("store does not answer");
+            }
+            reasons
+        }),
     }
 }

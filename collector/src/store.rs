@@ -12,6 +12,8 @@ use crate::rows::Body;
 /// Longest wait for a chunk to be taken, and for the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(180);
+/// First pause after a failed call; longest ones are the callers'.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the log
@@ -172,43 +174,9 @@ async fn within<T>(
         .unwrap_or(Err(clickhouse::error::Error::TimedOut))
 }
 
-/// Pauses between tries: doubled each time up to a limit.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    next: Duration,
-    max: Duration,
-}
-
-impl Backoff {
-    pub(crate) fn new(max: Duration) -> Self {
-        Self {
-            next: Duration::from_millis(50).min(max),
-            max,
-        }
-    }
-
-    pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
-        pause
-    }
-}
-
 /// Counts a failed call and says it; the chain of causes in one line.
 pub(crate) fn note_failure(metrics: &Metrics, table: &'static str, error: &SinkError) {
     metrics.store_errors.get_or_create(&[("what", table)]).inc();
     let error = error as &(dyn std::error::Error + 'static);
     tracing::warn!(error, "store call failed, trying again");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_the_limit() {
-        let mut backoff = Backoff::new(Duration::from_millis(150));
-        let pauses: Vec<u128> = (0..4).map(|_| backoff.pause().as_millis()).collect();
-        assert_eq!(pauses, [50, 100, 150, 150]);
-    }
 }

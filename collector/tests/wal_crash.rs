@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use epwatch_collector::clock::SystemClock;
 use epwatch_collector::wal::{Batch, Wal, WalOffset, WalOptions};
+use epwatch_server::SystemClock;
 
 /// Set for the child: the WAL's directory and the first number to append.
 const CHILD_DIR: &str = "EPWATCH_WAL_CRASH_DIR";

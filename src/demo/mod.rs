@@ -20,15 +20,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_collector::{
-    config::AppKeyConfig,
-    units::{ByteSize, Period},
-};
+use epwatch_collector::config::AppKeyConfig;
 use epwatch_detector::DetectorConfig;
 use epwatch_engines::Engine;
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
 };
+use epwatch_server::{ByteSize, Period};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -4,10 +4,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use epwatch_collector::{directives::store::action_name, units::Period};
+use epwatch_collector::directives::store::action_name;
 use epwatch_proto::{
     Directive, DirectiveAction, DirectiveScope, SignedDirective, directive, hex, unhex,
 };
+use epwatch_server::Period;
 use jiff::Timestamp;
 use ring::{
     rand::{SecureRandom, SystemRandom},

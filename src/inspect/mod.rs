@@ -16,9 +16,9 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_collector::units::Period;
 use epwatch_engines::Engine;
 use epwatch_proto::{ModelManifest, SideCar};
+use epwatch_server::Period;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{output, store::engine};

@@ -11,8 +11,8 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_collector::units::Period;
 use epwatch_fleet::load::{self, LoadOptions, LoadProgress, LoadResult};
+use epwatch_server::Period;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 

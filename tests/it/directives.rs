@@ -6,8 +6,9 @@ use std::{
     process::{Command, Output},
 };
 
-use epwatch_collector::{Collector, config::AppKeyConfig, units::Period};
+use epwatch_collector::{Collector, config::AppKeyConfig};
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
+use epwatch_server::Period;
 use prost::Message;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

@@ -12,9 +12,9 @@ use clickhouse::Client;
 use epwatch_collector::{
     config::CollectorConfig,
     schema::{self, Retention},
-    units::Period,
 };
 use epwatch_engines::Engine;
+use epwatch_server::Period;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use tempfile::TempDir;
 

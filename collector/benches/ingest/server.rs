@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
-use epwatch_collector::units::{ByteSize, Period};
 use epwatch_proto::v1::{
     self,
     collector_service_server::{CollectorService, CollectorServiceServer},
 };
+use epwatch_server::{ByteSize, Period};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;

@@ -17,13 +17,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
 use crate::auth::Caller;
-use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::front::refusal::CallRefusal;
 use crate::front::retry;
 use crate::limits::DeletionLimits;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
+use epwatch_server::Clock;
 
 /// Manifests have up to 4 MiB, and a key that may send them may be in many hands.
 const AT_ONCE: usize = 4;

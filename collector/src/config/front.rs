@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CollectorConfig, Problems};
+use super::CollectorConfig;
 use crate::front::tls;
-use crate::units::{ByteSize, Period};
+use epwatch_server::{ByteSize, Period, Problems};
 
 /// A certificate and its key. Both files are read again when they change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,16 +55,8 @@ impl Default for ConnectionsConfig {
 
 pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
     let connections = &config.connections;
-    problems.check(
-        "connections.max",
-        (1..=1 << 20).contains(&connections.max),
-        || "must be 1 to 1048576".into(),
-    );
-    problems.check(
-        "connections.max_calls",
-        (1..=10_000).contains(&connections.max_calls),
-        || "must be 1 to 10000".into(),
-    );
+    problems.check_range("connections.max", &connections.max, 1..=1 << 20);
+    problems.check_range("connections.max_calls", &connections.max_calls, 1..=10_000);
     problems.check(
         "connections.max_body_bytes",
         connections.max_body_bytes >= config.max_request_bytes,
@@ -75,21 +67,13 @@ pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
             )
         },
     );
-    let periods = [
-        ("idle_timeout", connections.idle_timeout),
-        ("header_timeout", connections.header_timeout),
-        ("body_timeout", connections.body_timeout),
-    ];
-    for (name, period) in periods {
-        let (min, max) = (
-            Period(Duration::from_millis(10)),
-            Period(Duration::from_secs(3600)),
-        );
-        problems.check(
-            &format!("connections.{name}"),
-            (min..=max).contains(&period),
-            || format!("must be {min} to {max}"),
-        );
+    for (key, period) in [
+        ("connections.idle_timeout", connections.idle_timeout),
+        ("connections.header_timeout", connections.header_timeout),
+        ("connections.body_timeout", connections.body_timeout),
+    ] {
+        let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(3600));
+        problems.check_range(key, &period, periods);
     }
     if let Some(tls) = &config.tls
         && let Err(error) = tls::load(tls)

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::{hex, unhex};
+use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{CollectorConfig, Problems};
+use super::CollectorConfig;
 
 /// Most keys of a collector, config and file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
@@ -192,7 +193,7 @@ fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) 
 ///
 /// # Errors
 /// Every problem, with the file's name in the key; nothing of the file is to be used then.
-pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Vec<super::Problem>> {
+pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     let mut problems = Problems::default();
     let section = format!("keys_file {}: keys", path.display());
     let text = std::fs::metadata(path).and_then(|about| {
@@ -211,21 +212,16 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Vec<super::Pr
                         .map_or(0, |before| before.matches('\n').count() + 1)
                 });
                 let text = format!("{} (line {line})", error.message());
-                problems.push(format!("keys_file {}", path.display()), text);
-                return Err(problems.0);
+                return Err(Problems::one(format!("keys_file {}", path.display()), text));
             }
         },
         Err(error) => {
-            problems.push("keys_file", format!("{}: {error}", path.display()));
-            return Err(problems.0);
+            let text = format!("{}: {error}", path.display());
+            return Err(Problems::one("keys_file", text));
         }
     };
     let entries = check_entries(&section, &file.keys, &mut problems);
-    if problems.0.is_empty() {
-        Ok(entries)
-    } else {
-        Err(problems.0)
-    }
+    problems.into_result().map(|()| entries)
 }
 
 /// Returns the keys that the config itself holds; [`check`] has passed them.
@@ -245,7 +241,7 @@ pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
     if let Some(path) = &config.keys_file
         && let Err(found) = read_keys_file(path)
     {
-        problems.0.extend(found);
+        problems.0.extend(found.0);
     }
 }
 
@@ -281,7 +277,7 @@ mod tests {
             ..CollectorConfig::default()
         };
         let problems = config.validate().unwrap_err();
-        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        let keys: Vec<&str> = problems.0.iter().map(|p| p.key.as_str()).collect();
         assert_eq!(
             keys,
             [
@@ -292,7 +288,7 @@ mod tests {
                 "keys[4].sha256"
             ]
         );
-        let texts = problems.iter().map(ToString::to_string).collect::<String>();
+        let texts = problems.to_string();
         assert!(
             !texts.contains("my-secret"),
             "what may be a key is not printed"
@@ -333,7 +329,7 @@ mod tests {
         let check = |text: &str, expected: &str| {
             std::fs::write(&path, text).unwrap();
             let problems = read_keys_file(&path).unwrap_err();
-            let text = problems.iter().map(ToString::to_string).collect::<String>();
+            let text = problems.to_string();
             assert!(
                 text.contains("keys.toml") && text.contains(expected),
                 "{text}"

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Problems;
 use crate::standing::AddressBlock;
-use crate::units::Period;
+use epwatch_server::{Period, Problems};
 
 /// Reports that a sender may hand over; what is beyond is refused as a quota, to come again later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,23 +86,14 @@ impl NewInstallationsConfig {
     }
 
     pub(super) fn check(&self, problems: &mut Problems) {
-        let key = |name: &str| format!("new_installations.{name}");
-        problems.check(
-            &key("times_usual"),
-            (1..=1_000).contains(&self.times_usual),
-            || "must be 1 to 1000".into(),
+        problems.check_range(
+            "new_installations.times_usual",
+            &self.times_usual,
+            1..=1_000,
         );
-        problems.check(
-            &key("known"),
-            (1_000..=1 << 26).contains(&self.known),
-            || "must be 1000 to 67108864".into(),
-        );
-        let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(86_400));
-        problems.check(
-            &key("refresh"),
-            (shortest..=longest).contains(&self.refresh.0),
-            || "must be 10ms to 1d".into(),
-        );
+        problems.check_range("new_installations.known", &self.known, 1_000..=1 << 26);
+        let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(86_400));
+        problems.check_range("new_installations.refresh", &self.refresh, periods);
     }
 }
 

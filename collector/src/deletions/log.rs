@@ -15,17 +15,17 @@
 //! collector runs once it is full.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::InstallationId;
+use epwatch_server::replace_file;
 
 use super::Tombstone;
 
 const NAME: &str = "deletions";
-const TEMPORARY: &str = "deletions.tmp";
 const RECORD_BYTES: usize = 32;
 /// A million records. What the store has is forgotten here then: it is asked at each start.
 const MAX_BYTES: u64 = 32 << 20;
@@ -39,7 +39,7 @@ const HIDDEN: u8 = 2;
 /// The open file.
 #[derive(Debug)]
 pub(super) struct DeletionLog {
-    dir: PathBuf,
+    path: PathBuf,
     file: File,
     len: u64,
     full_bytes: u64,
@@ -91,7 +91,7 @@ impl DeletionLog {
         file.read_to_end(&mut bytes)?;
         let found = read(&bytes);
         if bytes.len() as u64 > MAX_BYTES {
-            rewrite(dir, &path, &found.pending)?;
+            rewrite(&path, &found.pending)?;
             file = open_file(&path)?;
         }
         let len = file.metadata()?.len();
@@ -102,7 +102,7 @@ impl DeletionLog {
         File::open(dir)?.sync_all()?;
         let pending = found.pending.iter().map(|t| (t.installation, *t));
         let log = Self {
-            dir: dir.to_owned(),
+            path,
             file,
             len,
             full_bytes: FULL_BYTES,
@@ -128,11 +128,8 @@ impl DeletionLog {
         if n_bytes > self.full_bytes / 2 {
             return Err(io::Error::other("the file of deletions is full"));
         }
-        let path = self.dir.join(NAME);
-        rewrite(&self.dir, &path, &pending)?;
-        // The name first: what is promised in the new file must not be looked for in the old one.
-        File::open(&self.dir)?.sync_all()?;
-        self.file = open_file(&path)?;
+        rewrite(&self.path, &pending)?;
+        self.file = open_file(&self.path)?;
         self.len = n_bytes;
         tracing::info!(
             pending = pending.len(),
@@ -190,17 +187,16 @@ fn read(bytes: &[u8]) -> Found {
     Found { all, pending }
 }
 
-fn rewrite(dir: &Path, path: &PathBuf, pending: &[Tombstone]) -> io::Result<()> {
-    let temporary = dir.join(TEMPORARY);
-    let mut file = File::create(&temporary)?;
+/// On disk when it returns, the name too: a promise in the new file must not be looked for in the old one.
+fn rewrite(path: &Path, pending: &[Tombstone]) -> io::Result<()> {
     let records = pending.iter().flat_map(|t| encode(BURIED, t));
-    file.write_all(&records.collect::<Vec<u8>>())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
+    replace_file(path, &records.collect::<Vec<u8>>())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn tombstone(n: u8) -> Tombstone {
@@ -277,7 +273,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         let pending = [tombstone(1), tombstone(2)];
-        rewrite(dir.path(), &path, &pending).unwrap();
+        rewrite(&path, &pending).unwrap();
         let (_, found) = DeletionLog::open(dir.path()).unwrap();
         assert_eq!(found.pending, pending);
     }

@@ -19,9 +19,9 @@ use tonic::{Code, Status};
 
 use self::log::DeletionLog;
 pub(crate) use self::worker::Worker;
-use crate::clock::Clock;
 use crate::front::retry;
 use crate::wal::lock;
+use epwatch_server::Clock;
 
 /// About 60 MB. Beyond it late reports of further deleted installations are stored, unseen.
 const MAX_IN_MEMORY: usize = 1 << 20;
@@ -188,7 +188,7 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use epwatch_server::SystemClock;
 
     fn id(n: u8) -> InstallationId {
         InstallationId::from_bytes([n; 16])

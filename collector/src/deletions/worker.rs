@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deletions, Tombstone};
-use crate::clock::Clock;
 use crate::config::DeletionConfig;
 use crate::metrics::Metrics;
 use crate::rollup::RollUp;
-use crate::store::{Backoff, Sink, SinkError, note_failure};
+use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
+use epwatch_server::{Backoff, Clock};
 
 /// Deletions carried out together: a query's text holds their ids.
 const AT_ONCE: usize = 500;
@@ -95,13 +95,13 @@ impl Worker {
         let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
-        let mut backoff = Backoff::new(self.config.refresh.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.refresh.0);
         loop {
             let working = self.work(&mut newest_ms, &mut next_refresh, &mut next_erase);
             let pause = tokio::select! {
                 worked = working => match worked {
                     Ok(()) => {
-                        backoff = Backoff::new(self.config.refresh.0);
+                        backoff.reset();
                         next_refresh.min(next_erase).saturating_duration_since(Instant::now())
                     }
                     Err(error) => {

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
 use crate::auth::Scope;
-use crate::clock::Clock;
 use crate::config::DirectivesConfig;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
+use epwatch_server::Clock;
 
 /// What all directives of an answer may weigh: it goes to a phone.
 const MAX_ANSWER_BYTES: usize = 64 << 10;

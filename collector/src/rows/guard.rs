@@ -15,6 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+use epwatch_server::replace_file;
 use foldhash::quality::RandomState;
 
 use super::Stored;
@@ -24,7 +25,6 @@ use crate::config::NamesConfig;
 pub(crate) const OTHER: &str = "__other__";
 
 const FILE: &str = "names";
-const TEMPORARY: &str = "names.tmp";
 const DAY_MS: i64 = 86_400_000;
 /// Days that are remembered: a batch of a quiet collector may span some.
 const MAX_DAYS: usize = 16;
@@ -127,8 +127,6 @@ impl NameGuard {
             guard.admit(day, (&app, &environment), Dimension::ALL[at], &name, 0);
         }
         // Written anew, without days long past and lines that were torn.
-        let temporary = dir.join(TEMPORARY);
-        let mut file = File::create(&temporary)?;
         guard.unwritten.clear();
         let days = std::mem::take(&mut guard.days);
         for (day, names) in &days {
@@ -143,11 +141,8 @@ impl NameGuard {
             }
         }
         guard.days = days;
-        file.write_all(&guard.unwritten)?;
-        file.sync_all()?;
+        replace_file(&path, &guard.unwritten)?;
         guard.unwritten.clear();
-        fs::rename(&temporary, &path)?;
-        File::open(dir)?.sync_all()?;
         guard.file = Some(OpenOptions::new().append(true).open(&path)?);
         Ok(guard)
     }

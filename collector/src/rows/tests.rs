@@ -14,11 +14,11 @@ use epwatch_store::migrate;
 use epwatch_store::native::encode::ColumnOf;
 
 use super::*;
-use crate::clock::ManualClock;
 use crate::record;
 use crate::schema::{MIGRATIONS, Retention, single_server};
 use crate::store::Sink;
 use crate::wal::{Batch, Wal, WalOffset, WalOptions};
+use epwatch_server::ManualClock;
 
 /// A report with every field set, and one with those only that must be.
 pub(super) const FULL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_full.bin");
@@ -149,7 +149,7 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
         max_in_flight_bytes: 1 << 20,
         min_free_bytes: 0,
         gather: Duration::ZERO,
-        clock: Arc::new(ManualClock::at(RECEIVED_US)),
+        clock: Arc::new(ManualClock::at_us(RECEIVED_US)),
     };
     let wal = Wal::open(&options).unwrap().wal;
     let mut batch = Batch::default();

@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::room::{AppName, History};
 use super::{DAY_US, Learnt, Standings, day_of};
-use crate::clock::Clock;
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
 use crate::record::ReportRecord;
-use crate::store::{Backoff, Sink, SinkError, note_failure};
+use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use crate::wal::{Wal, WalError, WalOffset};
+use epwatch_server::{Backoff, Clock};
 
 /// Apps whose installations are read, those with most new ones first.
 const MAX_APPS: usize = 4_096;
@@ -98,14 +98,14 @@ struct Read {
 impl Learner {
     async fn learn_for_ever(self, first_try: oneshot::Sender<()>) {
         let mut first_try = Some(first_try);
-        let mut backoff = Backoff::new(MAX_BACKOFF);
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_BACKOFF);
         let mut read = None;
         loop {
             let pause = match self.learn(read).await {
                 Ok(now) => {
                     read = Some(now);
                     self.standings.set_ready();
-                    backoff = Backoff::new(MAX_BACKOFF);
+                    backoff.reset();
                     self.config.refresh.0
                 }
                 Err(LearnError::Store(error)) => {

@@ -14,7 +14,7 @@ use super::dir::{CollectorId, WalDir};
 use super::fill::Fill;
 use super::log::{Log, lock};
 use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
-use crate::clock::Clock;
+use epwatch_server::Clock;
 
 /// How often a failing disk is tried while nothing comes in: readiness takes traffic away, so
 /// traffic cannot be what finds out.

@@ -53,7 +53,7 @@ pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
 pub use self::records::WalRecords;
 pub(crate) use self::records::{LogFiles, forget_begun_batch, log_files};
-use crate::clock::Clock;
+use epwatch_server::Clock;
 
 /// A place in the log: bytes of frames since the log began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

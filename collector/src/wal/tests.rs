@@ -15,7 +15,7 @@ use super::log::Log;
 use super::reader::read_chunk;
 use super::storage::{SegmentFile, Storage};
 use super::*;
-use crate::clock::{ManualClock, SystemClock};
+use epwatch_server::{ManualClock, SystemClock};
 
 const SECTOR: usize = 64;
 
@@ -879,15 +879,15 @@ async fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
 #[tokio::test]
 async fn receive_times_never_fall_and_the_watermark_holds() {
     let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::at(1_000));
+    let clock = Arc::new(ManualClock::at_us(1_000));
     let mut options = options(dir.path());
     options.clock = clock.clone();
     let wal = Wal::open(&options).unwrap().wal;
     wal.append(batch(b"one")).await.unwrap();
-    clock.set(2_000);
+    clock.set_us(2_000);
     let (time, offset) = wal.watermark();
     assert_eq!((time, offset), (2_000, *wal.durable().borrow()));
-    clock.set(500);
+    clock.set_us(500);
     wal.append(batch(b"two")).await.unwrap();
     let chunk = wal
         .read(WalOffset(0), WalOffset(u64::MAX), 10, 1000)
@@ -909,7 +909,7 @@ async fn receive_times_never_fall_and_the_watermark_holds() {
     let wal = Wal::open(&options).unwrap().wal;
     assert_eq!(wal.watermark().0, 2_000);
     assert_eq!(wal.stats().ahead_us, 1_500);
-    clock.set(2_001);
+    clock.set_us(2_001);
     assert_eq!(wal.stats().ahead_us, 0);
 }
 
@@ -918,12 +918,12 @@ async fn receive_times_never_fall_and_the_watermark_holds() {
 async fn a_drained_log_whose_segments_and_checkpoint_were_removed_goes_by_the_clock_again() {
     let (right, wrong) = (1_800_000_000_000_000, 4_070_908_800_000_000);
     let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::at(wrong));
+    let clock = Arc::new(ManualClock::at_us(wrong));
     let mut options = options(dir.path());
     options.clock = clock.clone();
     let wal = Wal::open(&options).unwrap().wal;
     wal.append(batch(b"one")).await.unwrap();
-    clock.set(right);
+    clock.set_us(right);
     let drained = Checkpoint {
         offset: *wal.durable().borrow(),
         time_us: wrong,

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use epwatch_collector::directives::store;
-use epwatch_collector::units::Period;
 use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_proto::{
     Directive, DirectiveAction, DirectiveScope, InstallationId, ModelManifest, SignedDirective, hex,
 };
+use epwatch_server::Period;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use epwatch_collector::config::CollectorConfig;
 use epwatch_collector::schema::{DATABASE, Retention, single_server};
-use epwatch_collector::units::Period;
 use epwatch_collector::{Collector, retention};
 use epwatch_proto::v1::Outcome;
+use epwatch_server::Period;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{PATIENCE, Store, config, connect, report, send, start, start_with};

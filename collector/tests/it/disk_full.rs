@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::clock::SystemClock;
-use epwatch_collector::units::ByteSize;
 use epwatch_collector::wal::{Wal, WalOffset, WalOptions};
+use epwatch_server::ByteSize;
+use epwatch_server::SystemClock;
 use epwatch_store::StoreTarget;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use epwatch_collector::units::Period;
+use epwatch_server::Period;
 
 use crate::faults::CollectorProcess;
 use crate::hostile::{read_to_end, resident_bytes, serves, start};

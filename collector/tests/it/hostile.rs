@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
-use epwatch_collector::units::Period;
+use epwatch_server::Period;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use prost::Message;

@@ -428,6 +428,7 @@ fn a_certificate_without_its_key_is_a_problem_of_the_config() {
     let text = |config: &epwatch_collector::config::CollectorConfig| {
         let problems = config.validate().unwrap_err();
         problems
+            .0
             .iter()
             .map(|p| format!("{p}\n"))
             .collect::<String>()

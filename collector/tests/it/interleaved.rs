@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use epwatch_collector::Collector;
-use epwatch_collector::units::{ByteSize, Period};
+use epwatch_server::{ByteSize, Period};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 

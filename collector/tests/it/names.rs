@@ -73,8 +73,7 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
 async fn the_ledger_is_a_metric() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.rollup.ledger_period =
-        epwatch_collector::units::Period(std::time::Duration::from_millis(50));
+    config.rollup.ledger_period = epwatch_server::Period(std::time::Duration::from_millis(50));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     // The third of its stream is never seen.

@@ -5,8 +5,8 @@ use std::io::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use epwatch_collector::Collector;
-use epwatch_collector::units::ByteSize;
 use epwatch_proto::v1::{self, Outcome};
+use epwatch_server::ByteSize;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -184,7 +184,7 @@ async fn pushback_says_when_to_come_again() {
     let mut config = config(&dir.path().join("wal"));
     config.wal.segment_bytes = ByteSize(64 << 10);
     config.wal.max_bytes = ByteSize(256 << 10);
-    config.batch.drain_timeout = epwatch_collector::units::Period(std::time::Duration::ZERO);
+    config.batch.drain_timeout = epwatch_server::Period(std::time::Duration::ZERO);
     let collector = Collector::start(config, away, CancellationToken::new())
         .await
         .unwrap();

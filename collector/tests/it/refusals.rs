@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
-use epwatch_collector::units::{ByteSize, Period};
 use epwatch_proto::v1::{self, Outcome};
+use epwatch_server::{ByteSize, Period};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};

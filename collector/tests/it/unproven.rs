@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_collector::Collector;
-use epwatch_collector::clock::{Clock, SystemClock};
 use epwatch_collector::config::CollectorConfig;
-use epwatch_collector::units::Period;
 use epwatch_proto::recorded::RecordedReader;
 use epwatch_proto::v1;
+use epwatch_server::Period;
+use epwatch_server::{Clock, SystemClock};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use epwatch_collector::Collector;
-use epwatch_collector::clock::{Clock, SystemClock};
-use epwatch_collector::units::Period;
+use epwatch_server::Period;
+use epwatch_server::{Clock, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{

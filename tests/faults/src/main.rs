@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use epwatch_collector::units::Period;
 use epwatch_faults::{FaultOptions, Servers, command_beside, run};
+use epwatch_server::Period;
 use tokio_util::sync::CancellationToken;
 
 /// The answer is no.

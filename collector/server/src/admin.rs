@@ -1,0 +1,194 @@
+//! The admin endpoint of a server: `/metrics`, `/healthz` and `/readyz`, for Prometheus and load balancers.
+//!
+//! `/healthz` answers while the process lives. `/readyz` answers what the component says of itself.
+//! Nothing can be changed through it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on {address} ({key})")]
+pub struct BindError {
+    /// The address as configured.
+    pub address: SocketAddr,
+    /// The config key that names it.
+    pub key: &'static str,
+    #[source]
+    source: std::io::Error,
+}
+
+/// Listens on the address that the config key `key` names. Returns the address with the port that
+/// the system chose for port 0.
+///
+/// # Errors
+/// The address is taken or not one of this machine.
+pub async fn bind(
+    address: SocketAddr,
+    key: &'static str,
+) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source| BindError {
+        address,
+        key,
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// The component's part of the admin endpoint.
+pub struct AdminPages {
+    /// Returns `/metrics`, mostly by [`open_metrics`].
+    pub metrics: Box<dyn Fn() -> String + Send + Sync>,
+    /// Returns why the component is not ready; nothing if it is.
+    pub not_ready: Box<dyn Fn() -> Vec<&'static str> + Send + Sync>,
+}
+
+impl fmt::Debug for AdminPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminPages").finish_non_exhaustive()
+    }
+}
+
+/// An admin endpoint that serves until its token is cancelled.
+#[derive(Debug)]
+pub struct AdminServer {
+    task: JoinHandle<()>,
+}
+
+impl AdminServer {
+    /// Serves the pages on a listener that [`bind`] returned.
+    pub fn start(listener: TcpListener, pages: AdminPages, stop: CancellationToken) -> Self {
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .with_state(Arc::new(pages));
+        let task = tokio::spawn(async move {
+            let served = axum::serve(listener, router)
+                .with_graceful_shutdown(async move { stop.cancelled().await })
+                .await;
+            if let Err(error) = served {
+                let error = &error as &(dyn std::error::Error + 'static);
+                tracing::error!(error, "the admin endpoint ended");
+            }
+        });
+        Self { task }
+    }
+
+    /// Waits for the end after the token was cancelled. A slow reader of a page holds up a stop for
+    /// a second at most.
+    pub async fn stopped(mut self) {
+        if timeout(STOP_TIMEOUT, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+async fn metrics(State(pages): State<Arc<AdminPages>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], (pages.metrics)())
+}
+
+async fn ready(State(pages): State<Arc<AdminPages>>) -> (StatusCode, String) {
+    let reasons = (pages.not_ready)();
+    if reasons.is_empty() {
+        (StatusCode::OK, "ready\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
+    }
+}
+
+/// Returns the metrics of several registries as one page in the OpenMetrics text format.
+pub fn open_metrics<'a>(registries: impl IntoIterator<Item = &'a Registry>) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
+    let encoded = registries
+        .into_iter()
+        .try_for_each(|registry| encode_registry(&mut text, registry))
+        .and_then(|()| encode_eof(&mut text));
+    debug_assert!(encoded.is_ok(), "metrics do not encode");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use prometheus_client::metrics::counter::Counter;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
+    fn registry(prefix: &str) -> Registry {
+        let mut registry = Registry::with_prefix(prefix);
+        registry.register("events", "Events", Counter::<u64>::default());
+        registry
+    }
+
+    #[tokio::test]
+    async fn pages_show_what_the_component_says() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let ready = is_ready.clone();
+        let pages = AdminPages {
+            metrics: Box::new(|| open_metrics(&[registry("one"), registry("other")])),
+            not_ready: Box::new(move || {
+                let reasons = if ready.load(Ordering::SeqCst) { 0 } else { 2 };
+                vec!["the WAL is full"; reasons]
+            }),
+        };
+        let stop = CancellationToken::new();
+        let (listener, address) = bind(any, "http_listen").await.unwrap();
+        let admin = AdminServer::start(listener, pages, stop.clone());
+
+        assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
+        let (status, text) = get(address, "/readyz").await;
+        assert_eq!(
+            (status, text.as_str()),
+            (503, "the WAL is full\nthe WAL is full\n")
+        );
+        is_ready.store(true, Ordering::SeqCst);
+        assert_eq!(get(address, "/readyz").await, (200, "ready\n".to_owned()));
+
+        let (status, text) = get(address, "/metrics").await;
+        assert_eq!(status, 200);
+        assert!(text.contains("one_events_total 0\n"), "{text}");
+        assert!(text.contains("other_events_total 0\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+        assert_eq!(text.matches("# EOF").count(), 1);
+
+        let taken = bind(address, "http_listen").await.unwrap_err();
+        assert!(taken.to_string().contains("(http_listen)"), "{taken}");
+        stop.cancel();
+        admin.stopped().await;
+    }
+}
