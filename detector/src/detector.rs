@@ -183,7 +183,7 @@ impl Loop {
         self.judged = Judged::until(remembered.judged_until);
         self.changed_at = remembered.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let names = names.collect::<BTreeMap<_, _>>();
-        self.book = Book::new(names, remembered.incidents, self.clock.now());
+        self.book = Book::new(names, remembered.incidents);
         self.publish();
 
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);

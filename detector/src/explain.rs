@@ -34,7 +34,6 @@ pub struct Explanation {
     /// The two humps, where the smoothed histogram has two.
     pub humps: Option<Humps>,
     /// Two groups of runs, where two lognormal laws fit better than one.
-    #[serde(default)]
     pub groups: Option<Groups>,
 }
 

@@ -39,10 +39,8 @@ impl Frozen {
                 firmware: None,
                 ..verdict.key.clone()
             };
-            if let Some(began) = cohort.began {
-                let first = frozen.began.entry(key.clone()).or_insert(began);
-                *first = began.min(*first);
-            }
+            let first = frozen.began.entry(key.clone()).or_insert(cohort.began);
+            *first = cohort.began.min(*first);
             let moved = verdict.class != VerdictClass::SlowWithoutPlacement;
             if moved && !verdict.references.is_empty() {
                 frozen.references.insert(key, verdict.references.clone());

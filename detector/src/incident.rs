@@ -6,7 +6,6 @@
 //! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
 
 mod mitigation;
-mod united;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -31,7 +30,6 @@ pub use watched::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WIND
 pub enum Cause {
     /// Slower, or work moved to the CPU: a fallback may show in latency first, and on some devices in
     /// some of their runs, before anybody sees where it runs.
-    #[serde(alias = "cpu_fallback", alias = "slow")]
     Slower,
     /// The NPU does not start.
     NpuStartFailure,
@@ -179,16 +177,11 @@ pub struct Incident {
     /// When it fired.
     pub fired_at: Option<Timestamp>,
     /// Since when it is mitigated; `None` while it is not.
-    #[serde(default)]
     pub mitigated_at: Option<Timestamp>,
     /// When it came back after it was mitigated.
-    #[serde(default)]
     pub returned_at: Option<Timestamp>,
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
-    /// The incident that it is over for: the same fault, told by both.
-    #[serde(default)]
-    pub goes_on_as: Option<String>,
     /// The cohorts inside.
     pub cohorts: Vec<Watched>,
     /// What people were told last; frozen until there is more to tell.
@@ -334,7 +327,6 @@ impl Incident {
             mitigated_at: None,
             returned_at: None,
             resolved_at: None,
-            goes_on_as: None,
             cohorts: Vec::new(),
             headline: None,
             superseded: None,

@@ -41,8 +41,7 @@ pub enum Reason {
         slower: u64,
         /// Devices with a worse placement.
         hits: u64,
-        /// Of these, devices with enough runs to compare; 0 in what was stored before they were counted.
-        #[serde(default)]
+        /// Of these, devices with enough runs to compare.
         compared: u64,
         /// Their median p50, in microseconds.
         p50_us: f64,
@@ -56,7 +55,6 @@ pub enum Reason {
         /// Devices slower.
         slower: u64,
         /// Devices with a worse placement and enough runs to compare.
-        #[serde(alias = "hits")]
         compared: u64,
     },
     /// B: devices slower than their earlier selves.
@@ -168,7 +166,6 @@ pub enum Reason {
         /// Reason codes with their devices, commonest first.
         codes: Vec<(String, u64)>,
         /// Whether nothing shows that it ever starts on this chipset.
-        #[serde(default)]
         is_unheard_of: bool,
         /// Chance of so many in a healthy cohort.
         p: f64,
@@ -267,7 +264,6 @@ pub enum Reason {
         /// Devices that vote.
         devices: u64,
         /// Whether more are new than usual.
-        #[serde(default)]
         flood: bool,
     },
     /// Too few are hit to wake anyone.

@@ -177,16 +177,12 @@ pub struct CohortVerdict {
     /// Counts for the history of later versions, beside the signals.
     pub tallies: Vec<Signal>,
     /// Devices that a directive took off the NPU: they have no vote.
-    #[serde(default)]
     pub devices_directed: u64,
     /// The version before this one, if it is known.
-    #[serde(default)]
     pub follows: Option<String>,
     /// What its placements were compared with, where something was found: an incident holds it still.
-    #[serde(default)]
     pub references: Vec<PlacementReference>,
     /// Plain rules that fired, by name.
-    #[serde(default)]
     pub plain_rules: Vec<String>,
     /// The chance of the deciding count in a healthy cohort; 1 if nothing was found.
     pub p: f64,

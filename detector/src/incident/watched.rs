@@ -28,9 +28,8 @@ const TELLS_APART: f64 = 1.5;
 pub struct Watched {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
-    /// Start of the window it was seen in first; `None` in what was stored before that was kept.
-    #[serde(default)]
-    pub began: Option<Timestamp>,
+    /// Start of the window it was seen in first.
+    pub began: Timestamp,
     /// Ends of the windows it was seen in, as far as they still count, with their severities.
     pub sightings: Vec<(Timestamp, Severity)>,
     /// The severity that is sure; `None` while it is pending.
@@ -41,13 +40,10 @@ pub struct Watched {
     pub counted_until: Timestamp,
     /// End of the first window without it in which a directive held its devices; `None`: it was seen
     /// since, or no directive did.
-    #[serde(default)]
     pub mitigated_since: Option<Timestamp>,
     /// Clean windows of the version after it, since then.
-    #[serde(default)]
     pub clean_successors: u32,
     /// End of the last of those.
-    #[serde(default)]
     pub successor_until: Option<Timestamp>,
 }
 
@@ -55,7 +51,7 @@ impl Watched {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
         Watched {
             verdict: verdict.clone(),
-            began: verdict.window_end.checked_sub(signed(verdict.window)).ok(),
+            began: verdict.window_end.saturating_sub(signed(verdict.window)).unwrap_or(Timestamp::MIN),
             sightings: Vec::new(),
             confirmed: Severity::None,
             clean_windows: 0,

@@ -78,10 +78,7 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         ("since", at(incident.started_at)),
     ];
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
-        let why = match &incident.goes_on_as {
-            None => "no cohort shows it any more".to_owned(),
-            Some(id) => format!("it is the same fault as another, and goes on as incident {id}"),
-        };
+        let why = "no cohort shows it any more";
         facts.push(("resolved", format!("{}; {why}", at(resolved_at))));
     }
     if let (State::Mitigated, Some(since)) = (incident.state, incident.mitigated_at) {

@@ -79,7 +79,6 @@ impl fmt::Display for Reason {
                 reference_p50_us,
                 reference,
             } => {
-                let compared = if *compared == 0 { hits } else { compared };
                 if slower == compared {
                     write!(f, "all {compared} of those")?;
                 } else {
