@@ -149,13 +149,7 @@ impl Metrics {
         self.failures.get()
     }
 
-    /// Returns how many attempts ended so.
-    #[must_use]
-    pub fn notified_count(&self, notifier: &str, result: Delivery) -> u64 {
-        self.notifications(notifier, result).get()
-    }
-
-    fn notifications(&self, notifier: &str, result: Delivery) -> Counter {
+    pub(crate) fn notifications(&self, notifier: &str, result: Delivery) -> Counter {
         let labels = [
             ("notifier", notifier.to_owned()),
             ("result", result.as_str().to_owned()),

@@ -360,7 +360,7 @@ async fn a_notifier_that_was_down_is_told_when_it_is_back() {
     assert_eq!((delivered.incident_id, delivered.news), (firing().id, 1));
     assert_eq!(receiver.alerts().len(), 2);
     let metrics = running.stop().await;
-    let counted = |result| metrics.notified_count("alertmanager", result);
+    let counted = |result| metrics.notifications("alertmanager", result).get();
     assert_eq!(
         (counted(Delivery::Failed), counted(Delivery::Delivered)),
         (1, 1)
@@ -379,7 +379,7 @@ async fn a_refused_notification_is_a_dead_letter_and_the_next_goes_through() {
     }
     assert_eq!(receiver.alerts().len(), 2);
     let metrics = running.stop().await;
-    let counted = |result| metrics.notified_count("alertmanager", result);
+    let counted = |result| metrics.notifications("alertmanager", result).get();
     assert_eq!(
         (counted(Delivery::DeadLetter), counted(Delivery::Delivered)),
         (1, 1)

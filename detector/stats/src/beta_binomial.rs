@@ -33,20 +33,6 @@ impl BetaPrior {
         Self::new(rate * strength, (1.0 - rate) * strength)
     }
 
-    /// The rate of a fleet in which `hits` of `devices` were hit while healthy, held with the weight
-    /// of `strength` devices: (hits + 1/2) / (devices + 1), Jeffreys' rate, so that a fleet without
-    /// a hit so far does not make the first one impossible.
-    ///
-    /// `None` with more hits than devices or a strength that is not positive.
-    pub fn from_fleet(hits: u64, devices: u64, strength: f64) -> Option<Self> {
-        let rate = (hits as f64 + 0.5) / (devices as f64 + 1.0);
-        if hits > devices {
-            None
-        } else {
-            Self::from_rate(rate, strength)
-        }
-    }
-
     /// The same after `hits` of `devices` in the cohort's own healthy past:
     /// Beta(alpha + hits, beta + devices - hits). With little past it stays near the fleet's rate,
     /// with much it becomes the cohort's own.
@@ -55,16 +41,6 @@ impl BetaPrior {
     pub fn updated(&self, hits: u64, devices: u64) -> Option<Self> {
         let misses = devices.checked_sub(hits)?;
         Self::new(self.alpha + hits as f64, self.beta + misses as f64)
-    }
-
-    /// First parameter, in devices hit.
-    pub fn alpha(&self) -> f64 {
-        self.alpha
-    }
-
-    /// Second parameter, in devices not hit.
-    pub fn beta(&self) -> f64 {
-        self.beta
     }
 
     /// Expected share of devices hit, alpha / (alpha + beta).
@@ -226,17 +202,14 @@ mod tests {
 
     #[test]
     fn little_history_stays_near_the_fleet_and_much_becomes_its_own() {
-        let fleet = BetaPrior::from_fleet(100, 10_000, 100.0).unwrap();
-        assert!((fleet.rate() - 0.01).abs() < 1e-4);
+        let fleet = BetaPrior::from_rate(0.01, 100.0).unwrap();
         assert!((fleet.updated(1, 10).unwrap().rate() - 0.0182).abs() < 1e-3);
         assert!((fleet.updated(1_000, 10_000).unwrap().rate() - 0.1).abs() < 1e-2);
     }
 
     #[test]
-    fn a_fleet_without_a_hit_still_allows_one() {
-        assert!(BetaPrior::from_fleet(0, 500, 100.0).unwrap().rate() > 0.0);
+    fn a_prior_without_a_rate_or_with_more_hits_than_devices_is_none() {
         assert_eq!(BetaPrior::from_rate(0.0, 100.0), None);
-        assert_eq!(BetaPrior::from_fleet(3, 2, 100.0), None);
         assert_eq!(BetaPrior::from_rate(0.5, 1.0).unwrap().updated(2, 1), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Bounds of a median from its order statistics, and "k of the last n".
+//! A median, and the lower bound of one from its order statistics.
 //!
 //! Which device ratio lies surely below the true median needs no assumption on their law: the number
 //! of devices below the median is binomial(n, 1/2) (H. A. David and H. N. Nagaraja, *Order
@@ -14,13 +14,9 @@ const EXACT_UP_TO: u64 = 1000;
 /// `None` where there are too few values (z = 3 needs 10), one is NaN, or z is no positive number.
 pub fn median_lower_bound(values: &[f64], z: f64) -> Option<f64> {
     let rank = median_bound_rank(values.len(), z)?;
-    Some(sorted(values)?[rank - 1])
-}
-
-/// Upper confidence bound of the median, the mirror image of [`median_lower_bound`].
-pub fn median_upper_bound(values: &[f64], z: f64) -> Option<f64> {
-    let rank = median_bound_rank(values.len(), z)?;
-    Some(sorted(values)?[values.len() - rank])
+    let mut sorted = without_nan(values)?;
+    sorted.sort_by(f64::total_cmp);
+    Some(sorted[rank - 1])
 }
 
 /// The median: the middle value, or the mean of the two middle ones. `None` without values or with
@@ -68,19 +64,6 @@ pub fn median_bound_rank(n: usize, z: f64) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
-/// Whether at least `k` of the last `n` windows are hits; the newest comes last. Windows that are
-/// not there yet are no hits.
-pub fn k_of_last(windows: &[bool], k: usize, n: usize) -> bool {
-    let hits = windows.iter().rev().take(n).filter(|hit| **hit).count();
-    hits >= k
-}
-
-fn sorted(values: &[f64]) -> Option<Vec<f64>> {
-    let mut sorted = without_nan(values)?;
-    sorted.sort_by(f64::total_cmp);
-    Some(sorted)
-}
-
 fn without_nan(values: &[f64]) -> Option<Vec<f64>> {
     let is_sound = !values.iter().any(|value| value.is_nan());
     is_sound.then(|| values.to_vec())
@@ -96,7 +79,6 @@ mod tests {
         assert_eq!(median_bound_rank(10, 3.0), Some(1));
         let ratios: Vec<f64> = (0..10).map(|i| 2.0 + f64::from(i) / 10.0).collect();
         assert_eq!(median_lower_bound(&ratios, 3.0), Some(2.0));
-        assert_eq!(median_upper_bound(&ratios, 3.0), Some(2.9));
         assert_eq!(median_lower_bound(&ratios[..9], 3.0), None);
     }
 
@@ -105,12 +87,5 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!((median(&[]), median(&[f64::NAN])), (None, None));
-    }
-
-    #[test]
-    fn two_of_three_looks_at_the_last_three_only() {
-        assert!(k_of_last(&[true, false, true], 2, 3));
-        assert!(!k_of_last(&[true, true, false, false], 2, 3));
-        assert!(!k_of_last(&[true], 2, 3));
     }
 }

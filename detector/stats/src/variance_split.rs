@@ -87,14 +87,6 @@ impl VarianceSplit {
         let told = self.repeated || self.n_devices > 1;
         (told && self.mean > 0.0).then(|| (self.within + self.between).sqrt() / self.mean)
     }
-
-    /// Share of the variance that lies between devices, in [0, 1].
-    ///
-    /// `None` below two devices, if no device ran twice, or without any variance.
-    pub fn share_between(&self) -> Option<f64> {
-        let total = self.within + self.between;
-        (self.n_devices > 1 && self.repeated && total > 0.0).then(|| self.between / total)
-    }
 }
 
 #[cfg(test)]
@@ -116,8 +108,8 @@ mod tests {
         let runs = VarianceSplit::over_devices(&slow_runs, Weighting::Devices).unwrap();
         let devices = VarianceSplit::over_devices(&slow_devices, Weighting::Devices).unwrap();
         assert!((runs.cv_total().unwrap() - devices.cv_total().unwrap()).abs() < 1e-12);
-        assert_eq!(runs.share_between(), Some(0.0));
-        assert_eq!(devices.share_between(), Some(1.0));
+        assert_eq!(runs.cv_between(), Some(0.0));
+        assert_eq!(devices.cv_within(), Some(0.0));
         assert!((devices.cv_between().unwrap() - 84f64.sqrt() / 16.0).abs() < 1e-12);
     }
 
@@ -140,13 +132,9 @@ mod tests {
             None
         );
         let one = VarianceSplit::over_devices(&[device(&[1.0, 3.0])], Weighting::Devices).unwrap();
-        assert_eq!(
-            (one.cv_within(), one.cv_between(), one.share_between()),
-            (Some(0.5), None, None)
-        );
+        assert_eq!((one.cv_within(), one.cv_between()), (Some(0.5), None));
         let single_runs = [device(&[1.0]), device(&[3.0])];
         let split = VarianceSplit::over_devices(&single_runs, Weighting::Devices).unwrap();
         assert_eq!((split.cv_within(), split.cv_between()), (None, Some(0.5)));
-        assert_eq!(split.share_between(), None);
     }
 }
