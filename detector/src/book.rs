@@ -21,10 +21,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn new(
-        notifiers: BTreeMap<String, Severity>,
-        remembered: Vec<Incident>,
-    ) -> Self {
+    pub(crate) fn new(notifiers: BTreeMap<String, Severity>, remembered: Vec<Incident>) -> Self {
         let mut book = Book {
             notifiers,
             ..Book::default()

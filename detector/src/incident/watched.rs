@@ -51,7 +51,10 @@ impl Watched {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
         Watched {
             verdict: verdict.clone(),
-            began: verdict.window_end.saturating_sub(signed(verdict.window)).unwrap_or(Timestamp::MIN),
+            began: verdict
+                .window_end
+                .saturating_sub(signed(verdict.window))
+                .unwrap_or(Timestamp::MIN),
             sightings: Vec::new(),
             confirmed: Severity::None,
             clean_windows: 0,
