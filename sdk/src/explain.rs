@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use epwatch_proto::{CpuNode, Placement, ReasonCode, Session};
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::host::{
     preflight::Check,
     runtime::{self, RuntimeError},
 };

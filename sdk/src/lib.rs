@@ -21,58 +21,45 @@
 
 pub mod placement;
 pub mod policy;
-pub mod preflight;
-#[cfg(feature = "qnn")]
-pub mod qnn;
-pub mod runtime;
 pub mod self_test;
 
-mod baseline;
-mod budget;
-mod conditions;
+mod baselines;
+mod client;
 mod config;
-mod consent;
 mod core;
-mod deletion;
-mod device;
 mod directives;
-mod endpoint;
-mod engine;
+mod driver;
 mod explain;
-mod files;
 mod folder;
-mod identity;
+mod host;
+mod installation;
 mod moments;
-mod names;
 mod random;
 mod recorder;
-mod report;
-mod run;
 mod session;
-mod shape;
-mod simulated;
 mod spool;
-mod thermal_zones;
 mod time;
 mod upload;
-mod watch;
-mod worker;
 
-pub use crate::budget::{ByteBudget, NetworkKind};
-pub use crate::conditions::Conditions;
+#[cfg(feature = "qnn")]
+pub use crate::host::qnn;
+pub use crate::host::{preflight, runtime};
+
+pub use crate::client::{FlushError, StartError, Watch};
 pub use crate::config::{
     ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
 };
 pub use crate::core::{Core, SealedReport, SessionInfo};
-pub use crate::device::DeviceFacts;
 pub use crate::directives::SessionPlan;
 pub use crate::explain::{
     ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation, FailedCheck,
 };
+pub use crate::host::device::DeviceFacts;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
+pub use crate::recorder::conditions::Conditions;
+pub use crate::session::simulated::SimulatedSession;
 pub use crate::session::{ObservedSession, SessionRequest};
-pub use crate::simulated::SimulatedSession;
 pub use crate::time::Now;
+pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{RequestKind, Retry, UploadBatch, UploadError};
-pub use crate::watch::{FlushError, StartError, Watch};

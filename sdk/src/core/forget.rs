@@ -3,7 +3,7 @@
 use epwatch_proto::{DropReason, SdkHealth, StreamId};
 
 use super::Core;
-use crate::{baseline::BaselineBook, random_session_uid, self_test::TestsOfProcess, time::Now};
+use crate::{baselines::BaselineBook, random_session_uid, self_test::TestsOfProcess, time::Now};
 
 impl Core {
     /// Whether runs are recorded; `true` at first. Sessions may be opened meanwhile, and are

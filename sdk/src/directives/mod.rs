@@ -1,7 +1,7 @@
 //! What the operator tells this device: taken in, kept, and asked when a session is made, a report
 //! is sealed or a run sampled.
 //!
-//! A directive comes signed with the answer to an upload. It is verified, checked (`book.rs` has the
+//! A directive comes signed with the answer to an upload. It is verified, checked (`held.rs` has the
 //! rules, `clock.rs` says what time it is), kept on disk (`stored.rs`) and takes effect where
 //! nobody is surprised: NPU off and preferred variant when the *next* session is planned
 //! ([`SessionPlan`]), sampling when the next interval begins, the report interval at once. A
@@ -11,9 +11,8 @@
 //! each different one once a process, since the collector sends again what the device does not
 //! hold. A revoked one is `expired`, one beyond the number that may be held `malformed`.
 
-mod book;
 mod clock;
-mod file;
+mod held;
 mod keys;
 mod plan;
 mod stored;
@@ -31,15 +30,15 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use crate::time::Now;
-use book::{DirectiveBook, Held, Reporter};
 use clock::ServerClock;
+use held::{DirectiveBook, Held, Reporter};
 use plan::PlannedVariant;
-use stored::{Stored, Unreadable};
+use stored::Unreadable;
 
-pub(crate) use file::{DirectiveFile, Opened};
 pub(crate) use keys::{DirectiveKeys, MAX_KEYS, is_sound};
 pub(crate) use plan::InEffect;
 pub use plan::SessionPlan;
+pub(crate) use stored::Stored;
 
 /// Refused directives that are remembered, so that each is counted once.
 const MAX_REFUSED_KNOWN: usize = 256;
@@ -150,11 +149,11 @@ impl Directives {
     /// Takes in what an answer brought. Without a key everything is of an unknown one.
     pub(crate) fn receive(&mut self, received: Received, now: Now) {
         self.clock.heard(received.server_unix_ms, now);
-        let too_many = received.signed.len().saturating_sub(book::MAX_HELD);
+        let too_many = received.signed.len().saturating_sub(held::MAX_HELD);
         for _ in 0..too_many {
             self.refuse(DirectiveRefusal::Malformed);
         }
-        for signed in received.signed.into_iter().take(book::MAX_HELD) {
+        for signed in received.signed.into_iter().take(held::MAX_HELD) {
             self.admit(signed, None, now);
         }
         self.count_revokes(now);

@@ -13,10 +13,10 @@ use epwatch_proto::v1;
 use prost::Message;
 
 use super::{
-    book::{Held, MAX_HELD},
     clock::Anchor,
+    held::{Held, MAX_HELD},
 };
-use crate::files;
+use crate::folder::files;
 
 const MAGIC: &[u8; 8] = b"epwdir1\n";
 /// Far above what as many directives as may be held take.

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
-use crate::{DeviceFacts, ModelInfo, config::CoreConfig, core::Core, folder, identity};
+use crate::{
+    DeviceFacts, ModelInfo, config::CoreConfig, core::Core, driver::directive_file::DirectiveFile,
+    folder, installation,
+};
 
 const SERVER: i64 = 1_800_000_000_000;
 const HOUR: i64 = 3_600_000;
@@ -278,20 +281,20 @@ fn another_directive_under_a_known_id_is_malformed() {
 #[test]
 fn what_is_held_is_bounded_and_a_revoke_gets_in() {
     let mut device = device();
-    let numbered = (0..book::MAX_HELD).map(|n| {
+    let numbered = (0..held::MAX_HELD).map(|n| {
         let mut held = directive(&format!("d{n}"), DirectiveAction::NpuOff);
         held.expires_unix_ms += i64::try_from(n).unwrap();
         sign(&held)
     });
     device.receive(answer(numbered), at(0));
-    assert_eq!(device.held_ids().len(), book::MAX_HELD);
+    assert_eq!(device.held_ids().len(), held::MAX_HELD);
     let more = sign(&directive("more", DirectiveAction::NpuOff));
     device.receive(answer([more]), at(1));
     assert_eq!(device.refused, [(DirectiveRefusal::Malformed, 1)].into());
     let revoke = directive("revoke", DirectiveAction::Revoke("elsewhere".to_owned()));
     device.receive(answer([sign(&revoke)]), at(2));
     let held = device.held_ids();
-    assert_eq!(held.len(), book::MAX_HELD);
+    assert_eq!(held.len(), held::MAX_HELD);
     assert!(held.contains(&"revoke".to_owned()) && !held.contains(&"d0".to_owned()));
 }
 
@@ -436,7 +439,7 @@ fn directives_are_kept_beside_an_installation_only() {
     file.receive(&core, answer([sign(&off)]), at(0)).unwrap();
     let path = dir.path().join(folder::DIRECTIVES);
     assert!(!path.exists());
-    identity::load_or_create(dir.path()).unwrap();
+    installation::load_or_create(dir.path()).unwrap();
     file.pass(&core, at(1)).unwrap();
     assert!(path.exists());
 }
@@ -446,7 +449,7 @@ fn directives_are_kept_beside_an_installation_only() {
 #[test]
 fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
     let dir = tempfile::tempdir().unwrap();
-    identity::load_or_create(dir.path()).unwrap();
+    installation::load_or_create(dir.path()).unwrap();
     let process = || {
         let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
         let config = config.with_directive_key("ops", public_key(&operator()));
@@ -577,7 +580,7 @@ proptest! {
                 prop_assert!(!revoked[n], "{id} was revoked");
                 prop_assert!(server < off(n).expires_unix_ms, "{id} is over");
             }
-            prop_assert!(device.held_ids().len() <= book::MAX_HELD);
+            prop_assert!(device.held_ids().len() <= held::MAX_HELD);
         }
     }
 }

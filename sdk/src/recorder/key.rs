@@ -2,7 +2,7 @@
 
 use epwatch_proto::{Phase, SessionAge};
 
-use crate::{conditions::PackedConditions, names::NameId};
+use crate::recorder::{conditions::PackedConditions, interner::NameId};
 
 /// Phase, age band, input shape and conditions, a byte or three each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

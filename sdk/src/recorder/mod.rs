@@ -10,7 +10,9 @@
 //! series beyond [`policy::MAX_SERIES_PER_SESSION`] go into one overflow stratum for each phase.
 //! Both are counted. A stratum that a whole interval did not see gives its place back.
 
+pub(crate) mod conditions;
 mod distinct;
+pub(crate) mod interner;
 mod key;
 mod sampling;
 mod series;
@@ -34,10 +36,12 @@ use std::{
 use epwatch_proto::{Phase, SessionAge, SessionUid, Stratum};
 
 use crate::{
-    baseline::ShapeBaselines,
-    conditions::{Conditions, CurrentConditions, PackedConditions},
-    names::{NameId, Names},
+    baselines::ShapeBaselines,
     policy,
+    recorder::{
+        conditions::{Conditions, CurrentConditions, PackedConditions},
+        interner::{NameId, Names},
+    },
 };
 use distinct::DistinctKeys;
 use key::SeriesKey;
@@ -175,7 +179,7 @@ impl SessionRecorder {
     #[inline]
     fn shape(&self, shape_key: &str) -> Option<NameId> {
         let shape = self.shapes.try_id(shape_key)?;
-        if shape == NameId::OTHER && shape_key != crate::names::OTHER {
+        if shape == NameId::OTHER && shape_key != crate::recorder::interner::OTHER {
             self.overflowed.add_text(shape_key);
         }
         Some(shape)

@@ -7,7 +7,7 @@ use epwatch_proto::{
 
 use super::series::Recorded;
 use crate::{
-    baseline::ShapeBaselines,
+    baselines::ShapeBaselines,
     moments::{Moments, Sums},
 };
 

@@ -157,13 +157,13 @@ fn switches_and_streaks_are_counted() {
 #[test]
 fn runs_far_beyond_the_own_past_are_counted() {
     let recorder = recorder();
-    let mut book = crate::baseline::BaselineBook::new(20);
-    let session = crate::baseline::tests::lesson("1", 10_000, 30);
+    let mut book = crate::baselines::BaselineBook::new(20);
+    let session = crate::baselines::tests::lesson("1", 10_000, 30);
     book.absorb(&session);
     recorder.set_baselines(book.of_session(
         &session.key.model,
         &session.key.requested_eps,
-        &crate::baseline::tests::on("2"),
+        &crate::baselines::tests::on("2"),
     ));
     warm_up(&recorder);
     for ms in [10, 15, 25, 35] {
@@ -362,11 +362,11 @@ fn first_runs_come_in_their_order_whoever_made_them() {
 fn a_baseline_that_changes_within_an_interval_ends_its_exceed_counts() {
     let recorder = recorder();
     let knows = |us| {
-        let mut book = crate::baseline::BaselineBook::new(20);
-        let lesson = crate::baseline::tests::lesson("1", us, 30);
+        let mut book = crate::baselines::BaselineBook::new(20);
+        let lesson = crate::baselines::tests::lesson("1", us, 30);
         book.absorb(&lesson);
         let (model, eps) = (&lesson.key.model, &lesson.key.requested_eps);
-        book.of_session(model, eps, &crate::baseline::tests::on("2"))
+        book.of_session(model, eps, &crate::baselines::tests::on("2"))
     };
     warm_up(&recorder);
     recorder.drain();

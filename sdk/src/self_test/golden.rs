@@ -365,7 +365,7 @@ impl GoldenInput {
             source,
         };
         let most = MAX_GOLDEN_BYTES as u64;
-        match crate::files::read_bounded(path, most).map_err(io)? {
+        match crate::folder::files::read_bounded(path, most).map_err(io)? {
             Some(bytes) => Self::parse(&bytes),
             None => Err(io(io::ErrorKind::NotFound.into())),
         }

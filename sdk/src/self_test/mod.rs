@@ -27,9 +27,9 @@
 //! ```
 
 mod compare;
+mod done;
 mod element;
 mod golden;
-mod memory;
 mod run;
 
 use std::{
@@ -43,10 +43,15 @@ use ort::session::Session as OrtSession;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    core::Core, engine, files, folder, identity, policy, session::ObservedSession, watch::Watch,
+    client::Watch,
+    core::Core,
+    driver,
+    folder::{self, files},
+    installation, policy,
+    session::ObservedSession,
 };
-pub(crate) use memory::TestKey;
-use memory::{Begin, TestMemory};
+pub(crate) use done::TestKey;
+use done::{Begin, TestMemory};
 
 pub use element::{ElementType, GoldenElement};
 pub use golden::{GoldenError, GoldenInput, GoldenTensor, MAX_GOLDEN_BYTES};
@@ -160,7 +165,7 @@ impl Watch {
             run::compared(uid, session.session_mut(), golden, cpu_session)
         }));
         let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
-        let mut core = engine::lock(&self.shared.core);
+        let mut core = driver::lock(&self.shared.core);
         // One result too many for an interval is tried again later, not counted as done.
         if core.self_tested(test.clone()) {
             core.self_tests.finish(key);
@@ -179,7 +184,7 @@ impl Watch {
         // Taken without the lock: an input may be large.
         let checksum = golden.checksum();
         let key = {
-            let mut core = engine::lock(&self.shared.core);
+            let mut core = driver::lock(&self.shared.core);
             let key = key_of(&core, session.uid(), &checksum)?;
             core.self_tests.ask(key, is_repeat)?;
             key
@@ -216,11 +221,11 @@ fn change_memory<T>(
     change: impl FnOnce(&mut TestMemory) -> T,
 ) -> std::io::Result<Option<T>> {
     let _lock = files::FileLock::wait(&dir.join(folder::LOCK))?;
-    if !identity::exists(dir) {
+    if !installation::exists(dir) {
         return Ok(None);
     }
     let path = dir.join(folder::SELF_TESTS);
-    let json = match files::read_bounded(&path, memory::MAX_FILE_BYTES) {
+    let json = match files::read_bounded(&path, done::MAX_FILE_BYTES) {
         Ok(json) => json.unwrap_or_default(),
         // Not ours any more: as if it were not there.
         Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Vec::new(),

@@ -35,8 +35,11 @@ use epwatch_proto::{
 use crate::{
     config::Limits,
     core::SealedReport,
-    files::{self, FileLock},
-    folder, policy,
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    policy,
     time::Now,
 };
 use quota::SegmentUse;

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     core::SealedReport,
-    files::{self, FileLock},
+    folder::files::{self, FileLock},
     time::Now,
 };
 

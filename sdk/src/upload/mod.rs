@@ -5,6 +5,7 @@
 //! host, through [`Watch::next_upload`](crate::Watch::next_upload). A report is sent with the same
 //! key and the same bytes until it is acked, so a lost ack costs a duplicate and never a loss.
 
+pub(crate) mod budget;
 #[cfg(feature = "grpc")]
 pub(crate) mod grpc;
 mod schedule;
@@ -18,7 +19,7 @@ use epwatch_proto::{
 };
 use prost::Message;
 
-use crate::{budget::NetworkKind, identity::Secret};
+use crate::{installation::Secret, upload::budget::NetworkKind};
 
 pub(crate) use schedule::{Advice, Schedule};
 

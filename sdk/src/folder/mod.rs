@@ -3,6 +3,8 @@
 //! One list, so that whoever wipes the folder forgets none. The folders of streams are the spool's
 //! (`spool/`), the secret is the installation's (`identity.rs`).
 
+pub(crate) mod files;
+
 /// Held by who writes one of these files, or makes the secret.
 pub(crate) const LOCK: &str = "lock";
 

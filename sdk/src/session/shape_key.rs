@@ -3,7 +3,7 @@
 use ort::session::{Session, SessionInputs};
 use ort::value::{Outlet, Value};
 
-use crate::names::STATIC;
+use crate::recorder::interner::STATIC;
 
 /// Longest key: what a stratum holds.
 const MAX_BYTES: usize = 128;

@@ -15,24 +15,32 @@ use std::{
 use epwatch_proto::{ContextKind, DropReason, StreamId};
 
 use crate::{
-    baseline::BaselineBook,
+    baselines::BaselineBook,
     config::SdkConfig,
-    consent::Consent,
     core::{Core, SealedReport},
-    device::{self, DeviceFacts},
-    directives::{self, DirectiveFile, Opened},
-    files::{self, FileLock},
-    folder,
-    identity::{self, Secret},
+    directives,
+    driver::consent::Consent,
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    host::{
+        device::{self, DeviceFacts},
+        thermal_zones,
+    },
+    installation::{self, Secret},
     policy, self_test,
     spool::{Found, Loss, Spool},
-    thermal_zones,
     time::{Clock, Now},
 };
 
+pub(crate) mod consent;
+pub(crate) mod directive_file;
 mod privacy;
 mod send;
+pub(crate) mod worker;
 
+use directive_file::{DirectiveFile, Opened};
 use privacy::Privacy;
 pub(crate) use send::Asked;
 use send::Sender;
@@ -129,7 +137,7 @@ impl Engine {
         let _ = self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
-        let secret = identity::load_or_create(&dir).map_err(|e| text_of(&e))?;
+        let secret = installation::load_or_create(&dir).map_err(|e| text_of(&e))?;
         let stream = lock(&self.core).stream();
         let opened = Spool::open(&dir, stream, self.config.limits);
         let (spool, found) = opened.map_err(|e| text_of(&e))?;
@@ -280,10 +288,10 @@ impl Engine {
     }
 
     /// Adds lessons to the file that all processes of the app share.
-    fn teach(&self, lessons: &[crate::baseline::Lesson]) -> io::Result<()> {
+    fn teach(&self, lessons: &[crate::baselines::Lesson]) -> io::Result<()> {
         let dir = &self.config.dir;
         let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
-        let is_still = |secret| identity::is_still(dir, secret);
+        let is_still = |secret| installation::is_still(dir, secret);
         if !self.secret.as_ref().is_some_and(is_still) {
             // Another process has forgotten it since we looked: nothing of it comes after a wipe.
             return Ok(());

@@ -21,7 +21,11 @@ use std::{sync::Arc, time::Duration};
 use epwatch_proto::DropReason;
 
 use super::{Engine, lock, text_of};
-use crate::{consent::Consent, deletion, identity, random_stream};
+use crate::{
+    driver::consent::Consent,
+    installation::{self, deletion},
+    random_stream,
+};
 
 /// Between two attempts to wipe a folder that does not let itself be wiped.
 const WIPE_RETRY: Duration = Duration::from_secs(60);
@@ -175,7 +179,7 @@ impl Engine {
         let Some(secret) = &self.secret else {
             return;
         };
-        if identity::is_still(&self.config.dir, secret) {
+        if installation::is_still(&self.config.dir, secret) {
             return;
         }
         let lost_runs = self.spool.take().map_or(0, |spool| spool.n_runs_pending());
@@ -190,7 +194,7 @@ impl Engine {
                 core.dropped(DropReason::Consent, 0, lost_runs);
             }
         }
-        if !identity::exists(&self.config.dir) {
+        if !installation::exists(&self.config.dir) {
             self.privacy.orphaned_at = Some(self.privacy.consent.wish().n_told);
             self.last_error = Some(
                 "the folder was emptied, or another process withdrew consent: nothing is \
@@ -221,10 +225,9 @@ mod tests {
     use crate::{
         config::{ModelInfo, SdkConfig},
         core::{Core, SessionInfo},
-        device::DeviceFacts,
-        directives::Opened,
-        files::FileLock,
-        folder,
+        driver::directive_file::Opened,
+        folder::{self, files::FileLock},
+        host::device::DeviceFacts,
         recorder::SessionRecorder,
         self_test,
         spool::Spool,
@@ -330,7 +333,7 @@ mod tests {
             }
             process.consent.reset(&process.core, process.clock.now());
             process.engine.follow_consent();
-            assert!(!process.path(identity::SECRET_FILE).exists());
+            assert!(!process.path(installation::SECRET_FILE).exists());
             assert!(process.engine.spool.is_none() && !process.engine.may_keep());
             run(&session, 10);
             process.engine.seal();
@@ -459,7 +462,7 @@ mod tests {
             assert!(!process.path(name).exists(), "{name}");
         }
         // Nor into one where it began a new installation.
-        identity::load_or_create(process.folder.path()).unwrap();
+        installation::load_or_create(process.folder.path()).unwrap();
         process.engine.teach(&lessons).unwrap();
         assert!(!process.path(folder::BASELINES).exists());
     }

@@ -6,14 +6,14 @@ use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFail
 
 use super::{Engine, lock, lock_in, text_of};
 use crate::{
-    budget::{Budget, NetworkKind, Refusal},
-    deletion, directives,
-    identity::Secret,
+    directives,
+    installation::{Secret, deletion},
     policy, random_u64,
     spool::{Pending, Spool},
     time::Now,
     upload::{
         Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer,
+        budget::{Budget, NetworkKind, Refusal},
         says_deleted, settle,
     },
 };
@@ -386,7 +386,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        DeviceFacts, SdkConfig, consent::Consent, core::Core, directives::Opened, random_stream,
+        DeviceFacts, SdkConfig,
+        core::Core,
+        driver::{consent::Consent, directive_file::Opened},
+        random_stream,
         time::Clock,
     };
 

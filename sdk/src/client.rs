@@ -18,24 +18,25 @@ use epwatch_proto::{
 use ort::session::builder::SessionBuilder;
 
 use crate::{
-    budget::NetworkKind,
-    conditions::Conditions,
     config::{ModelInfo, SdkConfig},
-    consent::Consent,
     core::{ConditionsSetter, Core, SessionInfo},
-    directives::{InEffect, Opened, SessionPlan},
-    engine::{self, Asked, Engine},
+    directives::{InEffect, SessionPlan},
+    driver::{
+        self, Asked, Engine,
+        consent::Consent,
+        directive_file::Opened,
+        worker::{self, Command, Worker},
+    },
     explain::{ExplainedSession, Explanation},
-    placement,
-    preflight::{self, Check, PreflightFacts, SystemHost},
-    random_stream,
-    recorder::SessionRecorder,
-    session::SessionRequest,
-    simulated::SimulatedSession,
-    thermal_zones::ThermalReader,
+    host::{
+        preflight::{self, Check, PreflightFacts, SystemHost},
+        thermal_zones::ThermalReader,
+    },
+    placement, random_stream,
+    recorder::{SessionRecorder, conditions::Conditions},
+    session::{SessionRequest, simulated::SimulatedSession},
     time::Clock,
-    upload::{UploadBatch, UploadError},
-    worker::{self, Command, Worker},
+    upload::{UploadBatch, UploadError, budget::NetworkKind},
 };
 
 /// Commands that wait at most; more are refused, not queued.
@@ -231,7 +232,7 @@ impl Watch {
     /// ```
     pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
         let now = self.shared.clock.now();
-        let core = engine::lock(&self.shared.core);
+        let core = driver::lock(&self.shared.core);
         core.directives.plan(&model.model, now)
     }
 
@@ -326,7 +327,7 @@ impl Watch {
             text: placement::scrubbed(error),
             count: 1,
         };
-        engine::lock(&self.shared.core).start_failed(failure);
+        driver::lock(&self.shared.core).start_failed(failure);
     }
 
     /// Seals what was recorded and sends everything that waits, whatever the schedule says. For
@@ -369,12 +370,12 @@ impl Watch {
 
     /// The stream that this process reports in.
     pub fn stream(&self) -> StreamId {
-        engine::lock(&self.shared.core).stream()
+        driver::lock(&self.shared.core).stream()
     }
 
     /// The SDK's own counters as of the last seal.
     pub fn health(&self) -> SdkHealth {
-        engine::lock(&self.shared.core).health().clone()
+        driver::lock(&self.shared.core).health().clone()
     }
 
     /// For hosts that send by themselves (feature `grpc` off, or
@@ -445,7 +446,7 @@ impl Watch {
 
     fn completed(&self, facts: &PreflightFacts) -> PreflightFacts {
         let mut facts = facts.clone();
-        let core = engine::lock(&self.shared.core);
+        let core = driver::lock(&self.shared.core);
         let device = core.device();
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
         let told = device.hexagon_arch.or_else(of_chipset);
@@ -481,7 +482,7 @@ impl Watch {
     pub fn explanation(&self) -> Explanation {
         let mut directives = String::new();
         let (ort_version, chipset, sessions) = {
-            let core = engine::lock(&self.shared.core);
+            let core = driver::lock(&self.shared.core);
             let now = self.shared.clock.now();
             // Writing to a String cannot fail.
             let _ = core.directives.explain(&mut directives, now);
@@ -517,7 +518,7 @@ impl Shared {
     /// Begins a session now.
     pub(crate) fn open(&self, info: SessionInfo, in_effect: &InEffect) -> Arc<SessionRecorder> {
         let (recorder, wants_seal) = {
-            let mut core = engine::lock(&self.core);
+            let mut core = driver::lock(&self.core);
             core.directives.followed(in_effect.directive_ids());
             let recorder = core.open_session(info, self.clock.now());
             (recorder, core.wants_seal())
@@ -534,12 +535,12 @@ impl Shared {
 
     /// ORT's version, once a session builder shows that it is loaded.
     pub(crate) fn learn_ort_version(&self) {
-        let is_known = !engine::lock(&self.core).runtime().ort_version.is_empty();
+        let is_known = !driver::lock(&self.core).runtime().ort_version.is_empty();
         if is_known {
             return;
         }
         if let Some(version) = placement::ort_version() {
-            let mut core = engine::lock(&self.core);
+            let mut core = driver::lock(&self.core);
             let mut runtime = core.runtime().clone();
             runtime.ort_version = version;
             core.set_runtime(runtime);

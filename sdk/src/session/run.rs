@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::{recorder::SessionRecorder, shape::ShapeKey, time::Clock};
+use crate::{recorder::SessionRecorder, session::shape_key::ShapeKey, time::Clock};
 
 /// Makes a run and records it: its latency, or the ORT status code of its error. What the run
 /// gives is handed on as it is; should it panic, nothing is recorded.

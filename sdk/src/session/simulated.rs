@@ -7,7 +7,9 @@ use std::{
 };
 
 use crate::{
-    conditions::Conditions, recorder::SessionRecorder, run::observed, shape::ShapeKey, time::Clock,
+    recorder::{SessionRecorder, conditions::Conditions},
+    session::{run::observed, shape_key::ShapeKey},
+    time::Clock,
 };
 
 /// Takes latencies as a real session would measure them: same recorder, same reports, same spool.

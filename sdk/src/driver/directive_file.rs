@@ -8,12 +8,15 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Received, stored::Stored};
 use crate::{
     core::Core,
-    engine,
-    files::{self, FileLock},
-    folder, identity,
+    directives::{Received, Stored},
+    driver,
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    installation,
     time::Now,
 };
 
@@ -66,7 +69,7 @@ impl DirectiveFile {
     /// If it cannot be read now: what is known holds on, and the next call tries again.
     pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let (is_first, is_enabled) = {
-            let core = engine::lock(core);
+            let core = driver::lock(core);
             (!core.directives.is_loaded(), core.directives.is_enabled())
         };
         if !is_first && !is_enabled {
@@ -79,7 +82,7 @@ impl DirectiveFile {
         let stored = Stored::read(&self.path())?;
         self.seen = stamp;
         self.written = stored.clone().ok().flatten().unwrap_or_default();
-        engine::lock(core).directives.load(stored, now);
+        driver::lock(core).directives.load(stored, now);
         Ok(())
     }
 
@@ -93,16 +96,16 @@ impl DirectiveFile {
         received: Received,
         now: Now,
     ) -> io::Result<()> {
-        let is_enabled = engine::lock(core).directives.is_enabled();
+        let is_enabled = driver::lock(core).directives.is_enabled();
         if received.signed.is_empty() || !is_enabled {
             // The clock alone is kept by the next `pass`, if anything is held.
-            engine::lock(core).directives.receive(received, now);
+            driver::lock(core).directives.receive(received, now);
             return Ok(());
         }
         // Another process may have written since; what it took in must not be lost.
         let lock = FileLock::wait(&self.dir.join(folder::LOCK));
         let read = self.read(core, now);
-        engine::lock(core).directives.receive(received, now);
+        driver::lock(core).directives.receive(received, now);
         let _lock = lock?;
         read?;
         self.write(core, now)
@@ -115,7 +118,7 @@ impl DirectiveFile {
     pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let read = self.read(core, now);
         let stored = {
-            let mut core = engine::lock(core);
+            let mut core = driver::lock(core);
             core.directives.advance(now);
             core.directives.to_store(now)
         };
@@ -133,14 +136,14 @@ impl DirectiveFile {
     /// The caller holds the folder's lock.
     fn write(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let stored = {
-            let mut core = engine::lock(core);
+            let mut core = driver::lock(core);
             core.directives.advance(now);
             core.directives.to_store(now)
         };
         if stored.held == self.written.held && stored.held.is_empty() {
             return Ok(());
         }
-        if !identity::exists(&self.dir) {
+        if !installation::exists(&self.dir) {
             // Another process has wiped the folder since we looked, and nothing comes after that.
             return Ok(());
         }

@@ -10,7 +10,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{budget::NetworkKind, core::Core, engine, random_stream, time::Now};
+use crate::{core::Core, driver, random_stream, time::Now, upload::budget::NetworkKind};
 
 /// What is wished now, and how often it came to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Consent {
 
     /// As [`Self::set`], and recording begins or ends with it.
     pub(crate) fn tell(&self, is_given: bool, core: &Mutex<Core>, now: Now) {
-        let mut core = engine::lock(core);
+        let mut core = driver::lock(core);
         let is_new = self.set(is_given);
         core.set_recording(is_given);
         if is_new && !is_given {
@@ -75,7 +75,7 @@ impl Consent {
 
     /// What was recorded until now is to be forgotten, whether or not consent is given.
     pub(crate) fn reset(&self, core: &Mutex<Core>, now: Now) {
-        let mut core = engine::lock(core);
+        let mut core = driver::lock(core);
         self.forget();
         core.forget(random_stream(), 0, now);
     }
@@ -102,7 +102,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{config::CoreConfig, device::DeviceFacts};
+    use crate::{config::CoreConfig, host::device::DeviceFacts};
 
     /// Whoever says something is stopped at the wish, and has the core by then.
     #[test]

@@ -20,7 +20,7 @@ use std::{
 
 use epwatch_proto::Thermal;
 
-use crate::{core::ConditionsSetter, files};
+use crate::{core::ConditionsSetter, folder::files};
 
 /// Where Linux has them.
 pub(crate) const DIR: &str = "sys/class/thermal";

@@ -7,7 +7,7 @@ use epwatch_proto::{
     device::vendor_fingerprint_hash,
 };
 
-use crate::{files, thermal_zones};
+use crate::{folder::files, host::thermal_zones};
 
 /// A fact of the device is a short text; a larger file is something else.
 const MAX_FACT_BYTES: u64 = 64 << 10;

@@ -15,11 +15,13 @@ use std::{
 use epwatch_proto::InstallationId;
 
 use crate::{
-    budget,
-    files::{self, FileLock},
-    folder,
-    identity::{SECRET_BYTES, SECRET_FILE, Secret, UNREADABLE_FILE},
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    installation::{SECRET_BYTES, SECRET_FILE, Secret, UNREADABLE_FILE},
     spool,
+    upload::budget,
 };
 
 const DELETIONS: &str = "deletions";
@@ -142,12 +144,12 @@ pub(crate) fn settle(dir: &Path, installation: &InstallationId) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity;
+    use crate::installation;
 
     #[test]
     fn forgetting_keeps_the_secret_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let secret = identity::load_or_create(dir.path()).unwrap();
+        let secret = installation::load_or_create(dir.path()).unwrap();
         fs::create_dir_all(dir.path().join(spool::STREAMS).join("0123456789abcdef")).unwrap();
         fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();
         fs::write(dir.path().join("the app's own file"), b"kept").unwrap();
@@ -164,14 +166,14 @@ mod tests {
 
         settle(dir.path(), &secret.installation()).unwrap();
         assert!(!dir.path().join(DELETIONS).exists());
-        let new = identity::load_or_create(dir.path()).unwrap();
+        let new = installation::load_or_create(dir.path()).unwrap();
         assert_ne!(new.bytes(), secret.bytes());
     }
 
     #[test]
     fn a_kill_in_the_middle_is_finished_by_the_next_start() {
         let dir = tempfile::tempdir().unwrap();
-        identity::load_or_create(dir.path()).unwrap();
+        installation::load_or_create(dir.path()).unwrap();
         fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
         retire(dir.path()).unwrap();
         finish_interrupted(dir.path()).unwrap();
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn a_secret_put_aside_keeps_no_wipe_back() {
         let dir = tempfile::tempdir().unwrap();
-        identity::load_or_create(dir.path()).unwrap();
+        installation::load_or_create(dir.path()).unwrap();
         fs::write(dir.path().join(UNREADABLE_FILE), b"short").unwrap();
         fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
         retire(dir.path()).unwrap();

@@ -3,6 +3,10 @@
 //! A run costs the host a pair of clock reads and a record. Outputs and errors are ORT's own,
 //! unchanged. Whatever goes wrong with observing, the host gets its session.
 
+mod run;
+mod shape_key;
+pub(crate) mod simulated;
+
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -21,21 +25,22 @@ use ort::{
 };
 
 use crate::{
+    client::Shared,
     config::ModelInfo,
     core::SessionInfo,
     directives::{InEffect, SessionPlan},
-    engine,
+    driver::{self, worker::Command},
     placement::{
         self, SummaryInput,
         log::{SessionLog, soc_of},
         summarise,
     },
     recorder::SessionRecorder,
-    run::observed,
-    shape::{ShapeKey, has_one_shape},
+    session::{
+        run::observed,
+        shape_key::{ShapeKey, has_one_shape},
+    },
     time::Clock,
-    watch::Shared,
-    worker::Command,
 };
 
 /// Makes ORT remember which EP got which node. Older versions take unknown keys and ignore them.
@@ -197,7 +202,7 @@ impl SessionRequest {
                     text: placement::scrubbed(error.message()),
                     count: 1,
                 };
-                engine::lock(&self.shared.core).start_failed(failure);
+                driver::lock(&self.shared.core).start_failed(failure);
                 return Err(error);
             }
         };

@@ -178,7 +178,7 @@ fn only_clean_runs_teach() {
             ..clean.clone()
         },
         Stratum {
-            shape_key: names::OTHER.to_owned(),
+            shape_key: interner::OTHER.to_owned(),
             ..clean.clone()
         },
     ];

@@ -40,14 +40,16 @@ use epwatch_proto::{
 };
 
 use crate::{
-    baseline::{BaselineBook, LearntOn, Lesson, is_clean},
-    conditions::{Conditions, CurrentConditions, PackedConditions},
+    baselines::{BaselineBook, LearntOn, Lesson, is_clean},
     config::CoreConfig,
+    core::report::{Frame, Part, pack},
     directives::{DirectiveKeys, Directives},
-    names::Names,
     policy, random_session_uid,
-    recorder::{Drained, SeriesSnapshot, SessionRecorder},
-    report::{Frame, Part, pack},
+    recorder::{
+        Drained, SeriesSnapshot, SessionRecorder,
+        conditions::{Conditions, CurrentConditions, PackedConditions},
+        interner::Names,
+    },
     self_test::TestsOfProcess,
     time::Now,
 };
@@ -204,7 +206,7 @@ impl Core {
 
     /// The inference runtime, as far as it is known; texts are clipped.
     pub fn set_runtime(&mut self, runtime: Runtime) {
-        self.runtime = crate::device::clipped_runtime(runtime);
+        self.runtime = crate::host::device::clipped_runtime(runtime);
         self.refresh_baselines();
     }
 
@@ -254,7 +256,7 @@ impl Core {
             model: info.model,
             requested_eps: info.requested_eps,
             directive_id: info.directive_id,
-            options: crate::device::clipped_options(info.options),
+            options: crate::host::device::clipped_options(info.options),
             placement: info.placement,
             creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
             created_at_unix_ms: now.wall_unix_ms,
@@ -577,7 +579,7 @@ impl Core {
         for series in drained.series.iter().filter(|s| is_clean(&s.stratum)) {
             let shape = series.stratum.shape_key.as_str();
             let lesson = by_shape.entry(shape).or_insert_with(|| Lesson {
-                key: crate::baseline::BaselineKey {
+                key: crate::baselines::BaselineKey {
                     model: session.model.id.clone(),
                     requested_eps: session.placement.requested_eps.clone(),
                     shape: shape.to_owned(),
@@ -608,7 +610,7 @@ impl Core {
         }
     }
 
-    fn baselines_of(&self, session: &Session) -> Arc<crate::baseline::ShapeBaselines> {
+    fn baselines_of(&self, session: &Session) -> Arc<crate::baselines::ShapeBaselines> {
         let on = self.learnt_on(session);
         let requested = &session.placement.requested_eps;
         self.book.of_session(&session.model.id, requested, &on)
@@ -668,6 +670,7 @@ impl ConditionsSetter {
 
 mod directives;
 mod forget;
+pub(crate) mod report;
 
 #[cfg(test)]
 mod tests;

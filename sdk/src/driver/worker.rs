@@ -22,15 +22,14 @@ use sha2::{Digest, Sha256};
 #[cfg(feature = "grpc")]
 use crate::upload::grpc::LazyTransport;
 use crate::{
-    consent::Consent,
+    client::FlushError,
     core::Core,
-    engine::{self, Engine},
-    thermal_zones::ThermalReader,
+    driver::{self, Engine, consent::Consent},
+    host::thermal_zones::ThermalReader,
     upload::UploadError,
-    watch::FlushError,
 };
 #[cfg(feature = "grpc")]
-use crate::{engine::Asked, upload::RequestKind};
+use crate::{driver::Asked, upload::RequestKind};
 
 /// Panics after which the thread ends: something is wrong for good then.
 const MAX_PANICS: u64 = 3;
@@ -89,7 +88,7 @@ impl Worker {
                 }
                 Ok(Command::Seal) => self.guarded(|worker| {
                     // A seal may have come between.
-                    let has_many_gone = engine::lock(&worker.core).has_many_gone();
+                    let has_many_gone = driver::lock(&worker.core).has_many_gone();
                     if has_many_gone {
                         lock(&worker.engine).seal();
                     }
@@ -209,7 +208,7 @@ impl Worker {
 
     fn hash_model(&mut self, uid: SessionUid, path: &Path) {
         if let Some(hash) = hash_of_file(path) {
-            engine::lock(&self.core).set_model_hash(uid, hash);
+            driver::lock(&self.core).set_model_hash(uid, hash);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use epwatch_proto::{PowerSave, Thermal};
 
-use crate::names::NameId;
+use crate::recorder::interner::NameId;
 
 /// Thermal state, power save and performance mode. The default is "unknown" throughout, which is
 /// not "none": a host that cannot tell leaves it.

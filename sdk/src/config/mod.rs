@@ -1,5 +1,7 @@
 //! What the host decides, checked when it is built.
 
+mod endpoint;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -8,11 +10,11 @@ use std::{
 use epwatch_proto::{App, EpBackend, EpLinkage, Model, ModelHash, Runtime, Sdk, clipped};
 
 use crate::{
-    budget::ByteBudget,
-    device::DeviceFacts,
+    config::endpoint::{check_endpoint, check_root_certificate},
     directives,
-    endpoint::{check_endpoint, check_root_certificate},
-    policy, thermal_zones,
+    host::{device::DeviceFacts, thermal_zones},
+    policy,
+    upload::budget::ByteBudget,
 };
 
 /// What is wrong with a configuration, and the way out.
@@ -380,7 +382,7 @@ impl SdkConfigBuilder {
 
     /// The EP's package, version and back end. ORT's version is read from the library.
     pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.config.core.runtime = crate::device::clipped_runtime(runtime);
+        self.config.core.runtime = crate::host::device::clipped_runtime(runtime);
         self
     }
 

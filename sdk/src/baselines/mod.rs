@@ -33,7 +33,7 @@ use epwatch_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{moments::Moments, names, policy};
+use crate::{moments::Moments, policy, recorder::interner};
 
 /// What a baseline belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ impl ShapeBaselines {
 
 /// Whether runs of this stratum teach what the device is used to.
 pub(crate) fn is_clean(stratum: &Stratum) -> bool {
-    stratum.is_clean() && stratum.shape_key != names::OTHER
+    stratum.is_clean() && stratum.shape_key != interner::OTHER
 }
 
 impl BaselineBook {

@@ -5,14 +5,15 @@
 //! whole under another name and then renamed, under the folder's lock: processes that start
 //! together agree on one, and a kill leaves none or a whole one.
 
+pub(crate) mod deletion;
+
 use std::{fs, io, path::Path};
 
 use epwatch_proto::InstallationId;
 
-use crate::{
-    deletion,
+use crate::folder::{
+    self,
     files::{self, FileLock},
-    folder,
 };
 
 pub(crate) const SECRET_BYTES: usize = 32;

@@ -9,8 +9,11 @@ use std::{io, path::Path, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    files::{self, FileLock},
-    folder, identity,
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    installation,
     time::Now,
 };
 
@@ -230,7 +233,7 @@ impl Budget {
         }
         let spent = self.spent.of(network);
         *spent = how(*spent);
-        if !identity::exists(dir) {
+        if !installation::exists(dir) {
             // Another process has wiped the folder since we looked, and nothing comes after that.
             self.is_kept = false;
             return Ok(());
@@ -260,7 +263,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deletion;
+    use crate::installation::deletion;
     use proptest::prelude::*;
 
     const LIMITS: ByteBudget = ByteBudget {
@@ -273,7 +276,7 @@ mod tests {
     /// A folder with an installation.
     fn folder() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        identity::load_or_create(dir.path()).unwrap();
+        installation::load_or_create(dir.path()).unwrap();
         dir
     }
 
