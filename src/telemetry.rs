@@ -4,9 +4,12 @@ use std::env::VarError;
 use std::io::IsTerminal;
 
 use anyhow::bail;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-/// Which logs are shown, in the syntax of `RUST_LOG`.
+/// Which logs are shown: levels by target, such as `info,epwatch_collector=debug`.
 const FILTER_ENV: &str = "EPWATCH_LOG";
 /// How a line of the logs is written.
 const FORMAT_ENV: &str = "EPWATCH_LOG_FORMAT";
@@ -26,13 +29,14 @@ enum Format {
 pub(crate) fn init(default: &str) -> anyhow::Result<()> {
     let filter = filter(variable(FILTER_ENV)?.as_deref().unwrap_or(default))?;
     let format = format(variable(FORMAT_ENV)?.as_deref().unwrap_or_default())?;
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    let logs = tracing_subscriber::registry().with(filter);
+    let lines = layer().with_writer(std::io::stderr).with_target(false);
     match format {
-        Format::Text => logs.with_ansi(std::io::stderr().is_terminal()).init(),
-        Format::Json => logs.json().flatten_event(true).init(),
+        Format::Text => {
+            let is_terminal = std::io::stderr().is_terminal();
+            logs.with(lines.with_ansi(is_terminal)).init();
+        }
+        Format::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
 }
@@ -46,11 +50,22 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn filter(text: &str) -> anyhow::Result<EnvFilter> {
-    let Ok(filter) = text.parse() else {
-        bail!("{FILTER_ENV}: expected a level or `target=level,...` such as `debug`, got {text:?}");
+fn filter(text: &str) -> anyhow::Result<Targets> {
+    let items: Vec<&str> = text.split(',').filter(|item| !item.is_empty()).collect();
+    // `Targets` would take these for targets of that name, or for the level `error`.
+    let is_wrong = |item: &&str| {
+        item.ends_with('=') || item.contains('[') || item.starts_with(|c: char| !is_of_name(c))
     };
-    Ok(filter)
+    match items.join(",").parse() {
+        Ok(filter) if !items.iter().any(is_wrong) => Ok(filter),
+        _ => bail!(
+            "{FILTER_ENV}: expected a level or `target=level,...` such as `debug`, got {text:?}"
+        ),
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || "-:_".contains(c)
 }
 
 fn format(text: &str) -> anyhow::Result<Format> {
@@ -63,6 +78,8 @@ fn format(text: &str) -> anyhow::Result<Format> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -76,9 +93,24 @@ mod tests {
 
     #[test]
     fn filters_are_levels_by_target() {
-        filter("warn").unwrap();
-        filter("info,epwatch_collector=trace").unwrap();
-        for wrong in ["loud=very", "info,a=b=c"] {
+        let shows = |text, target, level| filter(text).unwrap().would_enable(target, &level);
+        assert!(shows("warn", "hyper", Level::WARN));
+        assert!(!shows("warn", "hyper", Level::INFO));
+        let two = "info,,epwatch_collector=trace,";
+        assert!(shows(two, "epwatch_collector::wal", Level::TRACE));
+        assert!(!shows(two, "hyper", Level::DEBUG));
+        assert!(shows("5,hyper=off", "epwatch", Level::TRACE));
+        assert!(!shows("5,hyper=off", "hyper", Level::ERROR));
+        assert!(shows("hyper", "hyper", Level::TRACE));
+        assert!(!shows("hyper", "epwatch", Level::ERROR));
+        for wrong in [
+            "loud=very",
+            "info,a=b=c",
+            "a=",
+            "=info",
+            "a[b]=info",
+            "warn, a=info",
+        ] {
             let error = filter(wrong).unwrap_err().to_string();
             assert!(error.starts_with("EPWATCH_LOG: "), "{error}");
         }
