@@ -1,8 +1,9 @@
 //! What one cohort window costs: every statistic on a histogram of 60 buckets, tails at fleet sizes.
 
 use std::hint::black_box;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use epwatch_stats::beta_binomial::{BetaPrior, ln_upper_tail};
 use epwatch_stats::{Bucket, Moments, SparseHistogram, VarianceSplit, Weighting};
 use epwatch_stats::{dip, mixture, order_stat, valley};
@@ -19,7 +20,7 @@ fn sixty_buckets() -> SparseHistogram {
     SparseHistogram::from_buckets(buckets).expect("the buckets touch")
 }
 
-fn statistics(c: &mut Criterion) {
+fn main() -> io::Result<()> {
     let histogram = sixty_buckets();
     let prior = BetaPrior::from_rate(0.01, 100.0).expect("a rate and a strength");
     let ratios: Vec<f64> = (0..400)
@@ -28,33 +29,58 @@ fn statistics(c: &mut Criterion) {
     let device: Moments = ratios.iter().copied().collect();
     let devices = vec![device; 400];
 
-    c.bench_function("dip, 60 buckets", |b| {
-        b.iter(|| dip::of_histogram(black_box(&histogram)))
-    });
-    c.bench_function("dip, 400 values", |b| {
-        b.iter(|| dip::of_sample(black_box(&ratios)))
-    });
-    c.bench_function("mixture, 60 buckets", |b| {
-        b.iter(|| mixture::fit(black_box(&histogram), 400))
-    });
-    c.bench_function("valley, 60 buckets", |b| {
-        b.iter(|| valley::deepest(black_box(&histogram), 400))
-    });
-    c.bench_function("quantile, 60 buckets", |b| {
-        b.iter(|| black_box(&histogram).quantile(0.95))
-    });
+    time("dip, 60 buckets", || {
+        dip::of_histogram(black_box(&histogram))
+    })?;
+    time("dip, 400 values", || dip::of_sample(black_box(&ratios)))?;
+    time("mixture, 60 buckets", || {
+        mixture::fit(black_box(&histogram), 400)
+    })?;
+    time("valley, 60 buckets", || {
+        valley::deepest(black_box(&histogram), 400)
+    })?;
+    time("quantile, 60 buckets", || {
+        black_box(&histogram).quantile(0.95)
+    })?;
     for n in [400, 1_000_000] {
-        c.bench_function(&format!("tail, n = {n}"), |b| {
-            b.iter(|| ln_upper_tail(black_box(n / 20), n, prior));
-        });
+        time(&format!("tail, n = {n}"), || {
+            ln_upper_tail(black_box(n / 20), n, prior)
+        })?;
     }
-    c.bench_function("median bound, 400 values", |b| {
-        b.iter(|| order_stat::median_lower_bound(black_box(&ratios), 3.0));
-    });
-    c.bench_function("variance split, 400 devices", |b| {
-        b.iter(|| VarianceSplit::over_devices(black_box(&devices), Weighting::Devices));
-    });
+    time("median bound, 400 values", || {
+        order_stat::median_lower_bound(black_box(&ratios), 3.0)
+    })?;
+    time("variance split, 400 devices", || {
+        VarianceSplit::over_devices(black_box(&devices), Weighting::Devices)
+    })
 }
 
-criterion_group!(benches, statistics);
-criterion_main!(benches);
+/// Calls before the measurement take so long: caches are warm then, and how many calls a batch needs is known.
+const WARM_UP: Duration = Duration::from_millis(200);
+const BATCHES: usize = 31;
+
+/// Prints the nanoseconds of a call: the median of some batches, and the least and the most.
+fn time<T>(name: &str, mut call: impl FnMut() -> T) -> io::Result<()> {
+    let began = Instant::now();
+    let mut n_calls = 0_u32;
+    while began.elapsed() < WARM_UP {
+        black_box(call());
+        n_calls += 1;
+    }
+    let per_batch = n_calls / 10 + 1;
+    let mut ns: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let began = Instant::now();
+            for _ in 0..per_batch {
+                black_box(call());
+            }
+            began.elapsed().as_secs_f64() * 1e9 / f64::from(per_batch)
+        })
+        .collect();
+    ns.sort_by(f64::total_cmp);
+    let (least, median, most) = (ns[0], ns[BATCHES / 2], ns[BATCHES - 1]);
+    writeln!(
+        io::stdout(),
+        "{name:<28} {median:>11.0} ns  ({least:.0} to {most:.0})"
+    )
+}
