@@ -267,7 +267,7 @@ async fn start_real(
     story: Story,
     way_in: &WayIn,
     dir: &Path,
-    screen: &Screen,
+    screen: &mut Screen,
 ) -> Result<RealDevices, String> {
     let started = if args.no_runtimes {
         Err(anyhow::anyhow!("--no-runtimes was given"))

@@ -7,7 +7,6 @@ use std::{
 };
 
 use clickhouse::{Client, Row};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Deserialize;
 
 /// Between two lines where nothing can be redrawn.
@@ -52,37 +51,27 @@ ORDER BY chipset, model_version";
 #[derive(Debug)]
 pub(super) struct Screen {
     started: Instant,
-    block: ProgressBar,
     is_terminal: bool,
+    /// The lines at the bottom of a terminal, drawn over at each refresh.
+    block: String,
     last_line: Option<Instant>,
 }
 
 impl Screen {
     pub(super) fn new(started: Instant) -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        let block = ProgressBar::new_spinner();
-        block
-            .set_style(ProgressStyle::with_template("{msg}").expect("the template is well formed"));
-        if !is_terminal {
-            block.set_draw_target(ProgressDrawTarget::hidden());
-        }
         Self {
             started,
-            block,
-            is_terminal,
+            is_terminal: io::stderr().is_terminal(),
+            block: String::new(),
             last_line: None,
         }
     }
 
     /// Writes lines that stay.
-    pub(super) fn say(&self, text: impl std::fmt::Display) {
-        let text = format!("[{:>4.0}s] {text}", self.started.elapsed().as_secs_f64());
-        if self.is_terminal {
-            self.block.println(text);
-        } else {
-            // The demo goes on when nobody reads.
-            let _ = writeln!(io::stderr(), "{text}");
-        }
+    pub(super) fn say(&mut self, text: impl std::fmt::Display) {
+        let text = format!("[{:>4.0}s] {text}\n", self.started.elapsed().as_secs_f64());
+        let block = self.block.clone();
+        self.draw(&text, block);
     }
 
     /// Shows where things stand. A store that is away for a moment leaves the cohorts out.
@@ -104,14 +93,29 @@ impl Screen {
             .fetch_all()
             .await
             .unwrap_or_default();
-        self.block
-            .set_message(format!("{line}\n{}", table(&cohorts)));
-        self.block.tick();
+        self.draw("", format!("{line}\n{}\n", table(&cohorts)));
     }
 
     /// Takes the block off the screen.
-    pub(super) fn finish(&self) {
-        self.block.finish_and_clear();
+    pub(super) fn finish(&mut self) {
+        self.draw("", String::new());
+    }
+
+    /// Replaces the block, and writes lines that stay above it.
+    fn draw(&mut self, above: &str, block: String) {
+        let erase = match self.block.lines().count() {
+            0 => String::new(),
+            // Up to the block's first line; then everything from there on is erased.
+            n => format!("\x1b[{n}F\x1b[J"),
+        };
+        // The block's long lines are cut, not wrapped: its height on the screen is its number of lines.
+        let shown = match block.is_empty() {
+            true => String::new(),
+            false => format!("\x1b[?7l{block}\x1b[?7h"),
+        };
+        // The demo goes on when nobody reads.
+        let _ = io::stderr().write_all(format!("{erase}{above}{shown}").as_bytes());
+        self.block = block;
     }
 }
 
