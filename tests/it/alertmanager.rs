@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::until,
+    support::{get, until},
 };
 
 const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
@@ -28,8 +28,6 @@ pub(crate) struct Alertmanager {
 impl Alertmanager {
     /// Returns `None` if the user skips it.
     pub(crate) async fn start() -> Option<Self> {
-        // The detector's own client does the same; it may be installed already.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
         let package = epwatch_runtimes::alertmanager()?;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
@@ -57,9 +55,7 @@ impl Alertmanager {
         };
         let ready = format!("{}/-/ready", manager.url);
         until("Alertmanager is ready", || async {
-            reqwest::get(&ready)
-                .await
-                .is_ok_and(|answer| answer.status().is_success())
+            get(&ready).await.is_ok_and(|page| page.status == 200)
         })
         .await;
         Some(manager)
@@ -68,7 +64,7 @@ impl Alertmanager {
     /// The alerts it holds.
     pub(crate) async fn alerts(&self) -> Vec<Value> {
         let url = format!("{}/api/v2/alerts", self.url);
-        reqwest::get(url).await.unwrap().json().await.unwrap()
+        serde_json::from_str(&get(&url).await.unwrap().text).unwrap()
     }
 }
 

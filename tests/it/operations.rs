@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, EPWATCH};
+use crate::support::{DEADLINE, EPWATCH, get};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -190,10 +190,9 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let stdout = running.0.stdout.take().unwrap();
     let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
     let addresses = said.next().expect("serve says where it listens").unwrap();
-    let _installed = rustls::crypto::ring::default_provider().install_default();
     put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
-    let read = async || reqwest::get(&page).await.unwrap().text().await.unwrap();
+    let read = async || get(&page).await.unwrap().text;
     let began = std::time::Instant::now();
     // Between two readings of the ledger its gauges are gone for a moment.
     let page = loop {

@@ -7,10 +7,11 @@ use std::{
 };
 
 use epwatch_proto::v1;
+use hyper::Request;
 use prost::Message;
 use serde_json::Value;
 
-use crate::support::{EPWATCH, until};
+use crate::support::{EPWATCH, send, until};
 
 const APP: &str = "com.example.camera";
 const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
@@ -78,12 +79,11 @@ impl Collector {
     /// What the Connect protocol answers to a call with this key.
     async fn post(&self, call: &str, key: &str, message: &impl Message) -> u16 {
         let url = format!("http://{}/epwatch.v1.CollectorService/{call}", self.address);
-        let request = reqwest::Client::new()
-            .post(url)
+        let request = Request::post(url)
             .header("content-type", "application/proto")
             .header("authorization", format!("Bearer {key}"))
-            .body(message.encode_to_vec());
-        request.send().await.unwrap().status().as_u16()
+            .body(message.encode_to_vec().into());
+        send(request.unwrap()).await.unwrap().status
     }
 
     /// The same over gRPC.
@@ -163,7 +163,6 @@ fn replace(path: &Path, text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
-    let _installed = rustls::crypto::ring::default_provider().install_default();
     let ((one, entry_one), (two, entry_two)) = (new_key(), new_key());
     let stranger = new_key().0;
     let malformed = "epw_this-is-not-a-key-but-may-be-a-secret-of-something-else";

@@ -16,7 +16,7 @@ use tokio::{
     net::{TcpListener, UnixStream},
 };
 
-use crate::support::{EPWATCH, Store, until};
+use crate::support::{EPWATCH, Store, get, until};
 
 /// What stands before the engine.
 #[derive(Debug, Default)]
@@ -92,7 +92,6 @@ async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_
         .await
         .unwrap();
 
-    let _installed = rustls::crypto::ring::default_provider().install_default();
     let collector = format!("http://{}", addresses["collector"].as_str().unwrap());
     let load = Command::new(EPWATCH)
         .args([
@@ -118,7 +117,7 @@ async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_
     proxy.is_open.store(true, SeqCst);
     let ready = format!("http://{}/readyz", addresses["http"].as_str().unwrap());
     until("the store has the reports", async || {
-        reqwest::get(&ready).await.unwrap().status().is_success()
+        get(&ready).await.unwrap().status == 200
     })
     .await;
     until("each report counts", async || {

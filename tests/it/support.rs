@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use clickhouse::Client;
 use epwatch_collector::{
     config::CollectorConfig,
@@ -16,6 +17,10 @@ use epwatch_collector::{
 use epwatch_engines::Engine;
 use epwatch_server::Period;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
 use tempfile::TempDir;
 
 /// The built command.
@@ -31,6 +36,28 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
         assert!(started.elapsed() < DEADLINE, "gave up waiting: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// What a server answered over HTTP.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+}
+
+/// Fetches a page of a server on this machine.
+pub(crate) async fn get(url: &str) -> anyhow::Result<Page> {
+    send(Request::get(url).body(Full::default())?).await
+}
+
+/// Sends a request to a server on this machine.
+pub(crate) async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<Page> {
+    let client = HttpClient::builder(TokioExecutor::new()).build_http();
+    let answer = client.request(request).await?;
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await?.to_bytes();
+    let text = String::from_utf8(body.into())?;
+    Ok(Page { status, text })
 }
 
 /// A migrated engine in a folder of its own.
