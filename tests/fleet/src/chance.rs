@@ -84,6 +84,16 @@ impl Chance {
     }
 }
 
+/// Cuts off the fraction of a small number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small and positive"
+)]
+pub(crate) fn whole(value: f64) -> u32 {
+    value as u32
+}
+
 /// SplitMix64's finaliser: neighbouring seeds give unrelated streams.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);

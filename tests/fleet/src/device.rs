@@ -56,7 +56,7 @@ impl Device {
     ) -> Result<Self, ScenarioError> {
         let chipset = scenario.chipset_of(index);
         let index = index as u64;
-        let mut physics = DevicePhysics::new(&scenario.noise, scenario.seed, index);
+        let mut physics = DevicePhysics::new(scenario.seed, index);
         let identity = Identity::draw(scenario, index, chipset, physics.traits().reports_context);
         let mut recording = Recording::new(scenario, &identity, start_unix_ms);
         let version = &scenario.first_version;

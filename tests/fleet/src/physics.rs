@@ -1,97 +1,38 @@
-//! How long one run takes on one device, and what the device can say about the moment.
+//! Latency of runs, one model for live devices and for labelled fleets.
 //!
-//! `latency = base x silicon x lasting x placement x shape x cold x governor x contention x heat
-//! x power save x lognormal x spike`. Base and placement come from outside; the rest is here, with
-//! the spreads that `Noise` gives. Everything is drawn from the seed: no clock, no global state.
+//! `latency = base x silicon x lasting x drift x noise x heat x power save x governor x contention x spike x fault x
+//! cold`. Callers give the base, with placement and input shape in it, and the weather; the rest is drawn here. The
+//! ranges are those of the project's detection notes, or within them: silicon 3-10 % between devices of one make, runs
+//! 3-7 % within one device, a day of its own 0.8 %, Pareto spikes, contention bursts, governor ramps, thermal ramps
+//! with a status that may stay 0, cold first runs (3-20, 1.25, 1.06), 18 % of the devices without context.
+//!
+//! Nothing here reads a clock. The order of the draws is part of every labelled fleet, and so of `docs/detection.md`.
 
-use crate::chance::Chance;
-use crate::episodes::{EpisodePattern, Episodes};
 use std::time::Duration;
 
-/// What makes runs and devices differ. The defaults are the noise that the detector's thresholds
-/// were measured under.
+use crate::chance::Chance;
+
+/// Coefficient of variation of the silicon between devices of one make: one draw a fleet.
+pub(crate) const SILICON_CV: (f64, f64) = (0.03, 0.10);
+/// Share of live devices with a lasting slow-down of their own.
+const LASTING: f64 = 0.005;
+const SPIKE_ALPHA: f64 = 1.8;
+const COLD: [(f64, f64); 3] = [(3.0, 20.0), (1.25, 1.2501), (1.06, 1.0601)];
+/// Length of a live device's spells.
+const SPELL: Duration = Duration::from_secs(600);
+
+/// The lasting properties of a device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Noise {
-    /// Coefficient of variation of the silicon between devices: one draw a fleet.
-    pub silicon_cv: (f64, f64),
-    /// Coefficient of variation of clean runs within a device: one draw a device.
-    pub run_cv: (f64, f64),
-    /// How much longer the first run of a session takes: one draw a session.
-    pub first_run: (f64, f64),
-    /// The second and the third run.
-    pub second_and_third_run: (f64, f64),
-    /// Share of runs hit by a spike.
-    pub spikes: f64,
-    /// Tail index of the spikes (Pareto, lowest 1.3 x).
-    pub spike_alpha: f64,
-    /// Runs after an idle gap of at least this long find the clocks low.
-    pub governor_idle: Duration,
-    /// How much slower the first of them is: one draw a device.
-    pub governor: (f64, f64),
-    /// Other work on the same device; within an episode half of the runs meet it.
-    pub contention: EpisodePattern,
-    /// Heat.
-    pub heat: EpisodePattern,
-    /// Power save mode, at full height from its first to its last moment.
-    pub power_save: EpisodePattern,
-    /// Share of devices that can report neither heat nor power save.
-    pub without_context: f64,
-    /// Share of the others whose thermal status stays 0 however hot they are.
-    pub status_stays_zero: f64,
-    /// Share of devices with a lasting slow-down of their own, and how much.
-    pub lasting: f64,
-    /// See `lasting`.
-    pub lasting_slow_down: (f64, f64),
-    /// Spread of the number of runs between devices (standard deviation of its logarithm).
-    pub run_count_sigma: f64,
-}
-
-impl Default for Noise {
-    fn default() -> Self {
-        let minutes = |n: u64| Duration::from_secs(60 * n);
-        Self {
-            silicon_cv: (0.03, 0.10),
-            run_cv: (0.03, 0.10),
-            first_run: (3.0, 20.0),
-            second_and_third_run: (1.25, 1.06),
-            spikes: 0.004,
-            spike_alpha: 1.8,
-            governor_idle: Duration::from_secs(3),
-            governor: (1.0, 1.25),
-            contention: EpisodePattern {
-                mean_gap: minutes(30),
-                mean_length: minutes(1),
-                slow_down: (1.2, 1.9),
-            },
-            heat: EpisodePattern {
-                mean_gap: minutes(150),
-                mean_length: minutes(8),
-                slow_down: (1.3, 2.2),
-            },
-            power_save: EpisodePattern {
-                mean_gap: minutes(1200),
-                mean_length: minutes(60),
-                slow_down: (1.2, 1.7),
-            },
-            without_context: 0.18,
-            status_stays_zero: 0.35,
-            lasting: 0.005,
-            lasting_slow_down: (1.4, 2.5),
-            run_count_sigma: 0.8,
-        }
-    }
-}
-
-/// What does not change about one device.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct DeviceTraits {
-    /// Its silicon next to the fleet's median.
+pub(crate) struct Traits {
+    /// Next to the fleet's median.
     pub(crate) silicon: f64,
-    /// A slow-down that was always there; 1 for nearly all.
+    /// A slow-down of its own; 1 for nearly all.
     pub(crate) lasting: f64,
-    /// Coefficient of variation of its clean runs.
-    pub(crate) run_cv: f64,
-    /// Runs it makes next to the fleet's median device.
+    /// Spread of its days, as the sigma of a lognormal.
+    pub(crate) day_sigma: f64,
+    /// Spread of its runs, likewise.
+    pub(crate) run_sigma: f64,
+    /// Runs next to the fleet's median device.
     pub(crate) runs: f64,
     /// Whether it can report heat and power save.
     pub(crate) reports_context: bool,
@@ -100,30 +41,192 @@ pub(crate) struct DeviceTraits {
     governor: f64,
 }
 
-impl DeviceTraits {
-    fn draw(noise: &Noise, silicon_cv: f64, chance: &mut Chance) -> Self {
+impl Traits {
+    /// Draws a device. `lasting` is the share of devices with a lasting slow-down; `wildness` widens the spread of days
+    /// and runs.
+    pub(crate) fn draw(silicon_cv: f64, lasting: f64, wildness: f64, chance: &mut Chance) -> Self {
         Self {
             silicon: chance.factor(silicon_cv),
-            lasting: if chance.happens(noise.lasting) {
-                chance.between(noise.lasting_slow_down)
+            lasting: if chance.happens(lasting) {
+                chance.between((1.4, 2.5))
             } else {
                 1.0
             },
-            run_cv: chance.between(noise.run_cv),
-            runs: (noise.run_count_sigma * chance.normal())
-                .exp()
-                .clamp(0.1, 12.0),
-            reports_context: !chance.happens(noise.without_context),
-            status_stays_zero: chance.happens(noise.status_stays_zero),
-            governor: chance.between(noise.governor),
+            day_sigma: 0.008 * wildness,
+            run_sigma: chance.between((0.03, 0.07)) * wildness,
+            runs: (0.8 * chance.normal()).exp().clamp(0.1, 12.0),
+            reports_context: !chance.happens(0.18),
+            status_stays_zero: chance.happens(0.35),
+            governor: chance.between((1.0, 1.12)),
+        }
+    }
+
+    /// Draws the drift of a device's day, which nothing reports.
+    pub(crate) fn day(&self, chance: &mut Chance) -> f64 {
+        (self.day_sigma * chance.normal()).exp()
+    }
+}
+
+/// The disturbances of a stretch of time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    /// Shares of the spells that are hot, save power, and meet other work.
+    pub(crate) heat: f64,
+    pub(crate) power_save: f64,
+    pub(crate) contention: f64,
+    /// Share of the runs of such a spell that meet other work.
+    pub(crate) contended_runs: f64,
+    /// Slow-down of a governor that holds clocks low for good, at most; `None`: it does so for moments only.
+    pub(crate) governor: Option<f64>,
+    /// Share of the runs hit by a spike.
+    pub(crate) spikes: f64,
+}
+
+impl Default for Weather {
+    fn default() -> Self {
+        Self {
+            heat: 0.03,
+            power_save: 0.03,
+            contention: 0.03,
+            contended_runs: 0.3,
+            governor: None,
+            spikes: 0.002,
         }
     }
 }
 
-/// One run and what the device can say about the moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A slow-down of some runs, from outside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlowRuns {
+    pub(crate) factor: f64,
+    /// Share of the runs of a spell that is hit.
+    pub(crate) run_share: f64,
+    /// Share of the spells that are hit.
+    pub(crate) spell_share: f64,
+}
+
+impl SlowRuns {
+    pub(crate) const NONE: Self = Self {
+        factor: 1.0,
+        run_share: 0.0,
+        spell_share: 0.0,
+    };
+}
+
+/// A stretch of one device's runs under one weather: a session of a labelled fleet, ten minutes of a live device.
+#[derive(Debug, Clone)]
+pub(crate) struct Spell {
+    heat: f64,
+    hot_from: f64,
+    pub(crate) saves_power: bool,
+    power_save: f64,
+    is_contended: bool,
+    drift: f64,
+    slow_runs: SlowRuns,
+    /// Whether `slow_runs` hit it.
+    pub(crate) is_hit: bool,
+}
+
+/// One run of a spell.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
-    /// How long it took.
+    pub(crate) us: f64,
+    /// Slow-down by heat; 1 if the device is cool.
+    pub(crate) heat: f64,
+    /// Height of the ramp, 0 to 1.
+    heat_level: f64,
+    /// One of the first three of its session.
+    pub(crate) is_cold: bool,
+}
+
+impl Spell {
+    /// Draws a spell of a device whose day drifts by `day`.
+    pub(crate) fn draw(
+        weather: &Weather,
+        day: f64,
+        slow_runs: SlowRuns,
+        chance: &mut Chance,
+    ) -> Self {
+        let heat = if chance.happens(weather.heat) {
+            chance.between((1.3, 2.2))
+        } else {
+            1.0
+        };
+        let saves_power = chance.happens(weather.power_save);
+        Self {
+            heat,
+            saves_power,
+            power_save: if saves_power {
+                chance.between((1.2, 1.7))
+            } else {
+                1.0
+            },
+            is_contended: chance.happens(weather.contention),
+            is_hit: chance.happens(slow_runs.spell_share),
+            drift: day * (0.01 * chance.normal()).exp(),
+            hot_from: chance.unit(),
+            slow_runs,
+        }
+    }
+
+    /// Draws the run at `at`, the share of the spell that is over. `n_before` is the number of its session's runs before
+    /// it, `held` the slow-down of a governor that holds clocks low.
+    pub(crate) fn run(
+        &self,
+        traits: &Traits,
+        weather: &Weather,
+        (base_us, held): (f64, f64),
+        (at, n_before): (f64, usize),
+        chance: &mut Chance,
+    ) -> Run {
+        let is_hot = self.heat > 1.0 && at > self.hot_from;
+        let heat_level = if is_hot {
+            ((at - self.hot_from) / (1.0 - self.hot_from)).min(1.0)
+        } else {
+            0.0
+        };
+        let heat = 1.0 + (self.heat - 1.0) * heat_level;
+        let cold = COLD.get(n_before).map(|range| chance.between(*range));
+        let governor = held * (1.0 + (traits.governor - 1.0) * chance.unit());
+        let is_met = self.is_contended && chance.happens(weather.contended_runs);
+        let contention = if is_met {
+            chance.between((1.2, 1.9))
+        } else {
+            1.0
+        };
+        let is_spike = chance.happens(weather.spikes);
+        let spike = if is_spike {
+            (1.3 * chance.pareto(SPIKE_ALPHA)).min(30.0)
+        } else {
+            1.0
+        };
+        let is_slow = self.is_hit && chance.happens(self.slow_runs.run_share);
+        let fault = if is_slow { self.slow_runs.factor } else { 1.0 };
+        let noise = (traits.run_sigma * chance.normal()).exp();
+        let us = base_us
+            * traits.silicon
+            * self.drift
+            * noise
+            * heat
+            * self.power_save
+            * governor
+            * contention
+            * spike
+            * fault
+            * cold.unwrap_or(1.0);
+        Run {
+            // An app gives up a run that takes a minute.
+            us: us.clamp(1.0, 59_000_000.0),
+            heat,
+            heat_level,
+            is_cold: cold.is_some(),
+        }
+    }
+}
+
+/// A live device's run and what the device can say about the moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LiveRun {
     pub(crate) latency: Duration,
     /// Android's thermal status, 0 to 6; `None`: the device cannot say.
     pub(crate) thermal_status: Option<u8>,
@@ -131,93 +234,89 @@ pub(crate) struct Run {
     pub(crate) power_save: Option<bool>,
 }
 
-/// What one session does to its runs.
+/// The state of a live device's session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionPhysics {
     base_us: f64,
-    first_run: f64,
-    n_runs: u64,
-    last_end: Option<Duration>,
-    runs_since_idle: u32,
+    n_runs: usize,
 }
 
-/// One device's physics over time.
+/// One live device over time.
 #[derive(Debug, Clone)]
 pub(crate) struct DevicePhysics {
-    noise: Noise,
-    traits: DeviceTraits,
+    traits: Traits,
+    weather: Weather,
+    day: f64,
     chance: Chance,
-    contention: Episodes,
-    heat: Episodes,
-    power_save: Episodes,
+    spell: Spell,
+    spell_ends: Duration,
 }
 
 impl DevicePhysics {
     /// The device of this number in the fleet of this seed.
-    pub(crate) fn new(noise: &Noise, seed: u64, device: u64) -> Self {
-        let silicon_cv = Chance::split(seed, "silicon", 0).between(noise.silicon_cv);
-        let mut chance = Chance::split(seed, "traits", device);
-        let episodes = |pattern, label| Episodes::new(pattern, Chance::split(seed, label, device));
+    pub(crate) fn new(seed: u64, device: u64) -> Self {
+        Self::under(Weather::default(), LASTING, seed, device)
+    }
+
+    fn under(weather: Weather, lasting: f64, seed: u64, device: u64) -> Self {
+        let silicon_cv = Chance::split(seed, "silicon", 0).between(SILICON_CV);
+        let traits = Traits::draw(
+            silicon_cv,
+            lasting,
+            1.0,
+            &mut Chance::split(seed, "traits", device),
+        );
+        let mut chance = Chance::split(seed, "runs", device);
+        let day = traits.day(&mut chance);
         Self {
-            traits: DeviceTraits::draw(noise, silicon_cv, &mut chance),
-            chance: Chance::split(seed, "runs", device),
-            contention: episodes(noise.contention, "contention"),
-            heat: episodes(noise.heat, "heat"),
-            power_save: episodes(noise.power_save, "power save"),
-            noise: noise.clone(),
+            spell: Spell::draw(&weather, day, SlowRuns::NONE, &mut chance),
+            // Devices are not in step: some begin near the end of a spell.
+            spell_ends: SPELL.mul_f64(chance.unit()),
+            traits,
+            weather,
+            day,
+            chance,
         }
     }
 
-    /// What does not change about it.
-    pub(crate) fn traits(&self) -> DeviceTraits {
-        self.traits
+    pub(crate) fn traits(&self) -> &Traits {
+        &self.traits
     }
 
     /// Opens a session whose runs take `npu_latency_us` on a median device when all of it is on
     /// the NPU, times `slow_factor` for what is not.
-    pub(crate) fn session(&mut self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
+    pub(crate) fn session(&self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
         SessionPhysics {
-            base_us: npu_latency_us * slow_factor * self.traits.silicon * self.traits.lasting,
-            first_run: self.chance.between(self.noise.first_run),
+            base_us: npu_latency_us * slow_factor * self.traits.lasting,
             n_runs: 0,
-            last_end: None,
-            runs_since_idle: 0,
         }
     }
 
-    /// The run of `session` that starts at `now`, since the fleet's time zero; time never goes
-    /// back. `shape_cost` is the input's cost next to the model's usual one.
+    /// Draws the run of `session` that starts at `now`, since the fleet's time zero; time never goes back. `shape_cost`
+    /// is the input's cost next to the model's usual one.
     pub(crate) fn run(
         &mut self,
         session: &mut SessionPhysics,
         now: Duration,
         shape_cost: f64,
-    ) -> Run {
-        let heat = self.heat.at(now);
-        let contention = self.contention.at(now);
-        let power_save = self.power_save.at(now);
-        let mut us = session.base_us * shape_cost * self.chance.factor(self.traits.run_cv);
-        us *= self.cold(session) * self.governor(session, now);
-        us *= heat.map_or(1.0, |height| height.factor());
-        us *= power_save.map_or(1.0, |height| height.slow_down);
-        if let Some(height) = contention
-            && self.chance.happens(0.5)
-        {
-            us *= height.factor();
+    ) -> LiveRun {
+        if now >= self.spell_ends {
+            let n_missed = (now - self.spell_ends).as_secs() / SPELL.as_secs();
+            self.spell_ends += Duration::from_secs((n_missed + 1) * SPELL.as_secs());
+            self.spell = Spell::draw(&self.weather, self.day, SlowRuns::NONE, &mut self.chance);
         }
-        if self.chance.happens(self.noise.spikes) {
-            us *= 1.3 * self.chance.pareto(self.noise.spike_alpha);
-        }
-        // A run longer than a minute is one that the app would have given up.
-        let latency = Duration::from_secs_f64((us / 1e6).clamp(1e-6, 60.0));
+        let at = 1.0 - (self.spell_ends - now).div_duration_f64(SPELL);
+        let base = (session.base_us * shape_cost, 1.0);
+        let at = (at, session.n_runs);
+        let run = self
+            .spell
+            .run(&self.traits, &self.weather, base, at, &mut self.chance);
         session.n_runs += 1;
-        session.last_end = Some(now + latency);
         let context = self.traits.reports_context;
-        Run {
-            latency,
-            thermal_status: context
-                .then(|| self.thermal_status(heat.map_or(0.0, |height| height.level))),
-            power_save: context.then_some(power_save.is_some()),
+        LiveRun {
+            latency: Duration::from_secs_f64(run.us / 1e6),
+            thermal_status: context.then(|| self.thermal_status(run.heat_level)),
+            power_save: context.then_some(self.spell.saves_power),
         }
     }
 
@@ -247,28 +346,6 @@ impl DevicePhysics {
         last
     }
 
-    fn cold(&self, session: &SessionPhysics) -> f64 {
-        let (second, third) = self.noise.second_and_third_run;
-        match session.n_runs {
-            0 => session.first_run,
-            1 => second,
-            2 => third,
-            _ => 1.0,
-        }
-    }
-
-    fn governor(&self, session: &mut SessionPhysics, now: Duration) -> f64 {
-        let idle = session
-            .last_end
-            .is_some_and(|end| now.saturating_sub(end) >= self.noise.governor_idle);
-        session.runs_since_idle = if idle {
-            0
-        } else {
-            session.runs_since_idle.saturating_add(1)
-        };
-        1.0 + (self.traits.governor - 1.0) * (-f64::from(session.runs_since_idle)).exp()
-    }
-
     fn thermal_status(&self, level: f64) -> u8 {
         if self.traits.status_stays_zero {
             return 0;
@@ -286,25 +363,17 @@ impl DevicePhysics {
 mod tests {
     use super::*;
 
-    /// A fleet's noise without what comes and goes.
-    fn quiet() -> Noise {
-        let never = EpisodePattern {
-            mean_gap: Duration::from_secs(1 << 40),
-            mean_length: Duration::from_millis(1),
-            slow_down: (1.0, 1.0),
-        };
-        Noise {
-            spikes: 0.0,
-            contention: never,
-            heat: never,
-            power_save: never,
-            lasting: 0.0,
-            ..Noise::default()
-        }
-    }
+    /// Without spikes and what comes and goes.
+    const QUIET: Weather = Weather {
+        heat: 0.0,
+        power_save: 0.0,
+        contention: 0.0,
+        contended_runs: 0.0,
+        governor: None,
+        spikes: 0.0,
+    };
 
-    fn latencies(noise: &Noise, device: u64, slow_factor: f64, n_runs: usize) -> Vec<f64> {
-        let mut physics = DevicePhysics::new(noise, 11, device);
+    fn latencies(mut physics: DevicePhysics, slow_factor: f64, n_runs: usize) -> Vec<f64> {
         let mut session = physics.session(2_000.0, slow_factor);
         let mut now = Duration::ZERO;
         (0..n_runs)
@@ -314,6 +383,14 @@ mod tests {
                 run.latency.as_secs_f64() * 1e6
             })
             .collect()
+    }
+
+    fn quiet(device: u64, n_runs: usize) -> Vec<f64> {
+        latencies(DevicePhysics::under(QUIET, 0.0, 11, device), 1.0, n_runs)
+    }
+
+    fn usual(device: u64, slow_factor: f64, n_runs: usize) -> Vec<f64> {
+        latencies(DevicePhysics::new(11, device), slow_factor, n_runs)
     }
 
     fn cv(values: &[f64]) -> f64 {
@@ -332,7 +409,7 @@ mod tests {
     #[test]
     fn clean_warm_runs_of_a_device_vary_by_3_to_10_percent() {
         for device in 0..50 {
-            let warm = &latencies(&quiet(), device, 1.0, 2_003)[3..];
+            let warm = &quiet(device, 2_003)[3..];
             let cv = cv(warm);
             assert!((0.028..0.107).contains(&cv), "device {device}: {cv}");
         }
@@ -341,7 +418,7 @@ mod tests {
     #[test]
     fn devices_differ_by_their_silicon() {
         let medians: Vec<f64> = (0..400)
-            .map(|device| median(&latencies(&quiet(), device, 1.0, 103)[3..]))
+            .map(|device| median(&quiet(device, 103)[3..]))
             .collect();
         let cv = cv(&medians);
         assert!((0.025..0.12).contains(&cv), "{cv}");
@@ -350,7 +427,7 @@ mod tests {
     #[test]
     fn first_runs_are_cold() {
         for device in 0..50 {
-            let runs = latencies(&quiet(), device, 1.0, 203);
+            let runs = quiet(device, 203);
             let warm = median(&runs[3..]);
             assert!(
                 (2.0..27.0).contains(&(runs[0] / warm)),
@@ -364,31 +441,24 @@ mod tests {
     #[test]
     fn the_placements_factor_moves_the_median_by_itself() {
         for device in 0..10 {
-            let npu = median(&latencies(&Noise::default(), device, 1.0, 300));
-            let partly_cpu = median(&latencies(&Noise::default(), device, 3.9, 300));
+            let npu = median(&usual(device, 1.0, 300));
+            let partly_cpu = median(&usual(device, 3.9, 300));
             assert!((partly_cpu / npu / 3.9 - 1.0).abs() < 0.02);
         }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_runs() {
-        let noise = Noise::default();
-        assert_eq!(
-            latencies(&noise, 5, 1.0, 500),
-            latencies(&noise, 5, 1.0, 500)
-        );
-        assert_ne!(
-            latencies(&noise, 5, 1.0, 500),
-            latencies(&noise, 6, 1.0, 500)
-        );
+        assert_eq!(usual(5, 1.0, 500), usual(5, 1.0, 500));
+        assert_ne!(usual(5, 1.0, 500), usual(6, 1.0, 500));
     }
 
     #[test]
     fn run_counts_have_a_heavy_tail_and_some_devices_report_no_context() {
-        let traits: Vec<DeviceTraits> = (0..2_000)
-            .map(|device| DevicePhysics::new(&Noise::default(), 2, device).traits())
+        let traits: Vec<Traits> = (0..2_000)
+            .map(|device| DevicePhysics::new(2, device).traits)
             .collect();
-        let share = |holds: fn(&DeviceTraits) -> bool| {
+        let share = |holds: fn(&Traits) -> bool| {
             traits.iter().filter(|traits| holds(traits)).count() as f64 / 2_000.0
         };
         assert!((0.15..0.21).contains(&share(|traits| !traits.reports_context)));
@@ -399,21 +469,14 @@ mod tests {
 
     #[test]
     fn heat_slows_runs_and_shows_in_the_status_of_devices_that_have_one() {
-        let noise = Noise {
-            heat: EpisodePattern {
-                mean_gap: Duration::from_millis(1),
-                mean_length: Duration::from_secs(1 << 30),
-                slow_down: (2.0, 2.0),
-            },
-            ..quiet()
-        };
+        let hot = Weather { heat: 1.0, ..QUIET };
         let mut statuses = [0_u32; 4];
         for device in 0..200 {
-            let mut physics = DevicePhysics::new(&noise, 4, device);
+            let mut physics = DevicePhysics::under(hot, 0.0, 4, device);
             let mut session = physics.session(2_000.0, 1.0);
-            for hour in 1..2_000_u64 {
-                let run = physics.run(&mut session, Duration::from_secs(hour * 360_000), 1.0);
-                let traits = physics.traits();
+            for minute in 1..2_000_u64 {
+                let run = physics.run(&mut session, Duration::from_secs(minute * 61), 1.0);
+                let traits = &physics.traits;
                 assert_eq!(run.thermal_status.is_some(), traits.reports_context);
                 if let Some(status) = run.thermal_status {
                     assert!(!traits.status_stays_zero || status == 0);
@@ -422,5 +485,29 @@ mod tests {
             }
         }
         assert!(statuses.iter().all(|n| *n > 0), "{statuses:?}");
+    }
+
+    #[test]
+    fn the_share_of_spells_follows_the_weather_and_heat_stays_in_its_range() {
+        let (mut hot, mut saving, mut slow_downs) = (0, 0, Vec::new());
+        let (weather, traits) = (
+            Weather {
+                heat: 0.1,
+                ..Weather::default()
+            },
+            &DevicePhysics::new(3, 0).traits,
+        );
+        let mut chance = Chance::split(3, "heat", 0);
+        for _ in 0..20_000 {
+            let spell = Spell::draw(&weather, 1.0, SlowRuns::NONE, &mut chance);
+            let run = spell.run(traits, &weather, (1_000.0, 1.0), (0.99, 10), &mut chance);
+            hot += u32::from(spell.heat > 1.0);
+            saving += u32::from(spell.saves_power);
+            slow_downs.push(run.heat);
+        }
+        assert!((1_700..2_300).contains(&hot), "{hot}");
+        assert!((480..720).contains(&saving), "{saving}");
+        assert!(slow_downs.iter().all(|heat| (1.0..=2.2).contains(heat)));
+        assert!(slow_downs.iter().any(|heat| *heat > 1.4));
     }
 }

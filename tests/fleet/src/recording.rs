@@ -12,7 +12,7 @@ use epwatch_sdk::{Conditions, Core, CoreConfig, Now, SealedReport, SessionInfo, 
 use crate::chance::Chance;
 use crate::identity::{self, Identity};
 use crate::outbox::Tally;
-use crate::physics::Run;
+use crate::physics::LiveRun;
 use crate::scenario::Scenario;
 
 /// A device is booted this long before its time zero.
@@ -65,7 +65,7 @@ impl Recording {
         self.session = Some(session);
     }
 
-    pub(crate) fn record(&mut self, run: &Run, shape_key: &str, at: Duration) {
+    pub(crate) fn record(&mut self, run: &LiveRun, shape_key: &str, at: Duration) {
         let session = self
             .session
             .as_ref()

@@ -5,7 +5,6 @@
 
 use crate::chance::Chance;
 use crate::chipsets::{Chipset, Workload};
-use crate::physics::Noise;
 use std::time::Duration;
 
 /// A simulated fleet. Fields are public: start from `Scenario::new` and change what you need;
@@ -38,8 +37,6 @@ pub struct Scenario {
     pub runs_per_second: f64,
     /// Time between a device's reports.
     pub report_interval: Duration,
-    /// How runs and devices differ.
-    pub noise: Noise,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// Share of devices that hold every version wholly on the CPU, always did.
@@ -165,7 +162,6 @@ impl Scenario {
             n_devices,
             runs_per_second: 4.0,
             report_interval: Duration::from_secs(2),
-            noise: Noise::default(),
             faults: Vec::new(),
             always_fell_back: 0.01,
         }

@@ -7,11 +7,12 @@ use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
 use serde::Serialize;
 
 use super::measured;
-use super::noise::{Traits, USUAL_SESSIONS, whole};
+use super::noise::USUAL_SESSIONS;
 use super::reports;
 use super::spec::FamilySpec;
 use super::{Benign, Fault, FaultKind, Story};
-use crate::chance::Chance;
+use crate::chance::{Chance, whole};
+use crate::physics::{SILICON_CV, Traits};
 
 /// A day.
 pub(crate) const WINDOW_MS: i64 = 86_400_000;
@@ -76,6 +77,7 @@ pub(super) struct Phone {
     /// What it says of itself in every report.
     pub(super) device: Device,
     pub(super) traits: Traits,
+    pub(super) always_fell_back: bool,
     /// Where in the roll-outs it is.
     rollout: f64,
     rollout_between: f64,
@@ -104,7 +106,7 @@ impl Family {
     pub fn new(spec: FamilySpec, start_ms: i64) -> Self {
         let mut chance = Chance::split(spec.seed, "phones", 0);
         let wild = spec.wildness;
-        let silicon = chance.between((0.03, 0.10)) * wild;
+        let silicon = chance.between(SILICON_CV) * wild;
         let lasting = chance.between((0.0, 0.01)) * wild;
         let always = chance.between((0.0, 0.03));
         let n_models = 1 + whole(chance.unit() * 4.0) as usize;
@@ -132,6 +134,8 @@ impl Family {
                 let number = phones.len() as u64;
                 let make = if late { models.len() } else { model };
                 let firmware = if number.is_multiple_of(3) { "f1" } else { "f2" };
+                let mut traits = Traits::draw(silicon, lasting, wild, &mut chance);
+                traits.silicon = traits.silicon * models[model] * slow_model;
                 phones.push(Phone {
                     number,
                     chipset,
@@ -143,21 +147,8 @@ impl Family {
                         &format!("model-{make}"),
                         firmware,
                     ),
-                    traits: Traits {
-                        silicon: chance.factor(silicon) * models[model] * slow_model,
-                        lasting: if chance.happens(lasting) {
-                            chance.between((1.4, 2.5))
-                        } else {
-                            1.0
-                        },
-                        day_sigma: 0.008 * wild,
-                        run_sigma: chance.between((0.03, 0.07)) * wild,
-                        runs: (0.8 * chance.normal()).exp().clamp(0.1, 12.0),
-                        reports_context: !chance.happens(0.18),
-                        status_stays_zero: chance.happens(0.35),
-                        governor: chance.between((1.0, 1.12)),
-                        always_fell_back: chance.happens(always),
-                    },
+                    traits,
+                    always_fell_back: chance.happens(always),
                     rollout: chance.unit(),
                     rollout_between: chance.unit(),
                     luck: chance.unit(),

@@ -3,9 +3,8 @@
 use serde::Serialize;
 
 use super::measured;
-use super::noise::whole;
 use super::{Benign, Fault, FaultKind, PlacementView, Story};
-use crate::chance::Chance;
+use crate::chance::{Chance, whole};
 
 /// What a family is made of.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use epwatch_proto::{BaselineAbsence, Baselines, Report, ReportKey, SendClock, Sequence, StreamId};
 
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
-use super::noise::{self, Runs, Traits, Weather, Work, whole};
+use super::noise::{self, CALM_SESSIONS, Runs, Work};
 use super::reports::{self, Where};
 use super::{Benign, Fault, FaultKind, PlacementView, Story, uploads};
-use crate::chance::Chance;
+use crate::chance::{Chance, whole};
+use crate::physics::{SlowRuns, Traits, Weather};
 
 /// Runs of one session, input shape and stratum.
 struct Part {
@@ -82,14 +83,17 @@ impl Family {
         };
         let whale = benign(Benign::WhaleDevice) && phone.number == 0;
         let (more_runs, whale_slow) = if whale { (100.0, 2.0) } else { (1.0, 1.0) };
-        let always = if traits.always_fell_back { 2.0 } else { 1.0 };
+        let always = if phone.always_fell_back { 2.0 } else { 1.0 };
         let hit = Hit::of(fault, phone);
         let work = Work {
             base_us: base * traits.lasting * heavier * whale_slow * always,
             runs: whole(traits.runs * spec.runs * more_runs).clamp(1, 5_000),
-            factor: fault.map_or(1.0, |fault| fault.factor),
-            run_share: hit.run_share,
-            session_share: hit.session_share,
+            sessions: self.sessions(window),
+            slow_runs: SlowRuns {
+                factor: fault.map_or(1.0, |fault| fault.factor),
+                run_share: hit.run_share,
+                spell_share: hit.session_share,
+            },
         };
         let weather = self.weather(window);
         let healthy = self.healthy(version);
@@ -113,7 +117,7 @@ impl Family {
             };
             for runs in noise::runs(&traits, &weather, &work, chance) {
                 let is_fallen =
-                    traits.always_fell_back || hit.all_fallen || (hit.hit_fallen && runs.is_hit);
+                    phone.always_fell_back || hit.all_fallen || (hit.hit_fallen && runs.is_hit);
                 parts.push(Part {
                     session: 2 + at as u64 * 20 + u64::from(is_fallen),
                     model: SUBJECT,
@@ -144,8 +148,11 @@ impl Family {
         let base_us = 0.4 * self.spec.base_us * self.slowness[phone.chipset];
         let work = Work {
             base_us: base_us * traits.lasting,
-            factor: 1.0,
-            session_share: 0.0,
+            slow_runs: SlowRuns {
+                factor: 1.0,
+                spell_share: 0.0,
+                ..subject.slow_runs
+            },
             ..*subject
         };
         let place = Where {
@@ -189,17 +196,12 @@ impl Family {
                 ..calm
             },
             Benign::Governor => Weather {
-                governor: chance.between((1.05, 1.4)),
-                is_governed: true,
+                governor: Some(chance.between((1.05, 1.4))),
                 ..calm
             },
             Benign::Contention => Weather {
                 contention: chance.between((0.4, 0.9)),
                 contended_runs: chance.between((0.3, 0.7)),
-                ..calm
-            },
-            Benign::ColdSurge => Weather {
-                sessions: (4, 10),
                 ..calm
             },
             Benign::TimeOfDay => Weather {
@@ -208,6 +210,16 @@ impl Family {
                 ..calm
             },
             _ => calm,
+        }
+    }
+
+    /// Fewest and most sessions of a window.
+    fn sessions(&self, window: u32) -> (u32, u32) {
+        let surges = self.spec.story == Story::Benign(Benign::ColdSurge);
+        if surges && window >= self.spec.windows.0 {
+            (4, 10)
+        } else {
+            CALM_SESSIONS
         }
     }
 
@@ -279,11 +291,10 @@ impl Family {
         }
         let mut chance = Chance::split(self.spec.seed, &key.1, phone.number);
         let work = Work {
-            base_us: base_us * if traits.always_fell_back { 2.0 } else { 1.0 },
+            base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
             runs: 90,
-            factor: 1.0,
-            run_share: 1.0,
-            session_share: 0.0,
+            sessions: CALM_SESSIONS,
+            slow_runs: SlowRuns::NONE,
         };
         let drawn = noise::runs(traits, &Weather::default(), &work, &mut chance);
         let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
