@@ -3,6 +3,7 @@
 //!
 //! Fleets are judged one after another, stories in turn, so that a run that is broken off has some of
 //! each.
+#![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod judged;
 mod naive;

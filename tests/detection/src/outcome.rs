@@ -13,7 +13,6 @@ pub struct Outcome {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// Reports counted.
     pub reports: u64,
     /// Seconds that it took to make the reports.
     pub seconds_telling: f64,

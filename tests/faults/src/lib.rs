@@ -7,6 +7,7 @@
 //! never sent, and the loss ledger must close.
 //!
 //! What it never does: look into the processes. It knows what a device knows, and what the views say.
+#![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod check;
 mod device;

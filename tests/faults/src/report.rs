@@ -132,7 +132,6 @@ impl Template {
     }
 }
 
-/// Who reports.
 pub(crate) fn sdk() -> v1::Sdk {
     v1::Sdk {
         name: "epwatch-faults".into(),

@@ -37,7 +37,6 @@ pub struct Kills {
 }
 
 impl Kills {
-    /// Processes killed.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.collectors + self.stores
@@ -55,7 +54,6 @@ pub struct Document {
     pub servers: &'static str,
     /// What was broken.
     pub kills: Kills,
-    /// Reports made.
     pub sent: u64,
     /// Reports acknowledged, and not deleted afterwards.
     pub acked: u64,

@@ -78,6 +78,17 @@ impl Chance {
         (1.0 - self.unit()).powf(-1.0 / alpha)
     }
 
+    /// Wait before the next try after `n_failures` earlier ones: doubles from the first to the longest, with full jitter
+    /// over the upper half, so that clients that failed together do not come back together.
+    pub(crate) fn backoff(
+        &mut self,
+        (first, longest): (Duration, Duration),
+        n_failures: u32,
+    ) -> Duration {
+        let wait = first * 2_u32.saturating_pow(n_failures.min(16));
+        wait.min(longest).mul_f64(self.between((0.5, 1.0)))
+    }
+
     /// Exponential waiting time.
     pub(crate) fn wait(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(-(1.0 - self.unit()).ln())

@@ -9,7 +9,7 @@ use epwatch_sdk::SealedReport;
 
 use crate::fallback::slow_factor;
 use crate::identity::Identity;
-use crate::outbox::Tally;
+use crate::outbox::CallResult;
 use crate::physics::{DevicePhysics, SessionPhysics};
 use crate::placements::{Placements, cpu_work};
 use crate::recording::Recording;
@@ -18,7 +18,6 @@ use crate::scenario::{Scenario, ScenarioError};
 /// What a device did in a stretch of time.
 #[derive(Debug, Default)]
 pub(crate) struct Advance {
-    /// Runs made.
     pub(crate) n_runs: u64,
     /// Reports sealed, and when.
     pub(crate) reports: Vec<(Duration, SealedReport)>,
@@ -126,9 +125,9 @@ impl Device {
         done
     }
 
-    /// What became of the reports of one call.
-    pub(crate) fn settle(&mut self, tally: &Tally) {
-        self.recording.settle(tally);
+    /// Takes note of the reports of one call.
+    pub(crate) fn settle(&mut self, ended: &CallResult) {
+        self.recording.settle(ended);
     }
 
     /// A report had to go for newer ones.
@@ -155,12 +154,8 @@ impl Device {
     }
 
     fn run(&mut self, scenario: &Scenario, at: Duration) {
-        let shape = match scenario.shapes.as_slice() {
-            [only] => only,
-            shapes => &shapes[self.physics.pick(shapes.iter().map(|shape| shape.share))],
-        };
-        let run = self.physics.run(&mut self.session, at, shape.cost);
-        self.recording.record(&run, &shape.key, at);
+        let run = self.physics.run(&mut self.session, at);
+        self.recording.record(&run, at);
         let gap = self.physics.next_gap(scenario.runs_per_second);
         self.next_run = at + run.latency.max(gap);
     }
@@ -204,5 +199,5 @@ fn open_session(
         ep_compatibility: String::new(),
     };
     recording.open_session(model, placement.clone(), at);
-    Ok(physics.session(identity.chipset.npu_latency_us(scenario.workload), factor))
+    Ok(physics.session(identity.chipset.npu_latency_us(), factor))
 }

@@ -1,4 +1,4 @@
-//! How much slower a run gets by what left the NPU: the placement decides, nothing else.
+//! The slow-down of a run by the nodes that left the NPU. It follows from the placement alone.
 //!
 //! Amdahl's law over the model's multiply-accumulates (MACs). With `s` the share of them on the
 //! CPU, `R` the chipset's cost of the whole model on the CPU in units of the NPU's, and `c` the
@@ -17,21 +17,21 @@ use crate::chipsets::Chipset;
 /// public measurement separates it.
 const CROSSING: f64 = 0.03;
 
-/// What of a graph does not run on the NPU. Benign nodes (edge QuantizeLinear and
-/// DequantizeLinear) are in no number here.
+/// The part of a graph that does not run on the NPU, without benign nodes (edge QuantizeLinear and DequantizeLinear).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CpuWork {
+pub(crate) struct CpuWork {
     /// Share of the model's MACs on the CPU, 0 to 1; `None` when no manifest says it.
-    pub macs_share: Option<f64>,
+    pub(crate) macs_share: Option<f64>,
     /// Share of the computing nodes on the CPU, 0 to 1: stands in when MACs are not known.
-    pub node_share: f64,
+    pub(crate) node_share: f64,
     /// Partitions on the NPU.
-    pub n_npu_partitions: u32,
+    pub(crate) n_npu_partitions: u32,
 }
 
 impl CpuWork {
     /// Everything on the NPU.
-    pub const NONE: Self = Self {
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self {
         macs_share: Some(0.0),
         node_share: 0.0,
         n_npu_partitions: 1,
@@ -43,8 +43,7 @@ impl CpuWork {
 }
 
 /// Returns how many times longer a run takes than with every computing node on the NPU.
-#[must_use]
-pub fn slow_factor(work: CpuWork, chipset: Chipset) -> f64 {
+pub(crate) fn slow_factor(work: CpuWork, chipset: Chipset) -> f64 {
     let share = work.share();
     let total = chipset.total_fallback_factor();
     if work.n_npu_partitions == 0 {

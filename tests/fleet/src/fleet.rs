@@ -45,7 +45,6 @@ impl Fleet {
         })
     }
 
-    /// Devices.
     #[must_use]
     pub fn len(&self) -> usize {
         self.devices.len()

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_proto::Placement;
+use epwatch_proto::{Placement, UploadRequest};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -17,13 +17,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chance::Chance;
 use crate::chipsets::Chipset;
+use crate::client::{Client, ClientError, endpoint, kind_of};
 use crate::device::Advance;
 use crate::fleet::Fleet;
 use crate::outbox::{Answer, Outbox, Wants};
 use crate::progress::{Counters, Progress};
-use crate::upload::{Connections, LiveError};
 
-/// Where a fleet reports to and how hard it may push.
+/// A call that takes longer has failed: the collector answers in milliseconds.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The collector of a live fleet, and the bounds of its calls.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
     /// The collector, for example `http://127.0.0.1:4717`.
@@ -49,8 +52,7 @@ impl LiveOptions {
     }
 }
 
-/// A running fleet. Dropping it stops the devices where they are; `drain` brings everything home
-/// first.
+/// A running fleet. Dropping it stops the devices where they are; `drain` uploads everything first.
 #[derive(Debug)]
 pub struct Live {
     counters: Arc<Counters>,
@@ -59,7 +61,7 @@ pub struct Live {
     cancel: CancellationToken,
 }
 
-/// What the driver is told.
+/// A message to the driver.
 #[derive(Debug)]
 enum Order {
     Placement(String, Chipset, Box<Placement>),
@@ -76,12 +78,16 @@ impl Live {
         fleet: Fleet,
         options: &LiveOptions,
         cancel: CancellationToken,
-    ) -> Result<Self, LiveError> {
+    ) -> Result<Self, ClientError> {
         let counters = Arc::new(Counters::default());
         Counters::add(&counters.devices, fleet.len() as u64);
-        let connections = Connections::lazy(options)?;
+        let endpoint = endpoint(&options.endpoint, None, CALL_DEADLINE)?;
+        // Connects when the first call is made, and again after every loss.
+        let clients = (0..options.connections.max(1))
+            .map(|_| Client::new(endpoint.connect_lazy(), &options.app_key))
+            .collect::<Result<_, _>>()?;
         let (orders, inbox) = mpsc::unbounded_channel();
-        let driver = Driver::new(fleet, options, connections, Arc::clone(&counters));
+        let driver = Driver::new(fleet, options, clients, Arc::clone(&counters));
         // Ours alone: stopping this fleet must not stop its host.
         let cancel = cancel.child_token();
         let stop = cancel.clone();
@@ -99,13 +105,13 @@ impl Live {
         })
     }
 
-    /// What the fleet has done so far.
+    /// The counts so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.counters.read()
     }
 
-    /// From now on, new sessions of this version on this chipset get what a real one got.
+    /// Gives new sessions of this version on this chipset the placement of a real one.
     pub fn set_placement(&self, version: &str, chipset: Chipset, placement: Placement) {
         let order = Order::Placement(version.to_owned(), chipset, Box::new(placement));
         // A driver that has ended makes no more sessions.
@@ -113,7 +119,7 @@ impl Live {
     }
 
     /// Stops recording, seals what every device holds and uploads until nothing is left, for at
-    /// most `within`. `pending` in the answer says what could not be brought home.
+    /// most `within`. `pending` of the result counts what is left.
     pub async fn drain(mut self, within: Duration) -> Progress {
         // A driver that has ended has nothing to drain.
         let _ended = self.orders.send(Order::Drain);
@@ -128,7 +134,7 @@ impl Drop for Live {
     }
 }
 
-/// Whether a device's outbox is being seen to.
+/// The state of a device's upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sending {
     No,
@@ -140,11 +146,11 @@ struct Driver {
     fleet: Fleet,
     began: Instant,
     counters: Arc<Counters>,
-    connections: Connections,
+    clients: Vec<Client>,
     max_in_flight: usize,
     outboxes: Vec<Outbox>,
     sending: Vec<Sending>,
-    /// When to look at which device again.
+    /// The next moment of each device.
     agenda: BinaryHeap<Reverse<(Duration, usize)>>,
     /// Devices that want to upload, first come first served.
     queue: VecDeque<usize>,
@@ -156,7 +162,7 @@ impl Driver {
     fn new(
         fleet: Fleet,
         options: &LiveOptions,
-        connections: Connections,
+        clients: Vec<Client>,
         counters: Arc<Counters>,
     ) -> Self {
         let n = fleet.len();
@@ -172,7 +178,7 @@ impl Driver {
             fleet,
             began: Instant::now(),
             counters,
-            connections,
+            clients,
             max_in_flight: options.max_in_flight.max(1),
             agenda,
             queue: VecDeque::new(),
@@ -254,7 +260,7 @@ impl Driver {
         }
     }
 
-    /// Queues the device, unless it is being seen to, has nothing to say or must wait.
+    /// Queues the device, unless it is queued or has nothing to send. One that must wait goes onto the agenda.
     fn wants_to_upload(&mut self, index: usize) {
         if self.sending[index] != Sending::No {
             return;
@@ -276,21 +282,34 @@ impl Driver {
             self.sending[index] = Sending::InFlight;
             let (clock, sdk) = self.fleet.sender(index, self.now());
             let request = self.outboxes[index].request(clock, sdk);
-            let call = self.connections.upload(request);
-            self.calls.spawn(async move { (index, call.await) });
+            // The next one in turn.
+            self.clients.rotate_left(1);
+            let client = self.clients[0].clone();
+            self.calls
+                .spawn(async move { (index, upload(client, request).await) });
             Counters::add(&self.counters.uploads, 1);
         }
     }
 
     fn take_answer(&mut self, index: usize, answer: Answer) {
         let now = self.now();
-        let tally = self.outboxes[index].settle(answer, now);
-        self.fleet.device(index).settle(&tally);
-        Counters::add(&self.counters.acked, tally.acked.len() as u64);
-        Counters::add(&self.counters.refused, tally.refused_runs.len() as u64);
-        Counters::add(&self.counters.retried, u64::from(tally.sends_again));
+        let ended = self.outboxes[index].settle(answer, now);
+        self.fleet.device(index).settle(&ended);
+        Counters::add(&self.counters.acked, ended.acked.len() as u64);
+        Counters::add(&self.counters.refused, ended.refused_runs.len() as u64);
+        Counters::add(&self.counters.retried, u64::from(ended.sends_again));
         self.sending[index] = Sending::No;
         self.wants_to_upload(index);
+    }
+}
+
+async fn upload(client: Client, request: UploadRequest) -> Answer {
+    match client.upload(&request).await {
+        Ok(response) => Answer::Response(response),
+        Err(status) => {
+            tracing::debug!(code = ?status.code(), message = status.message(), "upload failed");
+            Answer::Failed(kind_of(&status))
+        }
     }
 }
 

@@ -15,36 +15,35 @@ use crate::chance::Chance;
 
 /// First wait after a failed call; doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Longest wait. Short next to a phone's: who runs a fleet waits for it.
+/// Longest wait. Short next to a phone's, because a person waits for a fleet.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 /// Most bytes that a device keeps; beyond, the oldest report goes first. Hours of a collector's
 /// absence at the demo's pace, and half a gigabyte for a fleet of 500.
 const MAX_BYTES: usize = 1 << 20;
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The collector answered.
     Response(UploadResponse),
-    /// It did not, or not with OK: nothing is known of the reports.
+    /// No answer, or not with OK: nothing is known of the reports.
     Failed(UploadFailureKind),
 }
 
-/// What an outbox wants.
+/// The next step of an outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// There is nothing to send.
+    /// It has nothing to send.
     Nothing,
-    /// A call.
     Upload,
     /// A call, from that moment on.
     Wait(Duration),
 }
 
-/// What became of the reports of one call.
+/// The reports of one call by their end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallResult {
     /// Stored now, or before.
     pub(crate) acked: Vec<ReportKey>,
     /// Runs in each report that was refused for good.
@@ -86,8 +85,8 @@ impl Outbox {
         self.reports.is_empty()
     }
 
-    /// Keeps a report; gives back those that had to go for it. What is on its way stays: its ack
-    /// may come.
+    /// Keeps a report, and returns the oldest ones that had to go for it. Reports that are on their way stay, because
+    /// their ack may come.
     pub(crate) fn push(&mut self, report: SealedReport) -> Vec<SealedReport> {
         self.n_bytes += report.bytes.len();
         self.reports.push_back(report);
@@ -133,21 +132,21 @@ impl Outbox {
         }
     }
 
-    /// Lets go of what ended and keeps the rest for another call.
-    pub(crate) fn settle(&mut self, answer: Answer, now: Duration) -> Tally {
+    /// Removes the reports that ended and keeps the rest for another call.
+    pub(crate) fn settle(&mut self, answer: Answer, now: Duration) -> CallResult {
         let n_in_flight = std::mem::take(&mut self.n_in_flight);
         let response = match answer {
             Answer::Response(response) => response,
             Answer::Failed(kind) => {
                 self.back_off(now, Duration::ZERO);
-                return Tally {
+                return CallResult {
                     failure: Some(kind),
                     sends_again: true,
-                    ..Tally::default()
+                    ..CallResult::default()
                 };
             }
         };
-        let mut tally = Tally::default();
+        let mut ended = CallResult::default();
         let mut kept = VecDeque::new();
         for (index, report) in self.reports.drain(..n_in_flight).enumerate() {
             let result = response
@@ -160,37 +159,35 @@ impl Outbox {
                     continue;
                 }
                 Some(result) if !result.outcome.is_some_and(Outcome::is_ack) => {
-                    tally.refused_runs.push(report.runs);
+                    ended.refused_runs.push(report.runs);
                     let (outcome, detail) = (result.outcome, &result.detail);
                     tracing::warn!(?outcome, detail, "report refused");
                 }
-                _ => tally.acked.push(report.key),
+                _ => ended.acked.push(report.key),
             }
             self.n_bytes -= report.bytes.len();
         }
-        tally.sends_again = !kept.is_empty();
+        ended.sends_again = !kept.is_empty();
         kept.append(&mut self.reports);
         self.reports = kept;
         if let Some(limit) = response.max_request_bytes {
             self.max_request_bytes = usize::try_from(limit).unwrap_or(MAX_REQUEST_BYTES);
         }
         let hint = Duration::from_millis(response.retry_after_ms.unwrap_or(0));
-        if tally.sends_again {
+        if ended.sends_again {
             self.back_off(now, hint);
         } else {
             self.n_failures = 0;
             self.not_before = now + hint;
         }
-        tally
+        ended
     }
 
-    /// Full jitter over the upper half: devices that failed together do not come back together.
     fn back_off(&mut self, now: Duration, at_least: Duration) {
-        let wait = FIRST_WAIT * 2_u32.saturating_pow(self.n_failures.min(16));
+        let wait = self
+            .jitter
+            .backoff((FIRST_WAIT, LONGEST_WAIT), self.n_failures);
         self.n_failures = self.n_failures.saturating_add(1);
-        let wait = wait
-            .min(LONGEST_WAIT)
-            .mul_f64(self.jitter.between((0.5, 1.0)));
         self.not_before = now + wait.max(at_least);
     }
 }
@@ -264,14 +261,14 @@ mod tests {
             ReportResult::new(2, None, Outcome::RefusedOverloaded, ""),
             ReportResult::new(3, None, Outcome::RefusedMalformed, "series[0].n"),
         ];
-        let tally = outbox.settle(response(results), Duration::ZERO);
-        let expected = Tally {
+        let ended = outbox.settle(response(results), Duration::ZERO);
+        let expected = CallResult {
             acked: vec![sealed(0).key, sealed(1).key],
             refused_runs: vec![3],
             failure: None,
             sends_again: true,
         };
-        assert_eq!(tally, expected);
+        assert_eq!(ended, expected);
         assert_eq!(
             outbox.request(SendClock::default(), sdk()).reports,
             before[2..3]
@@ -295,8 +292,8 @@ mod tests {
         outbox.max_request_bytes = 1;
         assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
         assert_eq!(outbox.push(sealed(3)), [sealed(1)]);
-        let tally = outbox.settle(response(Vec::new()), Duration::ZERO);
-        assert_eq!(tally.acked, [sealed(0).key]);
+        let ended = outbox.settle(response(Vec::new()), Duration::ZERO);
+        assert_eq!(ended.acked, [sealed(0).key]);
         assert_eq!(outbox.push(sealed(4)), []);
         let waiting: Vec<u64> = outbox.reports.iter().map(|report| report.runs).collect();
         assert_eq!(waiting, [2, 3, 4]);

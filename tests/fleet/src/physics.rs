@@ -292,21 +292,15 @@ impl DevicePhysics {
         }
     }
 
-    /// Draws the run of `session` that starts at `now`, since the fleet's time zero; time never goes back. `shape_cost`
-    /// is the input's cost next to the model's usual one.
-    pub(crate) fn run(
-        &mut self,
-        session: &mut SessionPhysics,
-        now: Duration,
-        shape_cost: f64,
-    ) -> LiveRun {
+    /// Draws the run of `session` that starts at `now`, since the fleet's time zero; time never goes back.
+    pub(crate) fn run(&mut self, session: &mut SessionPhysics, now: Duration) -> LiveRun {
         if now >= self.spell_ends {
             let n_missed = (now - self.spell_ends).as_secs() / SPELL.as_secs();
             self.spell_ends += Duration::from_secs((n_missed + 1) * SPELL.as_secs());
             self.spell = Spell::draw(&self.weather, self.day, SlowRuns::NONE, &mut self.chance);
         }
         let at = 1.0 - (self.spell_ends - now).div_duration_f64(SPELL);
-        let base = (session.base_us * shape_cost, 1.0);
+        let base = (session.base_us, 1.0);
         let at = (at, session.n_runs);
         let run = self
             .spell
@@ -329,21 +323,6 @@ impl DevicePhysics {
     /// Uniform in `[0, 1)`: where in its report interval the device begins.
     pub(crate) fn phase(&mut self) -> f64 {
         self.chance.unit()
-    }
-
-    /// Index into `weights`, drawn by weight.
-    pub(crate) fn pick(&mut self, weights: impl Iterator<Item = f64> + Clone) -> usize {
-        let total: f64 = weights.clone().sum();
-        let mut left = self.chance.unit() * total;
-        let mut last = 0;
-        for (index, weight) in weights.enumerate() {
-            if left < weight {
-                return index;
-            }
-            left -= weight;
-            last = index;
-        }
-        last
     }
 
     fn thermal_status(&self, level: f64) -> u8 {
@@ -378,7 +357,7 @@ mod tests {
         let mut now = Duration::ZERO;
         (0..n_runs)
             .map(|_| {
-                let run = physics.run(&mut session, now, 1.0);
+                let run = physics.run(&mut session, now);
                 now += run.latency + Duration::from_millis(200);
                 run.latency.as_secs_f64() * 1e6
             })
@@ -475,7 +454,7 @@ mod tests {
             let mut physics = DevicePhysics::under(hot, 0.0, 4, device);
             let mut session = physics.session(2_000.0, 1.0);
             for minute in 1..2_000_u64 {
-                let run = physics.run(&mut session, Duration::from_secs(minute * 61), 1.0);
+                let run = physics.run(&mut session, Duration::from_secs(minute * 61));
                 let traits = &physics.traits;
                 assert_eq!(run.thermal_status.is_some(), traits.reports_context);
                 if let Some(status) = run.thermal_status {

@@ -52,7 +52,7 @@ pub enum RecordedModel {
     FloatHead,
 }
 
-/// What a session of one version on one chipset gets.
+/// The placement of each version on each chipset.
 #[derive(Debug, Clone)]
 pub struct Placements {
     by_version: HashMap<String, Version>,
@@ -66,7 +66,6 @@ struct Version {
 }
 
 impl Placements {
-    /// None yet.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -96,9 +95,7 @@ impl Placements {
         version.on.insert(chipset, placement);
     }
 
-    /// Where this version runs on this chipset.
-    #[must_use]
-    pub fn get(&self, version: &str, chipset: Chipset) -> Option<&Placement> {
+    fn get(&self, version: &str, chipset: Chipset) -> Option<&Placement> {
         self.by_version.get(version)?.on.get(&chipset)
     }
 
@@ -107,7 +104,7 @@ impl Placements {
         self.by_version.get(version)?.model_sha256
     }
 
-    /// What a device gets.
+    /// Returns a device's placement.
     pub(crate) fn placed(
         &self,
         version: &str,
@@ -130,9 +127,8 @@ impl Placements {
     }
 }
 
-/// What of a placement's graph does not run on the NPU.
-#[must_use]
-pub fn cpu_work(placement: &Placement) -> CpuWork {
+/// Returns the part of a placement's graph that does not run on the NPU.
+pub(crate) fn cpu_work(placement: &Placement) -> CpuWork {
     let n_benign = placement.n_benign_cpu_nodes();
     let n_cpu = placement.n_cpu_nodes().saturating_sub(n_benign);
     let n_computing = placement.n_nodes.saturating_sub(n_benign).max(1);

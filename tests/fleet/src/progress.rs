@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts at one instant. `sealed = acked + refused + dropped + pending`, always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Devices simulated.
     pub devices: u64,
-    /// Runs simulated.
     pub runs: u64,
     /// Reports sealed by devices.
     pub sealed: u64,
@@ -19,7 +17,6 @@ pub struct Progress {
     pub dropped: u64,
     /// Reports on devices.
     pub pending: u64,
-    /// Uploads made.
     pub uploads: u64,
     /// Uploads that failed and will be made again.
     pub retried: u64,

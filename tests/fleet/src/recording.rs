@@ -11,7 +11,7 @@ use epwatch_sdk::{Conditions, Core, CoreConfig, Now, SealedReport, SessionInfo, 
 
 use crate::chance::Chance;
 use crate::identity::{self, Identity};
-use crate::outbox::Tally;
+use crate::outbox::CallResult;
 use crate::physics::LiveRun;
 use crate::scenario::Scenario;
 
@@ -65,7 +65,7 @@ impl Recording {
         self.session = Some(session);
     }
 
-    pub(crate) fn record(&mut self, run: &LiveRun, shape_key: &str, at: Duration) {
+    pub(crate) fn record(&mut self, run: &LiveRun, at: Duration) {
         let session = self
             .session
             .as_ref()
@@ -83,22 +83,22 @@ impl Recording {
                 Some(false) => PowerSave::Off,
                 Some(true) => PowerSave::On,
             });
-        session.record_under(at, run.latency, shape_key, &conditions);
+        session.record_under(at, run.latency, "static", &conditions);
     }
 
     pub(crate) fn seal(&mut self, at: Duration) -> Vec<SealedReport> {
         self.core.seal(now(self.start_unix_ms, at))
     }
 
-    /// What became of the reports of one call.
-    pub(crate) fn settle(&mut self, tally: &Tally) {
-        for key in &tally.acked {
+    /// Takes note of the reports of one call.
+    pub(crate) fn settle(&mut self, ended: &CallResult) {
+        for key in &ended.acked {
             self.core.acked(key);
         }
-        for runs in &tally.refused_runs {
+        for runs in &ended.refused_runs {
             self.core.dropped(DropReason::Refused, 1, *runs);
         }
-        if let Some(kind) = tally.failure {
+        if let Some(kind) = ended.failure {
             self.core.upload_failed(kind);
         }
     }

@@ -1,14 +1,13 @@
-//! What a fleet is: who is in it, which model versions it runs from when on, what goes wrong.
+//! The description of a fleet: its devices, the roll-outs of its model's versions, and its faults.
 //!
-//! Faults only say which placement a device gets. That a device is slow follows from its placement
+//! A fault only changes the placement that a device gets. That a device is slow follows from its placement
 //! (`fallback`), never from a script.
 
 use crate::chance::Chance;
-use crate::chipsets::{Chipset, Workload};
+use crate::chipsets::Chipset;
 use std::time::Duration;
 
-/// A simulated fleet. Fields are public: start from `Scenario::new` and change what you need;
-/// `Fleet::new` validates.
+/// A simulated fleet. Start from `Scenario::new` and change fields; `Fleet::new` validates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Equal seeds give equal fleets.
@@ -21,10 +20,6 @@ pub struct Scenario {
     pub environment: String,
     /// Model id as the app calls it.
     pub model_id: String,
-    /// What the model resembles, which gives its base latency.
-    pub workload: Workload,
-    /// Input shapes that runs have, by weight.
-    pub shapes: Vec<InputShape>,
     /// Version that every device runs at time zero.
     pub first_version: String,
     /// Later versions, in order of time.
@@ -37,8 +32,7 @@ pub struct Scenario {
     pub runs_per_second: f64,
     /// Time between a device's reports.
     pub report_interval: Duration,
-    /// What goes wrong.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<PlacementFault>,
     /// Share of devices that hold every version wholly on the CPU, always did.
     pub always_fell_back: f64,
 }
@@ -46,56 +40,44 @@ pub struct Scenario {
 /// A chipset and its weight in the fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChipsetShare {
-    /// The chipset.
     pub chipset: Chipset,
     /// Its weight; weights need not add up to 1.
     pub share: f64,
 }
 
-/// One input shape of the model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InputShape {
-    /// Shape key as the SDK records it: `static` when the model admits one only.
-    pub key: String,
-    /// Cost of a run next to the model's usual one.
-    pub cost: f64,
-    /// Weight among the runs.
-    pub share: f64,
-}
-
-/// When which share of the devices moves to another model version.
+/// The move of a share of the devices to another model version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rollout {
     /// The new version.
     pub version: String,
-    /// When the first device gets it.
+    /// The moment at which the first device gets it.
     pub starts: Duration,
-    /// How long it takes until all that get it have it: uniform in between.
+    /// Time until the last device has it; they get it uniformly in between.
     pub takes: Duration,
     /// Share of devices that get it, 0 to 1.
     pub share: f64,
 }
 
-/// What goes wrong, by who gets which placement.
+/// A fault: the placement that some devices get.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum PlacementFault {
     /// Every node is on the CPU and the session reports success.
     TotalFallback {
-        /// Where.
+        /// The chipset of its devices.
         chipset: Chipset,
-        /// From which version on its devices have it: this one only.
+        /// The only version that has it.
         version: String,
         /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
         share: f64,
     },
     /// Devices get the placement that the version has on another chipset.
     PlacedAs {
-        /// Where.
+        /// The chipset of its devices.
         chipset: Chipset,
-        /// Which version.
+        /// The only version that has it.
         version: String,
-        /// Whose placement they get.
+        /// The chipset whose placement they get.
         like: Chipset,
         /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
         share: f64,
@@ -108,22 +90,19 @@ pub enum ScenarioError {
     /// A field is out of bounds.
     #[error("failed to set up the fleet: {field} must be {expected}")]
     OutOfBounds {
-        /// The field.
         field: &'static str,
         /// What it must be.
         expected: &'static str,
     },
-    /// Nobody said where this version runs on this chipset.
+    /// There is no placement of this version on this chipset.
     #[error("failed to set up the fleet: no placement of version {version} on {chipset}")]
     NoPlacement {
-        /// Model version.
         version: String,
-        /// Chipset.
         chipset: &'static str,
     },
 }
 
-/// Which placement a device gets for a version.
+/// A device's placement of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// As the version has it on this chipset.
@@ -144,12 +123,6 @@ impl Scenario {
             app_version: "1.0".to_owned(),
             environment: "production".to_owned(),
             model_id: model_id.to_owned(),
-            workload: Workload::TextTransformer,
-            shapes: vec![InputShape {
-                key: "static".to_owned(),
-                cost: 1.0,
-                share: 1.0,
-            }],
             first_version: first_version.to_owned(),
             rollouts: Vec::new(),
             chipsets: vec![
@@ -202,7 +175,7 @@ impl Scenario {
         updates
     }
 
-    /// Which placement a device gets for a version.
+    /// The placement that a device gets for a version.
     pub(crate) fn placed(&self, device: u64, chipset: Chipset, version: &str) -> Placed {
         let draw = |label| Chance::split(self.seed, label, device).unit();
         if draw("always fell back") < self.always_fell_back {
@@ -212,7 +185,7 @@ impl Scenario {
         let fault_draw = draw("fault");
         for fault in &self.faults {
             let (hits, placed) = match fault {
-                Fault::TotalFallback {
+                PlacementFault::TotalFallback {
                     chipset: c,
                     version: v,
                     share,
@@ -220,7 +193,7 @@ impl Scenario {
                     *c == chipset && v == version && fault_draw < *share,
                     Placed::OnCpu,
                 ),
-                Fault::PlacedAs {
+                PlacementFault::PlacedAs {
                     chipset: c,
                     version: v,
                     like,
@@ -274,15 +247,6 @@ impl Scenario {
                 !self.chipsets.is_empty()
                     && self.chipsets.iter().all(|entry| positive(entry.share)),
             ),
-            (
-                "shapes",
-                "at least one, with positive cost and share",
-                !self.shapes.is_empty()
-                    && self
-                        .shapes
-                        .iter()
-                        .all(|shape| positive(shape.cost) && positive(shape.share)),
-            ),
             ("runs_per_second", "above 0", positive(self.runs_per_second)),
             (
                 "report_interval",
@@ -307,9 +271,8 @@ impl Scenario {
                 "faults.share",
                 "between 0 and 1",
                 self.faults.iter().all(|fault| match fault {
-                    Fault::TotalFallback { share: s, .. } | Fault::PlacedAs { share: s, .. } => {
-                        share(*s)
-                    }
+                    PlacementFault::TotalFallback { share: s, .. }
+                    | PlacementFault::PlacedAs { share: s, .. } => share(*s),
                 }),
             ),
             (
@@ -373,7 +336,7 @@ mod tests {
     fn a_fault_hits_its_share_of_one_chipset_and_version() {
         let mut scenario = scenario();
         scenario.always_fell_back = 0.0;
-        scenario.faults.push(Fault::TotalFallback {
+        scenario.faults.push(PlacementFault::TotalFallback {
             chipset: Chipset::Sm8635,
             version: "2".to_owned(),
             share: 0.3,

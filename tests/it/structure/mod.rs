@@ -21,7 +21,6 @@ const KNOWN: &[&str] = &[
     "epwatch",
     "epwatch-collector",
     "epwatch-detector",
-    "epwatch-fleet",
     "epwatch-proof",
     "epwatch-proto",
     "epwatch-sdk",

@@ -14,7 +14,6 @@ use super::{Benign, Fault, FaultKind, Story};
 use crate::chance::{Chance, whole};
 use crate::physics::{SILICON_CV, Traits};
 
-/// A day.
 pub(crate) const WINDOW_MS: i64 = 86_400_000;
 
 /// First of the model's versions, one that may roll out before, and the one the story is about.
@@ -38,13 +37,9 @@ const WORTHY_FACTOR: f64 = 2.0;
 /// What is known of a cohort.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CohortLabel {
-    /// App id.
     pub app: String,
-    /// Model id.
     pub model: String,
-    /// Model version.
     pub version: String,
-    /// Chipset.
     pub chipset: String,
     /// The family's story.
     pub story: Story,
@@ -61,9 +56,7 @@ pub struct CohortLabel {
 /// A report and what the collector would note about it.
 #[derive(Debug, Clone)]
 pub struct FamilyReport {
-    /// Receive time.
     pub received_ms: i64,
-    /// The report.
     pub report: Report,
     /// The device's clocks at sending.
     pub sent: SendClock,
@@ -174,7 +167,6 @@ impl Family {
         &self.spec
     }
 
-    /// The app.
     #[must_use]
     pub fn app_id(&self) -> String {
         format!("app-{:06}", self.spec.seed)

@@ -28,7 +28,6 @@ pub(super) struct Runs {
     pub(super) power_save: PowerSave,
     /// Whether the fault hit their session.
     pub(super) is_hit: bool,
-    /// In microseconds.
     pub(super) values: Vec<f64>,
 }
 

@@ -115,9 +115,7 @@ pub enum FaultKind {
 pub enum PlacementView {
     /// Nodes and MACs.
     Full,
-    /// Nodes only.
     NodesOnly,
-    /// Nothing.
     Missing,
     /// The healthy placement, whatever happens.
     Lying,

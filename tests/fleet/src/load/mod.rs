@@ -1,31 +1,30 @@
-//! Load on a collector: reports of a simulated fleet at a rate, and what became of each.
+//! Load on a collector: reports of a simulated fleet at a rate, and the end of each.
 //!
 //! A thread simulates the devices and runs ahead of the clock by a bounded number of requests.
 //! Requests fall due at the asked rate whether or not earlier ones are answered, and latency counts
 //! from the moment that a request was due: a collector that stalls cannot hide it by slowing the
 //! load down. Every report goes on until it is acknowledged, refused for good, or time is up.
 
+mod options;
 mod requests;
 mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_proto::v1::collector_service_client::CollectorServiceClient;
-use epwatch_proto::{UploadResponse, v1};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use crate::chance::Chance;
+use crate::client::{Client, ClientError, endpoint};
 use crate::scenario::ScenarioError;
+pub use options::LoadOptions;
 use requests::{Pending, Requests};
 use tally::Tally;
-pub use tally::{AckLatency, LoadResult};
+pub use tally::{AckLatency, LoadProgress, LoadResult};
 
 /// Requests that are simulated ahead.
 const AHEAD: usize = 256;
@@ -35,79 +34,27 @@ const CALL_DEADLINE: Duration = Duration::from_secs(30);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What to send, where, and how hard.
-#[derive(Debug, Clone)]
-pub struct LoadOptions {
-    /// The collector, for example `http://127.0.0.1:4717`.
-    pub endpoint: String,
-    /// The app key.
-    pub app_key: String,
-    /// Certificates (PEM) that the collector's is checked against, besides the public ones.
-    pub ca_pem: Option<Vec<u8>>,
-    /// App and environment that the key proves.
-    pub app_id: String,
-    /// See [`LoadOptions::app_id`].
-    pub environment: String,
-    /// Marks the reports of this load: their app version.
-    pub mark: String,
-    /// Equal seeds give equal devices, and so conflicts with an earlier load of the same seed.
-    pub seed: u64,
-    /// Devices.
-    pub devices: usize,
-    /// Reports a second, over all devices; `None`: as fast as they are taken.
-    pub rate: Option<f64>,
-    /// Reports of one request.
-    pub batch: usize,
-    /// How long requests fall due.
-    pub length: Duration,
-    /// How long after that unacknowledged reports are sent again.
-    pub drain: Duration,
-    /// Connections.
-    pub connections: usize,
-    /// Calls open at a time on each.
-    pub in_flight: usize,
-}
-
 /// A load that cannot be started, or that the collector does not let go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The endpoint is no URL, or its TLS settings cannot be used.
-    #[error("failed to use the endpoint {endpoint}: expected a URL like http://127.0.0.1:4717")]
-    Endpoint {
-        /// As given.
-        endpoint: String,
-        /// Why.
-        #[source]
-        source: tonic::transport::Error,
-    },
-    /// The app key cannot travel in a header.
-    #[error("failed to use the app key: expected visible ASCII only")]
-    AppKey,
+    /// The endpoint or the app key cannot be used.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The devices cannot be simulated.
     #[error(transparent)]
     Fleet(#[from] ScenarioError),
-    /// Nobody answers there.
+    /// No connection can be made.
     #[error("failed to reach the collector at {endpoint}; is it running?")]
     Unreachable {
-        /// As given.
         endpoint: String,
-        /// What the transport says.
+        /// The transport's reason.
         #[source]
         source: tonic::transport::Error,
     },
     /// The collector refuses the calls as such.
     #[error("the collector refuses the calls: {0}")]
     Refused(Status),
-}
-
-/// What is going on, for a progress line.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LoadProgress {
-    /// Reports sent at least once.
-    pub sent: u64,
-    /// Reports acknowledged.
-    pub acked: u64,
 }
 
 /// Runs a load to its end. `progress` is called about twice a second; cancelling `stop` ends the
@@ -159,7 +106,7 @@ pub async fn run(
         }
     }
     let seconds = began.elapsed();
-    // Whoever waits for room in the channel is told that nobody takes any more.
+    // A simulation that waits for room in the channel ends with it.
     sender.inbox.lock().await.close();
     let joined = tokio::task::spawn_blocking(move || simulation.join()).await;
     joined
@@ -168,25 +115,8 @@ pub async fn run(
     Ok(sender.tally.result(seconds))
 }
 
-type Client = (CollectorServiceClient<Channel>, MetadataValue<Ascii>);
-
 async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
-    let named = |source| LoadError::Endpoint {
-        endpoint: options.endpoint.clone(),
-        source,
-    };
-    let mut endpoint = Endpoint::from_shared(options.endpoint.clone()).map_err(named)?;
-    if options.endpoint.starts_with("https://") {
-        let mut tls = ClientTlsConfig::new().with_webpki_roots();
-        if let Some(pem) = &options.ca_pem {
-            tls = tls.ca_certificate(Certificate::from_pem(pem));
-        }
-        endpoint = endpoint.tls_config(tls).map_err(named)?;
-    }
-    let endpoint = endpoint.timeout(CALL_DEADLINE).tcp_nodelay(true);
-    let authorization: MetadataValue<Ascii> = format!("Bearer {}", options.app_key)
-        .parse()
-        .map_err(|_| LoadError::AppKey)?;
+    let endpoint = endpoint(&options.endpoint, options.ca_pem.as_deref(), CALL_DEADLINE)?;
     let mut clients = Vec::new();
     for _ in 0..options.connections {
         let channel = endpoint.connect().await;
@@ -194,13 +124,12 @@ async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
             endpoint: options.endpoint.clone(),
             source,
         })?;
-        let client = CollectorServiceClient::new(channel);
-        clients.push((client, authorization.clone()));
+        clients.push(Client::new(channel, &options.app_key)?);
     }
     Ok(clients)
 }
 
-/// What all lanes share.
+/// The state that all lanes share.
 struct Sender {
     inbox: Mutex<mpsc::Receiver<Pending>>,
     began: Instant,
@@ -219,7 +148,7 @@ impl Sender {
             self.tally.sent(pending.len());
             let mut n_failures = 0;
             while !pending.is_empty() {
-                let answer = call(&client, &pending).await;
+                let answer = client.upload(&pending.request).await;
                 let wait = match answer {
                     Ok(response) => {
                         let at_least = response.retry_after_ms.map(Duration::from_millis);
@@ -238,9 +167,10 @@ impl Sender {
                 if pending.is_empty() {
                     break;
                 }
-                n_failures += 1;
                 self.tally.retried(pending.len());
-                let wait = backoff(n_failures, wait.unwrap_or_default(), &mut jitter);
+                let backoff = jitter.backoff((FIRST_WAIT, LONGEST_WAIT), n_failures);
+                let wait = backoff.max(wait.unwrap_or_default());
+                n_failures += 1;
                 if Instant::now() + wait > self.give_up {
                     self.tally.gave_up(pending.len());
                     break;
@@ -269,18 +199,6 @@ impl Sender {
     }
 }
 
-async fn call(
-    (client, authorization): &Client,
-    pending: &Pending,
-) -> Result<UploadResponse, Status> {
-    let mut request = Request::new(v1::UploadRequest::from(&pending.request));
-    let metadata = request.metadata_mut();
-    metadata.insert("authorization", authorization.clone());
-    let response = client.clone().upload(request).await?.into_inner();
-    UploadResponse::try_from(response)
-        .map_err(|error| Status::internal(format!("the answer does not parse: {error}")))
-}
-
 /// Codes that no waiting changes.
 fn is_final(code: Code) -> bool {
     matches!(
@@ -297,10 +215,4 @@ fn is_final(code: Code) -> bool {
 fn hint(status: &Status) -> Option<Duration> {
     let seconds = status.metadata().get("retry-after")?.to_str().ok()?;
     Some(Duration::from_secs(seconds.parse().ok()?))
-}
-
-fn backoff(n_failures: u32, at_least: Duration, jitter: &mut Chance) -> Duration {
-    let wait = FIRST_WAIT * 2_u32.saturating_pow((n_failures - 1).min(16));
-    let wait = wait.min(LONGEST_WAIT).mul_f64(jitter.between((0.5, 1.0)));
-    wait.max(at_least)
 }

@@ -1,10 +1,10 @@
-//! The requests of a load: what a simulated fleet seals, cut into batches, each with its moment.
+//! The requests of a load: the reports that a simulated fleet seals, in batches, each with its due time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epwatch_proto::{Sdk, SendClock, UploadRequest};
 
-use super::LoadOptions;
+use super::options::LoadOptions;
 use crate::fleet::Fleet;
 use crate::placements::{Placements, RecordedModel};
 use crate::scenario::{Scenario, ScenarioError};
@@ -37,14 +37,14 @@ impl Pending {
     }
 }
 
-/// Simulates as it is asked.
+/// Simulates devices for as many requests as are taken.
 pub(super) struct Requests {
     reports: VirtualTime,
     sdk: Sdk,
     batch: usize,
     rate: f64,
     n_sent: u64,
-    /// How many to make; `None`: until nobody takes any more.
+    /// Number of reports to make; `None`: until no more are taken.
     n_reports: Option<u64>,
 }
 

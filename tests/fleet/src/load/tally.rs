@@ -1,4 +1,4 @@
-//! What became of a load's reports.
+//! The count of a load's reports by their end.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,25 +7,30 @@ use std::time::Duration;
 use epwatch_proto::{Outcome, UploadResponse};
 use hdrhistogram::Histogram;
 
-use super::LoadProgress;
 use super::requests::Pending;
 
-/// Longest latency told apart, in microseconds: ten minutes.
+/// Longest latency that is resolved, in microseconds: ten minutes.
 const HIGHEST_US: u64 = 600_000_000;
 
 /// Latency from the moment that a request was due to the ack of the last of its reports, in
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AckLatency {
-    /// Median.
     pub p50: f64,
     /// 99 %.
     pub p99: f64,
-    /// Longest.
     pub max: f64,
 }
 
-/// How a load ended.
+/// Counts at one instant, for a progress line.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoadProgress {
+    /// Reports sent at least once.
+    pub sent: u64,
+    pub acked: u64,
+}
+
+/// The end of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadResult {
     /// Reports sent at least once.
@@ -88,7 +93,7 @@ impl Tally {
         self.lock().given_up += reports as u64;
     }
 
-    /// Counts what ended, and leaves in `pending` what is to be sent again.
+    /// Counts the reports that ended, and leaves in `pending` those that are to be sent again.
     pub(super) fn settle(&self, pending: &mut Pending, response: &UploadResponse, took: Duration) {
         let mut counts = self.lock();
         let mut kept = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use epwatch_fleet::{
-    Chipset, Fault, Fleet, Placements, RecordedModel, Rollout, Scenario, VirtualTime,
+    Chipset, Fleet, PlacementFault, Placements, RecordedModel, Rollout, Scenario, VirtualTime,
 };
 use epwatch_proto::{BaselineKind, RecordedReport, Report};
 
@@ -180,7 +180,7 @@ fn the_second_version_comes_with_the_first_ones_baseline() {
 #[test]
 fn a_total_fallback_is_an_order_of_magnitude() {
     let mut scenario = scenario();
-    scenario.faults.push(Fault::TotalFallback {
+    scenario.faults.push(PlacementFault::TotalFallback {
         chipset: Chipset::Sm8650,
         version: "2".to_owned(),
         share: 1.0,
@@ -195,7 +195,7 @@ fn a_total_fallback_is_an_order_of_magnitude() {
 #[test]
 fn a_fallback_on_some_devices_leaves_the_others_alone() {
     let mut scenario = scenario();
-    scenario.faults.push(Fault::PlacedAs {
+    scenario.faults.push(PlacementFault::PlacedAs {
         chipset: Chipset::Sm8650,
         version: "2".to_owned(),
         like: Chipset::Sm8635,

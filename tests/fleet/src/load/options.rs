@@ -1,0 +1,36 @@
+//! Settings of a load.
+
+use std::time::Duration;
+
+/// Settings of a load: the collector, the devices and the pace.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// The collector, for example `http://127.0.0.1:4717`.
+    pub endpoint: String,
+    /// The app key.
+    pub app_key: String,
+    /// Certificates (PEM) that the collector's is checked against, in addition to the public ones.
+    pub ca_pem: Option<Vec<u8>>,
+    /// App and environment that the key proves.
+    pub app_id: String,
+    /// See [`LoadOptions::app_id`].
+    pub environment: String,
+    /// The app version of its reports, by which they are found again.
+    pub mark: String,
+    /// Equal seeds give equal devices, and so conflicts with an earlier load of the same seed.
+    pub seed: u64,
+    /// Number of devices.
+    pub devices: usize,
+    /// Reports a second, over all devices; `None`: as fast as they are taken.
+    pub rate: Option<f64>,
+    /// Reports of one request.
+    pub batch: usize,
+    /// Time in which requests fall due.
+    pub length: Duration,
+    /// Time after that in which unacknowledged reports are sent again.
+    pub drain: Duration,
+    /// Number of connections.
+    pub connections: usize,
+    /// Calls open at a time on each.
+    pub in_flight: usize,
+}
