@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_detector::base_rates::Rates;
 use epwatch_detector::period::Period;
-use epwatch_detector::rates::Rates;
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::{DetectorConfig, summary};

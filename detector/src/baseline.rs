@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base_rates::Rates;
 use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
-use crate::rates::Rates;
 use crate::signals::SignalId;
 
 /// Chipsets that must agree before they stand in for an earlier version.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cv_rules::{self, PlainRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, parse_url};
 use crate::period::Period;
-use crate::rules::{self, PlainRule};
 
 /// What the detector looks at, how often, and whom it tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ impl DetectorConfig {
                 wrong(&key, "must be above 0".to_owned());
             }
         }
-        problems.extend(rules::validate(&self.plain_rules));
+        problems.extend(cv_rules::validate(&self.plain_rules));
         problems
     }
 

@@ -8,19 +8,19 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::base_rates::Rates;
 use crate::baseline::{Baseline, BaselineLatency, Origin, placement_references, previous_version};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::config::DetectorConfig;
-use crate::explain::explain;
-use crate::frozen::Frozen;
+use crate::cv_rules;
+use crate::describe::explain;
+use crate::pinned_references::Frozen;
 use crate::placement::Placement;
-use crate::rates::Rates;
 use crate::read::{
     Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };
 use crate::reason::Reason;
-use crate::rules;
 use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
@@ -270,7 +270,7 @@ impl Evaluator {
                 .usual
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
-            rules::apply(&self.config.plain_rules, &mut whole, before);
+            cv_rules::apply(&self.config.plain_rules, &mut whole, before);
             let is_doubted = whole.reasons.iter().any(Reason::is_about_newcomers);
             verdicts.push(whole);
             let firmwares = window.firmwares();

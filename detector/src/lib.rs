@@ -6,41 +6,41 @@
 //! becomes a page, [`notify`] carries it. Everything between source and notifier is pure: no I/O, no
 //! clock. It never judges merged runs: devices are the sample.
 
+pub mod base_rates;
 pub mod baseline;
-mod book;
 pub mod clock;
 pub mod cohort;
 pub mod config;
-mod detector;
+pub mod cv_rules;
+pub mod describe;
+pub mod device_events;
 mod evaluate;
-pub mod explain;
-mod frozen;
 mod hash;
 pub mod http;
 pub mod incident;
+mod incident_set;
 mod judged;
 mod lease;
 pub mod metrics;
 mod next_step;
 pub mod notify;
 pub mod period;
+mod pinned_references;
 pub mod placement;
-pub mod rates;
 pub mod read;
 pub mod reason;
 pub mod replay;
-pub mod reported;
-pub mod rules;
+mod run_loop;
 pub mod signals;
 
-pub mod store;
 pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
+pub mod verdict_store;
 pub mod window;
 
 pub use config::DetectorConfig;
-pub use detector::{Detector, StartError};
 pub use evaluate::{Evaluation, Evaluator};
-pub use frozen::Frozen;
+pub use pinned_references::Frozen;
+pub use run_loop::{Detector, StartError};

@@ -166,7 +166,7 @@ fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
 #[cfg(test)]
 mod tests {
     use crate::baseline::Baseline;
-    use crate::reported::FailedStart;
+    use crate::device_events::FailedStart;
     use crate::signals::PeerRatios;
     use crate::testing::{Fleet, device, judged, judged_with_peers, model, reference};
     use crate::verdict::{CohortVerdict, VerdictClass};

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 
 use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
-use crate::explain::explain;
+use crate::describe::explain;
+use crate::device_events::{GoldenTest, Reported};
 use crate::placement::Placement;
 use crate::placement::tests::placed;
-use crate::reported::{GoldenTest, Reported};
 use crate::signals::{Beside, Evidence, Limits, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
 use crate::window::{

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use epwatch_detector::baseline::{Baseline, Origin, PlacementReference};
 use epwatch_detector::cohort::{CohortKey, ModelKey};
-use epwatch_detector::explain::explain;
+use epwatch_detector::describe::explain;
+use epwatch_detector::device_events::Reported;
 use epwatch_detector::placement::{Placement, PlacementMethod};
-use epwatch_detector::reported::Reported;
 use epwatch_detector::signals::{Beside, Evidence, Limits, PeerRatios};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::cohort::ModelKey;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-use super::watched::{CLEAN_WINDOWS, Watched, signed};
+use super::cohort::{CLEAN_WINDOWS, Watched, signed};
 use super::{Incident, State};
 
 /// Devices under a directive in one window, by model, version and chipset.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-use crate::explain::Groups;
+use crate::describe::Groups;
 use crate::incident::{CLEAN_WINDOWS, Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};

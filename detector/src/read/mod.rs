@@ -39,10 +39,10 @@ use clickhouse::query::Query;
 use epwatch_proto::HistScheme;
 use jiff::Timestamp;
 
+use crate::base_rates::Rates;
 use crate::baseline::BaselineLatency;
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
-use crate::rates::Rates;
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base_rates::MIN_WINDOWS;
 use crate::baseline::{History, PlacementCount, Tally, VersionSeen};
 use crate::cohort::ModelKey;
-use crate::rates::MIN_WINDOWS;
 use crate::signals::SignalId;
 use crate::window::CohortWindow;
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
+use crate::base_rates::{MIN_WINDOWS, Rates};
 use crate::baseline::Tally;
 use crate::cohort::ModelKey;
-use crate::rates::{MIN_WINDOWS, Rates};
 use crate::signals::{MIN_ELIGIBLE, SignalId, built_in_rate};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
@@ -259,8 +259,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::rates::Rate;
-    use crate::signals::{Limits, shift, surprise};
+    use crate::base_rates::Rate;
+    use crate::signals::{Limits, b_shift, surprise};
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::Severity;
     use crate::window::CohortWindow;
@@ -297,7 +297,7 @@ mod tests {
 
     fn rate(past: &PastWindows, window: i64) -> Option<Rate> {
         past.rates(&span(window))
-            .map(|rates| rates.of(BEYOND, shift::FLEET_RATE))
+            .map(|rates| rates.of(BEYOND, b_shift::FLEET_RATE))
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
             devices: 60,
         };
         let p = |rates: &Rates| {
-            let fleet = rates.of(BEYOND, shift::FLEET_RATE);
+            let fleet = rates.of(BEYOND, b_shift::FLEET_RATE);
             surprise(found, fleet, Tally::default())
         };
         let limit = Limits::for_windows_a_day(10.0).p_shift;

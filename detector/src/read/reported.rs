@@ -8,8 +8,8 @@ use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
 use crate::cohort::{CohortKey, ModelKey};
+use crate::device_events::{FailedStart, GoldenTest, Reported};
 use crate::hash::HashSet;
-use crate::reported::{FailedStart, GoldenTest, Reported};
 use crate::window::{CohortWindow, Installation, Voteless};
 
 use super::{Arrivals, Counted, ModelWindows, SourceError, Span, failed};

@@ -5,10 +5,10 @@ use std::fmt;
 use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::signals::SpeedReference;
-use crate::signals::placement::TOTAL_BELOW;
+use crate::signals::ep_placement::TOTAL_BELOW;
 use crate::verdict::many_are_new;
 
-use super::{Reason, beside, counted, latency, percent};
+use super::{Reason, counted, latency, percent, secondary};
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,7 +166,7 @@ impl fmt::Display for Reason {
                 chipsets,
                 share,
                 ratio,
-            } => beside::everywhere(f, *chipsets, *share, *ratio),
+            } => secondary::everywhere(f, *chipsets, *share, *ratio),
             Reason::Firmware {
                 firmware,
                 hits,
@@ -207,7 +207,7 @@ impl fmt::Display for Reason {
                 codes,
                 is_unheard_of,
                 ..
-            } => beside::npu_start(f, (*hits, *devices, *failed), codes, *is_unheard_of),
+            } => secondary::npu_start(f, (*hits, *devices, *failed), codes, *is_unheard_of),
             Reason::WrongOutputs {
                 hits,
                 devices,
@@ -216,7 +216,7 @@ impl fmt::Display for Reason {
                 cosine,
                 top1_share,
                 ..
-            } => beside::wrong_outputs(
+            } => secondary::wrong_outputs(
                 f,
                 (*hits, *devices),
                 (*max_abs, *tolerance),
@@ -229,14 +229,14 @@ impl fmt::Display for Reason {
                 outputs,
                 firmware,
                 ..
-            } => beside::different_outputs(f, (*hits, *devices, *outputs), firmware.as_deref()),
+            } => secondary::different_outputs(f, (*hits, *devices, *outputs), firmware.as_deref()),
             Reason::Varies {
                 hits,
                 devices,
                 cv,
                 earlier_cv,
                 ..
-            } => beside::varies(f, (*hits, *devices), cv.zip(*earlier_cv)),
+            } => secondary::varies(f, (*hits, *devices), cv.zip(*earlier_cv)),
             Reason::PreviousVaries { share } => write!(
                 f,
                 "the previous version varies more as well in the same window, on {} of its devices",
@@ -247,7 +247,7 @@ impl fmt::Display for Reason {
                 cv,
                 limit,
                 baseline,
-            } => beside::plain_rule(f, name, *cv, *limit, *baseline),
+            } => secondary::plain_rule(f, name, *cv, *limit, *baseline),
             Reason::FewReporting {
                 devices,
                 usual,

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::base_rates::Rates;
 use crate::config::DetectorConfig;
+use crate::cv_rules;
 use crate::evaluate::Evaluator;
-use crate::frozen::Frozen;
 use crate::incident::{Incident, IncidentKey, State, advance};
-use crate::rates::Rates;
+use crate::pinned_references::Frozen;
 use crate::read::{PastWindows, Source, SourceError};
-use crate::rules;
 use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};
@@ -77,7 +77,7 @@ pub fn replay<'a>(
         let windows = received.map(|received| windows(received, options));
         let mut config = options.config.clone();
         // What a plain rule would cost is worth knowing before it is switched on.
-        config.plain_rules.extend(rules::stock());
+        config.plain_rules.extend(cv_rules::stock());
         for rule in &config.plain_rules {
             summary.plain_rules.insert(rule.name.clone(), 0);
         }

@@ -9,8 +9,8 @@ use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::intermittent::{self, DeviceRuns, Intermittent};
-use super::shift::{self, WorstRatios};
+use super::b_shift::{self, WorstRatios};
+use super::cm_intermittent::{self, DeviceRuns, Intermittent};
 use super::{MIN_ELIGIBLE, MIN_HITS, Shift};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
@@ -52,13 +52,13 @@ impl PeerRatios {
     pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
         // One for all devices: there are many.
         let model = Arc::new(model.clone());
-        for (device, ratio) in shift::worst_ratios(votes) {
+        for (device, ratio) in b_shift::worst_ratios(votes) {
             self.ratios
                 .entry(device)
                 .or_default()
                 .push((model.clone(), ratio));
         }
-        for (device, runs) in intermittent::runs_of_devices(votes) {
+        for (device, runs) in cm_intermittent::runs_of_devices(votes) {
             let slot = self.runs.entry(device).or_default();
             slot.push((model.clone(), runs));
         }
@@ -144,7 +144,7 @@ pub fn intermittent_too(
     found: &Intermittent,
 ) -> Control {
     let before =
-        previous.and_then(|previous| intermittent::share_hit(&found.signal, &previous.votes));
+        previous.and_then(|previous| cm_intermittent::share_hit(&found.signal, &previous.votes));
     let by_previous = match before {
         None => Control::Absent,
         Some((hits, share)) if hits >= MIN_HITS && share >= found.signal.value / 2.0 => {
@@ -178,7 +178,8 @@ pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Inter
             continue;
         }
         tally.devices += 1;
-        tally.hits += u64::from(others.any(|(_, runs)| intermittent::is_hit(&found.signal, runs)));
+        tally.hits +=
+            u64::from(others.any(|(_, runs)| cm_intermittent::is_hit(&found.signal, runs)));
     }
     tally
 }

@@ -5,37 +5,37 @@
 //! A (the median device is slower than it was), B (some devices are). S, O, OH and CV are ours: the
 //! NPU does not start, outputs are wrong, outputs differ, runs vary more.
 
+pub mod a_median;
+pub mod b_shift;
+pub mod cm_intermittent;
 pub mod control;
-pub mod elsewhere;
-pub mod intermittent;
-pub mod joined;
-pub mod median;
-pub mod outputs;
-pub mod placement;
+pub mod cross_chipset;
+pub mod cv_increase;
+pub mod ej_slower_and_moved;
+pub mod ep_placement;
+pub mod o_outputs;
+pub mod s_start_failure;
 mod same_shape;
-pub mod shift;
-pub mod spread;
-pub mod starts;
 
 use std::fmt;
 
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use serde::{Deserialize, Serialize};
 
+use crate::base_rates::Rate;
 use crate::baseline::{Baseline, Tally};
-use crate::rates::Rate;
 use crate::window::CohortWindow;
 
+pub use a_median::Median;
+pub use b_shift::Shift;
+pub use cm_intermittent::Intermittent;
 pub use control::{Control, PeerRatios};
-pub use elsewhere::Elsewhere;
-pub use intermittent::Intermittent;
-pub use joined::{Joined, SpeedReference};
-pub use median::Median;
-pub use outputs::Outputs;
-pub use placement::{HitPlacement, PlacementChange};
-pub use shift::Shift;
-pub use spread::Spread;
-pub use starts::Starts;
+pub use cross_chipset::Elsewhere;
+pub use cv_increase::Spread;
+pub use ej_slower_and_moved::{Joined, SpeedReference};
+pub use ep_placement::{HitPlacement, PlacementChange};
+pub use o_outputs::Outputs;
+pub use s_start_failure::Starts;
 
 /// Devices below which a cohort says nothing.
 pub const MIN_ELIGIBLE: u64 = 5;
@@ -130,10 +130,11 @@ impl SignalId {
             SignalId::OutputHash,
             SignalId::Spread,
         ];
-        let tails = intermittent::TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
+        let tails =
+            cm_intermittent::TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
         fixed
             .into_iter()
-            .chain(shift::BEYOND_TENTHS.map(SignalId::ShiftBeyond))
+            .chain(b_shift::BEYOND_TENTHS.map(SignalId::ShiftBeyond))
             .chain(tails)
             .find(|id| id.to_string() == text)
     }
@@ -251,23 +252,26 @@ impl Evidence {
             peers,
             chipsets,
         } = beside;
-        let placement = placement::changed(window, baseline, limits);
-        let joined = placement
-            .as_ref()
-            .and_then(|change| joined::slower(window, previous, change, baseline, limits));
-        let ratios = shift::worst_ratios(&window.votes);
-        let before = previous.map(|previous| shift::worst_ratios(&previous.votes));
-        let shift = shift::beyond(window, &ratios, baseline, limits);
+        let placement = ep_placement::changed(window, baseline, limits);
+        let joined = placement.as_ref().and_then(|change| {
+            ej_slower_and_moved::slower(window, previous, change, baseline, limits)
+        });
+        let ratios = b_shift::worst_ratios(&window.votes);
+        let before = previous.map(|previous| b_shift::worst_ratios(&previous.votes));
+        let shift = b_shift::beyond(window, &ratios, baseline, limits);
         let slower = shift.as_ref().filter(|shift| shift.signal.fires);
-        let placement_explains_shift = placement
-            .as_ref()
-            .zip(slower)
-            .is_some_and(|(change, shift)| joined::explains(change, &shift.hit_devices, limits));
-        let median = median::moved(&ratios, before.as_ref());
+        let placement_explains_shift =
+            placement
+                .as_ref()
+                .zip(slower)
+                .is_some_and(|(change, shift)| {
+                    ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
+                });
+        let median = a_median::moved(&ratios, before.as_ref());
         let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref());
-        let runs = intermittent::runs_of_devices(&window.votes);
-        let tail = intermittent::tails(&runs, baseline, limits);
-        let moved = intermittent::moved_medians(&runs, baseline, limits);
+        let runs = cm_intermittent::runs_of_devices(&window.votes);
+        let tail = cm_intermittent::tails(&runs, baseline, limits);
+        let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
         let fires = |found: &&Intermittent| found.signal.fires;
         let found = tail.as_ref().filter(fires).or(moved.as_ref().filter(fires));
         let intermittent_control = found.map_or(Control::Absent, |found| {
@@ -275,13 +279,13 @@ impl Evidence {
         });
         let intermittent_elsewhere = found.and_then(|found| {
             let usual = usual_share(found.past_id(), baseline);
-            elsewhere::in_some_runs(window, beside, found, usual)
+            cross_chipset::in_some_runs(window, beside, found, usual)
         });
         let is_slower = shift.as_ref().is_some_and(|shift| shift.signal.fires)
             || median.as_ref().is_some_and(|median| median.signal.fires);
         let elsewhere = shift.as_ref().filter(|_| is_slower).and_then(|shift| {
             let usual = usual_share(shift.past_id(), baseline);
-            elsewhere::in_all_runs(window, chipsets, shift, usual)
+            cross_chipset::in_all_runs(window, chipsets, shift, usual)
         });
         Self {
             placement,
@@ -295,9 +299,9 @@ impl Evidence {
             intermittent_control,
             elsewhere,
             intermittent_elsewhere,
-            starts: starts::failed(window, previous, baseline, limits),
-            outputs: outputs::differ(window, previous, baseline, limits),
-            spread: spread::varies(window, previous, baseline, limits),
+            starts: s_start_failure::failed(window, previous, baseline, limits),
+            outputs: o_outputs::differ(window, previous, baseline, limits),
+            spread: cv_increase::varies(window, previous, baseline, limits),
         }
     }
 
@@ -334,22 +338,22 @@ impl Evidence {
 #[must_use]
 pub fn built_in_rate(id: SignalId) -> f64 {
     match id {
-        SignalId::Placement | SignalId::Joined => placement::FLEET_RATE,
+        SignalId::Placement | SignalId::Joined => ep_placement::FLEET_RATE,
         SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
-            shift::FLEET_RATE
+            b_shift::FLEET_RATE
         }
-        SignalId::Moved => intermittent::MOVED_RATE,
-        SignalId::Start => starts::FLEET_RATE,
-        SignalId::Outputs => outputs::BEYOND_RATE,
-        SignalId::OutputHash => outputs::MINORITY_RATE,
-        SignalId::Spread => spread::FLEET_RATE,
+        SignalId::Moved => cm_intermittent::MOVED_RATE,
+        SignalId::Start => s_start_failure::FLEET_RATE,
+        SignalId::Outputs => o_outputs::BEYOND_RATE,
+        SignalId::OutputHash => o_outputs::MINORITY_RATE,
+        SignalId::Spread => cv_increase::FLEET_RATE,
         SignalId::Tail | SignalId::TailBeyond(_) => {
-            let rates = intermittent::TAIL_PERCENTS.into_iter();
+            let rates = cm_intermittent::TAIL_PERCENTS.into_iter();
             rates
                 .filter(|(percent, _)| id == SignalId::TailBeyond(*percent))
                 .map(|(_, rate)| rate)
                 .next()
-                .unwrap_or(intermittent::MOVED_RATE)
+                .unwrap_or(cm_intermittent::MOVED_RATE)
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::base_rates::Rate;
 use crate::baseline::Tally;
 use crate::hash::HashSet;
-use crate::rates::Rate;
 use crate::reason::Reason;
 use crate::signals::{Evidence, Intermittent, MIN_ELIGIBLE, MIN_HITS, surprise};
 use crate::window::{CohortWindow, Installation};
@@ -131,7 +131,7 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
 mod tests {
     use std::sync::Arc;
 
-    use crate::reported::FailedStart;
+    use crate::device_events::FailedStart;
     use crate::testing::{Fleet, device, golden_tests, judged, reference};
     use crate::verdict::VerdictClass;
     use crate::window::CohortWindow;

@@ -7,19 +7,19 @@
 use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Origin};
-use crate::explain::Explanation;
+use crate::describe::Explanation;
 use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::Reason;
-use crate::signals::median::CHANCE;
-use crate::signals::placement::TOTAL_BELOW;
-use crate::signals::starts::BACKEND_CODES;
+use crate::signals::a_median::CHANCE;
+use crate::signals::ep_placement::TOTAL_BELOW;
+use crate::signals::s_start_failure::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange, Shift};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 use super::numbers::{numbers, on_the_cpu};
 use super::{CohortVerdict, CpuNodes, Severity, VerdictClass};
-use super::{beside, firmware};
+use super::{firmware, secondary};
 
 /// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
 pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
@@ -60,7 +60,7 @@ pub fn judge(
     nodes: &CpuNodes,
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
-    beside::mention(&mut found, evidence);
+    secondary::mention(&mut found, evidence);
     found.spare_people(window.n_only_directed());
     found.name_flood(window.voteless.flood);
     found.name_directed(window.voteless.directed);
@@ -143,10 +143,10 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
     // What cannot be used comes before what is slow; and both need no votes.
     let is_page = |found: &Finding| found.severity == Severity::Page;
-    if let Some(wrong) = beside::wrong_outputs(evidence).filter(is_page) {
+    if let Some(wrong) = secondary::wrong_outputs(evidence).filter(is_page) {
         return wrong;
     }
-    let any_starts = beside::start_failure(evidence);
+    let any_starts = secondary::start_failure(evidence);
     let starts = any_starts.clone().filter(is_page);
     let fallen = fallback(evidence).map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
@@ -180,11 +180,11 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     // work to the CPU, keeps no NPU from starting and changes no outputs.
     let vary = match slow {
         Some(_) => [None, None],
-        None => [heavier(evidence), beside::cv_spike(evidence)],
+        None => [heavier(evidence), secondary::cv_spike(evidence)],
     };
     let [heavier, cv_spike] = vary;
-    let wrong = beside::wrong_outputs(evidence);
-    let different = beside::different_outputs(evidence);
+    let wrong = secondary::wrong_outputs(evidence);
+    let different = secondary::different_outputs(evidence);
     let found = [
         slow, placed, any_starts, wrong, heavier, cv_spike, different,
     ];

@@ -18,8 +18,8 @@ use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
+use crate::device_events::Reported;
 use crate::placement::Placement;
-use crate::reported::Reported;
 
 /// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
 pub type Installation = [u8; 16];

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use epwatch_stats::SparseHistogram;
 
 use crate::cohort::CohortKey;
+use crate::device_events::Reported;
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, PlacementMethod};
 use crate::read::SourceError;
-use crate::reported::Reported;
 use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
 
 use super::placed::unknown_placement;

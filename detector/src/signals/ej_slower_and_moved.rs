@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
+use crate::base_rates::Rate;
 use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
-use crate::rates::Rate;
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
 
 use super::same_shape::{self, BeforeAndNow};
@@ -39,7 +39,7 @@ const SLOWER_RATE: Rate = Rate {
 
 /// The same for the share of worse placements among devices that are not slower.
 const WORSE_RATE: Rate = Rate {
-    rate: super::placement::FLEET_RATE,
+    rate: super::ep_placement::FLEET_RATE,
     strength: 5.0,
 };
 
@@ -214,7 +214,7 @@ fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
 }
 
 fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {
-    super::placement::compare_worse(&vote.placement, references).unwrap_or(false)
+    super::ep_placement::compare_worse(&vote.placement, references).unwrap_or(false)
 }
 
 /// Medians of the groups that are large enough, by input shape.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::signals::outputs::{Beyond, Minority};
+use crate::signals::o_outputs::{Beyond, Minority};
 use crate::signals::{Spread, Starts};
 
 use super::{Reason, percent};

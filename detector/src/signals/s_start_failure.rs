@@ -9,10 +9,10 @@ use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
 
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, placement, surprise};
+use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, ep_placement, surprise};
 
 /// Share of healthy devices that never start: part of those that always fell back.
-pub const FLEET_RATE: f64 = placement::FLEET_RATE;
+pub const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
 
 /// Codes that mean the NPU's back end could not be set up.
 pub const BACKEND_CODES: [ReasonCode; 4] = [
@@ -166,8 +166,8 @@ fn code_of(vote: &DeviceVote) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device_events::FailedStart;
     use crate::placement::tests::placed;
-    use crate::reported::FailedStart;
     use crate::testing::{Fleet, device, reference};
 
     fn limits() -> Limits {

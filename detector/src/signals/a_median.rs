@@ -6,7 +6,7 @@
 
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
-use super::shift::WorstRatios;
+use super::b_shift::WorstRatios;
 use super::{MIN_ELIGIBLE, Signal, SignalId};
 
 /// The bound that is slower beyond doubt and worth a page.

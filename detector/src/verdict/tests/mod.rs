@@ -7,7 +7,7 @@ use crate::baseline::PlacementReference;
 use crate::baseline::{Baseline, Origin, Tally};
 use crate::placement::Unit;
 use crate::placement::tests::placed;
-use crate::signals::shift::BEYOND_TENTHS;
+use crate::signals::b_shift::BEYOND_TENTHS;
 use crate::signals::{Beside, PeerRatios, SignalId};
 use crate::testing::{Fleet, judged, judged_beside, judged_with_peers, noisy, reference};
 use crate::window::{BaselineAbsence, CohortWindow, Voteless};

@@ -11,10 +11,10 @@ use epwatch_stats::order_stat::median;
 use crate::baseline::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
+use super::a_median::{HEAVIER, SLOWER};
+use super::cm_intermittent::{self, Intermittent};
 use super::control;
-use super::intermittent::{self, Intermittent};
-use super::median::{HEAVIER, SLOWER};
-use super::{Beside, MIN_ELIGIBLE, MIN_HITS, Shift, shift};
+use super::{Controls, MIN_ELIGIBLE, MIN_HITS, Shift, b_shift};
 
 /// One chipset in four may differ from what comes to all of them: a small one by chance, another because
 /// the app does something else there. A fault on three of four chipsets is still one of chipsets.
@@ -78,7 +78,7 @@ pub(super) fn in_some_runs(
     found: &Intermittent,
     usual: f64,
 ) -> Option<Elsewhere> {
-    let tally_of = |other: &&CohortWindow| intermittent::tally_of(&found.signal, known(other));
+    let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, known(other));
     let tallies = beside.chipsets.iter().map(tally_of).collect();
     let add = |rest: &mut Tally, small: Tally| {
         rest.hits += small.hits;
@@ -89,7 +89,7 @@ pub(super) fn in_some_runs(
     let (share, same) = same_share(own, usual, &tallies)?;
     let peers = control::peers_hit(window, beside.peers, found);
     let previous = beside.previous;
-    let previous = previous.map(|window| intermittent::tally_of(&found.signal, &window.votes));
+    let previous = previous.map(|window| cm_intermittent::tally_of(&found.signal, &window.votes));
     let mut controls = previous.into_iter().chain([peers]);
     let is_this_version = controls.any(|tally| surely_below(own / 2.0, &tally));
     Some(Elsewhere {
@@ -110,7 +110,7 @@ pub(super) fn in_all_runs(
     usual: f64,
 ) -> Option<Elsewhere> {
     let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
-        shift::worst_ratios(known(other)).into_values().collect()
+        b_shift::worst_ratios(known(other)).into_values().collect()
     };
     let others = chipsets.iter().map(ratios_of).collect();
     let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
@@ -209,7 +209,7 @@ fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
 
 /// Median ratio of p10 of the devices hit.
 fn hit_ratio(window: &CohortWindow, found: &Shift) -> Option<f64> {
-    let ratios = shift::worst_ratios(&window.votes);
+    let ratios = b_shift::worst_ratios(&window.votes);
     let is_hit = |device: &Installation| found.hit_devices.contains(device);
     let of_hit = ratios.iter().filter(|(device, _)| is_hit(device));
     median(&of_hit.map(|(_, ratio)| *ratio).collect::<Vec<f64>>())
@@ -221,7 +221,7 @@ fn shape_is_known(window: &CohortWindow, found: &Shift) -> bool {
     let (mut known, mut all) = (0, 0);
     for vote in hit {
         all += 1;
-        known += usize::from(intermittent::is_known(&vote.shape_key));
+        known += usize::from(cm_intermittent::is_known(&vote.shape_key));
     }
     2 * known >= all
 }

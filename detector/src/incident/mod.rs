@@ -5,8 +5,8 @@
 //! incident covers an app's model version and cause, with the cohorts (chipsets, firmwares) inside;
 //! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
 
+mod cohort;
 mod mitigation;
-mod watched;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::cohort::{CohortKey, ModelKey};
 use crate::reason::Reason;
 use crate::verdict::{CohortVerdict, Numbers, Severity, VerdictClass};
 
+use cohort::signed;
+pub use cohort::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, Watched};
 use mitigation::Directed;
-use watched::signed;
-pub use watched::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, Watched};
 
 /// What an incident is about: verdicts that may turn into each other are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Why a verdict is what it is, one sentence each, with its numbers and their units.
 
-mod beside;
 mod numbers;
+mod secondary;
 mod text;
 
 use serde::{Deserialize, Serialize};

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::{Baseline, Tally};
+use crate::device_events::GoldenTest;
 use crate::hash::{HashMap, HashSet};
-use crate::reported::GoldenTest;
 use crate::window::{CohortWindow, Installation};
 
 use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
@@ -226,7 +226,7 @@ fn signal(
     id: SignalId,
     tally: Tally,
     past: Tally,
-    rate: crate::rates::Rate,
+    rate: crate::base_rates::Rate,
     limits: &Limits,
 ) -> Option<(Signal, bool)> {
     if tally.devices == 0 {

@@ -5,7 +5,7 @@ use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::Explanation;
+use crate::describe::Explanation;
 use crate::incident::{Incident, State};
 use crate::notify::summary;
 use crate::signals::Signal;

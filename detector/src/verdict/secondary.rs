@@ -104,8 +104,8 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
 mod tests {
     use super::*;
     use crate::baseline::Baseline;
+    use crate::device_events::{FailedStart, Reported};
     use crate::placement::tests::placed;
-    use crate::reported::{FailedStart, Reported};
     use crate::testing::{Fleet, device, golden_tests, judged, noisy, reference};
     use crate::verdict::CohortVerdict;
     use crate::window::CohortWindow;

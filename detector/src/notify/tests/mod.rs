@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::device_events::FailedStart;
 use crate::incident::{IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
 use crate::period::Period;
-use crate::reported::FailedStart;
 use crate::testing::{Fleet, at, device, golden_tests, judged, reference};
 use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;

@@ -1,10 +1,10 @@
 //! The answer about one cohort window: a class, a severity, and the numbers behind them.
 
-mod beside;
 pub(crate) mod completeness;
 mod firmware;
 mod judge;
 mod numbers;
+mod secondary;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::PlacementReference;
 use crate::cohort::CohortKey;
-use crate::explain::Explanation;
+use crate::describe::Explanation;
 use crate::reason::Reason;
 use crate::signals::Signal;
 

@@ -13,20 +13,20 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::book::Book;
+use crate::base_rates::Rates;
 use crate::clock::Clock;
 use crate::config::{ConfigProblem, DetectorConfig};
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::frozen::Frozen;
 use crate::incident::Incident;
+use crate::incident_set::Book;
 use crate::judged::Judged;
 use crate::lease::{Lease, Standing, lost};
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
-use crate::rates::Rates;
+use crate::pinned_references::Frozen;
 use crate::read::Source;
-use crate::store::{Remembered, Store};
 use crate::verdict::CohortVerdict;
+use crate::verdict_store::{Remembered, Store};
 
 /// Deliveries that may wait to be noted. Each notifier waits when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
