@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_detector::base_rates::Rates;
+use epwatch_detector::base_rates::BaseRates;
 use epwatch_detector::period::Period;
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
@@ -29,7 +29,7 @@ pub(crate) const WRONG_USE: u8 = 2;
 pub(crate) struct Args {
     #[command(flatten)]
     over: Over,
-    /// Rates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
+    /// BaseRates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
     #[arg(long, value_name = "FILE")]
     rates: Option<PathBuf>,
     /// Print healthy verdicts too.
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(WRONG_USE));
     };
     if let Some(path) = &args.rates {
-        source = source.with_rates(Rates::read(path)?);
+        source = source.with_rates(BaseRates::read(path)?);
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut write = |line: Line| {

@@ -30,23 +30,23 @@ const LEAST_STRENGTH: f64 = 8.0;
 
 /// A signal's rate among healthy devices, and how sure it is for the next cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
+pub struct BaseRate {
     /// Share of healthy devices that are hit, in (0, 1).
     pub rate: f64,
     /// Weight of the rate, in devices: small where cohorts differ.
     pub strength: f64,
 }
 
-/// Rates that a fleet learnt; signals that are not in it have their built-in rate.
+/// BaseRates that a fleet learnt; signals that are not in it have their built-in rate.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Rates(pub BTreeMap<SignalId, Rate>);
+pub struct BaseRates(pub BTreeMap<SignalId, BaseRate>);
 
-impl Rates {
+impl BaseRates {
     /// Returns what holds for a signal, given its built-in rate.
     #[must_use]
-    pub fn of(&self, signal: SignalId, built_in: f64) -> Rate {
-        self.0.get(&signal).copied().unwrap_or(Rate {
+    pub fn of(&self, signal: SignalId, built_in: f64) -> BaseRate {
+        self.0.get(&signal).copied().unwrap_or(BaseRate {
             rate: built_in,
             strength: PRIOR_STRENGTH,
         })
@@ -62,14 +62,14 @@ impl Rates {
             .iter()
             .filter(|(_, tallies)| tallies.len() >= 2)
             .map(|(id, tallies)| (*id, rate(tallies, built_in(*id))));
-        Rates(learnt.collect())
+        BaseRates(learnt.collect())
     }
 }
 
 /// Why rates were not read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RatesError {
+pub enum BaseRatesError {
     /// The file could not be read or written.
     #[error("failed to {what} the rates file {}", path.display())]
     Io {
@@ -95,18 +95,18 @@ pub enum RatesError {
     },
 }
 
-impl Rates {
+impl BaseRates {
     /// Reads what `calibrate` wrote.
     ///
     /// # Errors
     /// There is no such file, or it holds something else.
-    pub fn read(path: &Path) -> Result<Self, RatesError> {
-        let text = std::fs::read_to_string(path).map_err(|source| RatesError::Io {
+    pub fn read(path: &Path) -> Result<Self, BaseRatesError> {
+        let text = std::fs::read_to_string(path).map_err(|source| BaseRatesError::Io {
             what: "read",
             path: path.to_owned(),
             source,
         })?;
-        serde_json::from_str(&text).map_err(|source| RatesError::Malformed {
+        serde_json::from_str(&text).map_err(|source| BaseRatesError::Malformed {
             path: path.to_owned(),
             source,
         })
@@ -116,8 +116,8 @@ impl Rates {
     ///
     /// # Errors
     /// The file could not be written.
-    pub fn write(&self, path: &Path) -> Result<(), RatesError> {
-        let failed = |source| RatesError::Io {
+    pub fn write(&self, path: &Path) -> Result<(), BaseRatesError> {
+        let failed = |source| BaseRatesError::Io {
             what: "write",
             path: path.to_owned(),
             source,
@@ -131,7 +131,7 @@ impl Rates {
 
 /// Method of moments for a beta-binomial: the mean rate, and the strength that explains how much
 /// cohorts differ.
-fn rate(tallies: &[Tally], built_in: f64) -> Rate {
+fn rate(tallies: &[Tally], built_in: f64) -> BaseRate {
     let hits: f64 = tallies.iter().map(|tally| tally.hits as f64).sum();
     let devices: f64 = tallies.iter().map(|tally| tally.devices as f64).sum();
     let mean = (hits + built_in * BUILT_IN_WEIGHT) / (devices + BUILT_IN_WEIGHT);
@@ -155,7 +155,7 @@ fn rate(tallies: &[Tally], built_in: f64) -> Rate {
     } else {
         PRIOR_STRENGTH
     };
-    Rate {
+    BaseRate {
         rate: mean,
         strength: strength.clamp(LEAST_STRENGTH, PRIOR_STRENGTH),
     }
@@ -175,16 +175,16 @@ mod tests {
 
     #[test]
     fn a_fleet_without_a_past_has_the_built_in_rates() {
-        let rate = Rates::default().of(SignalId::Moved, 0.01);
+        let rate = BaseRates::default().of(SignalId::Moved, 0.01);
         assert_eq!((rate.rate, rate.strength), (0.01, PRIOR_STRENGTH));
     }
 
     #[test]
     fn cohorts_that_differ_make_a_weak_prior_and_alike_ones_a_strong_one() {
-        let alike = Rates::learnt(&tallies(&[(4, 200), (5, 200), (3, 200), (4, 200)]), |_| {
+        let alike = BaseRates::learnt(&tallies(&[(4, 200), (5, 200), (3, 200), (4, 200)]), |_| {
             0.01
         });
-        let apart = Rates::learnt(&tallies(&[(0, 200), (60, 200), (1, 200), (0, 200)]), |_| {
+        let apart = BaseRates::learnt(&tallies(&[(0, 200), (60, 200), (1, 200), (0, 200)]), |_| {
             0.01
         });
         let (alike, apart) = (
@@ -200,11 +200,11 @@ mod tests {
     fn rates_are_read_back_as_written_and_anything_else_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rates.json");
-        let learnt = Rates::learnt(&tallies(&[(4, 200), (5, 200)]), |_| 0.01);
+        let learnt = BaseRates::learnt(&tallies(&[(4, 200), (5, 200)]), |_| 0.01);
         learnt.write(&path).unwrap();
-        assert_eq!(Rates::read(&path).unwrap(), learnt);
+        assert_eq!(BaseRates::read(&path).unwrap(), learnt);
         std::fs::write(&path, "[]").unwrap();
-        let error = Rates::read(&path).unwrap_err().to_string();
+        let error = BaseRates::read(&path).unwrap_err().to_string();
         assert!(error.contains("calibrate"), "{error}");
     }
 }

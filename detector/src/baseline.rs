@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base_rates::Rates;
+use crate::base_rates::BaseRates;
 use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
 
@@ -26,7 +26,7 @@ pub struct Baseline {
     /// Devices hit in healthy windows of earlier versions of the same cohort, and of its own.
     pub history: History,
     /// How often healthy devices of the whole fleet are hit.
-    pub rates: Rates,
+    pub rates: BaseRates,
     /// Coefficient of variation within a device that the cohort had in earlier windows; `None`
     /// without any.
     pub cv_within: Option<f64>,

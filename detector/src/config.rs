@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cv_rules::{self, PlainRule};
+use crate::cv_rules::{self, CvRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, parse_url};
 use crate::period::Period;
 
@@ -45,8 +45,8 @@ pub struct DetectorConfig {
     pub slack: Vec<SlackConfig>,
     /// Webhooks of one's own to tell.
     pub webhook: Vec<WebhookConfig>,
-    /// Rules on the CV of all runs, as `[[detector.plain_rules]]`; none by default.
-    pub plain_rules: Vec<PlainRule>,
+    /// Rules on the CV of all runs, as `[[detector.cv_rules]]`; none by default.
+    pub cv_rules: Vec<CvRule>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
 }
@@ -68,7 +68,7 @@ impl Default for DetectorConfig {
             pagerduty: Vec::new(),
             slack: Vec::new(),
             webhook: Vec::new(),
-            plain_rules: Vec::new(),
+            cv_rules: Vec::new(),
             stdout: true,
         }
     }
@@ -171,7 +171,7 @@ impl DetectorConfig {
                 wrong(&key, "must be above 0".to_owned());
             }
         }
-        problems.extend(cv_rules::validate(&self.plain_rules));
+        problems.extend(cv_rules::validate(&self.cv_rules));
         problems
     }
 

@@ -1,4 +1,4 @@
-//! Plain rules on the coefficient of variation of all runs, as people ask for them first. Off by
+//! CV rules on the coefficient of variation of all runs, as people ask for them first. Off by
 //! default: on healthy fleets they fire in most windows, and a replay says how often.
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 /// One rule. It fires where every limit that is given is exceeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PlainRule {
+pub struct CvRule {
     /// What a replay and reasons call it.
     pub name: String,
     /// The app it is for; without one it holds for all.
@@ -37,8 +37,8 @@ fn ticket() -> Severity {
 
 /// What a replay always counts, so that a rule's cost is known before it is switched on.
 #[must_use]
-pub fn stock() -> Vec<PlainRule> {
-    let rule = |name: &str, cv_above, cv_above_baseline_times| PlainRule {
+pub fn stock() -> Vec<CvRule> {
+    let rule = |name: &str, cv_above, cv_above_baseline_times| CvRule {
         name: name.to_owned(),
         app: None,
         environment: None,
@@ -52,7 +52,7 @@ pub fn stock() -> Vec<PlainRule> {
     ]
 }
 
-impl PlainRule {
+impl CvRule {
     fn is_for(&self, verdict: &CohortVerdict) -> bool {
         let holds = |wanted: &Option<String>, text: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == text)
@@ -71,19 +71,19 @@ impl PlainRule {
 }
 
 /// Applies rules to a whole cohort's verdict. `baseline` is the CV of earlier windows.
-pub(crate) fn apply(rules: &[PlainRule], verdict: &mut CohortVerdict, baseline: Option<f64>) {
-    let Some(cv) = verdict.explanation.cv else {
+pub(crate) fn apply(rules: &[CvRule], verdict: &mut CohortVerdict, baseline: Option<f64>) {
+    let Some(cv) = verdict.statistics.cv else {
         return;
     };
     for rule in rules {
         if !rule.is_for(verdict) || !rule.fires(cv, baseline) {
             continue;
         }
-        verdict.plain_rules.push(rule.name.clone());
+        verdict.cv_rules.push(rule.name.clone());
         if rule.severity == Severity::None {
             continue;
         }
-        verdict.reasons.push(Reason::PlainRule {
+        verdict.reasons.push(Reason::CvRule {
             name: rule.name.clone(),
             cv,
             limit: rule.cv_above,
@@ -97,12 +97,12 @@ pub(crate) fn apply(rules: &[PlainRule], verdict: &mut CohortVerdict, baseline: 
 }
 
 /// Returns what is wrong with rules, by key.
-pub(crate) fn validate(rules: &[PlainRule]) -> Vec<ConfigProblem> {
+pub(crate) fn validate(rules: &[CvRule]) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         let mut wrong = |key: &str, problem: &str| {
             problems.push(ConfigProblem {
-                key: format!("plain_rules[{at}].{key}"),
+                key: format!("cv_rules[{at}].{key}"),
                 problem: problem.to_owned(),
             });
         };
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
     use crate::testing::{Fleet, judged, reference};
 
-    fn rule(cv_above: Option<f64>, times: Option<f64>, severity: Severity) -> PlainRule {
-        PlainRule {
+    fn rule(cv_above: Option<f64>, times: Option<f64>, severity: Severity) -> CvRule {
+        CvRule {
             name: "mine".into(),
             app: Some("camera".into()),
             environment: None,
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn applied(rule: PlainRule, usual: f64) -> CohortVerdict {
+    fn applied(rule: CvRule, usual: f64) -> CohortVerdict {
         let mut verdict = judged(&Fleet::default().window(), None, &reference());
         apply(&[rule], &mut verdict, Some(usual));
         verdict
@@ -157,7 +157,7 @@ mod tests {
             let verdict = applied(rule, 0.03);
             let found = (verdict.class, verdict.severity);
             assert_eq!(found, (VerdictClass::CvSpike, Severity::Ticket));
-            assert_eq!(verdict.plain_rules, ["mine"]);
+            assert_eq!(verdict.cv_rules, ["mine"]);
         }
     }
 
@@ -165,13 +165,13 @@ mod tests {
     fn a_rule_that_only_counts_changes_no_verdict() {
         let verdict = applied(rule(Some(0.05), None, Severity::None), 0.03);
         assert_eq!(verdict.class, VerdictClass::Healthy);
-        assert_eq!(verdict.plain_rules, ["mine"]);
+        assert_eq!(verdict.cv_rules, ["mine"]);
     }
 
     #[test]
     fn both_limits_must_be_exceeded_and_other_apps_are_spared() {
         let both = rule(Some(0.05), Some(10.0), Severity::Page);
-        assert_eq!(applied(both, 0.03).plain_rules, Vec::<String>::new());
+        assert_eq!(applied(both, 0.03).cv_rules, Vec::<String>::new());
         let mut other = rule(Some(0.05), None, Severity::Page);
         other.app = Some("mail".into());
         assert_eq!(applied(other, 0.03).class, VerdictClass::Healthy);
@@ -185,11 +185,11 @@ mod tests {
         };
         assert_eq!(
             keys(rule(None, None, Severity::Page)),
-            ["plain_rules[0].cv_above"]
+            ["cv_rules[0].cv_above"]
         );
         assert_eq!(
             keys(rule(Some(0.1), Some(f64::NAN), Severity::Page)),
-            ["plain_rules[0].cv_above_baseline_times"]
+            ["cv_rules[0].cv_above_baseline_times"]
         );
         assert!(validate(&stock()).is_empty());
     }

@@ -14,7 +14,7 @@ const MIN_PROMINENCE: f64 = 0.1;
 
 /// The clean runs of a cohort's commonest input shape, described.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Explanation {
+pub struct WindowStatistics {
     /// The input shape it is about; others differ in latency by design.
     pub shape_key: String,
     /// Median of all runs, in microseconds.
@@ -32,14 +32,14 @@ pub struct Explanation {
     /// The chance of such a dip with one hump, for as many observations as there are devices.
     pub dip_p: Option<f64>,
     /// The two humps, where the smoothed histogram has two.
-    pub humps: Option<Humps>,
+    pub modes: Option<Modes>,
     /// Two groups of runs, where two lognormal laws fit better than one.
-    pub groups: Option<Groups>,
+    pub mixture: Option<Mixture>,
 }
 
 /// Two lognormal groups of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Groups {
+pub struct Mixture {
     /// Share of the runs in the slower one, in [0, 1].
     pub slow_share: f64,
     /// Median of the faster one, in microseconds.
@@ -50,7 +50,7 @@ pub struct Groups {
     pub separation: f64,
 }
 
-impl Groups {
+impl Mixture {
     /// Whether people would call them two: apart, and neither a few stray runs.
     #[must_use]
     pub fn are_two(&self) -> bool {
@@ -60,7 +60,7 @@ impl Groups {
 
 /// Two places where latencies gather.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Humps {
+pub struct Modes {
     /// The faster one, in microseconds.
     pub fast_us: f64,
     /// The slower one, in microseconds.
@@ -73,9 +73,9 @@ pub struct Humps {
 ///
 /// # Errors
 /// Histograms that do not add up: bucket schemes were mixed, which the source prevents.
-pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
+pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramError> {
     let Some(main) = window.main_shape()? else {
-        return Ok(Explanation::default());
+        return Ok(WindowStatistics::default());
     };
     let moments: Vec<Moments> = main
         .votes
@@ -86,7 +86,7 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
     let split = VarianceSplit::over_devices(&moments, Weighting::Devices);
     let devices = count_devices(main.votes.iter().copied());
     let dip = dip::of_histogram(&main.histogram);
-    Ok(Explanation {
+    Ok(WindowStatistics {
         shape_key: main.shape_key.to_owned(),
         p50_us: main.histogram.quantile(0.5),
         p95_us: main.histogram.quantile(0.95),
@@ -95,21 +95,21 @@ pub fn explain(window: &CohortWindow) -> Result<Explanation, HistogramError> {
         cv_between: split.and_then(|split| split.cv_between()),
         dip,
         dip_p: dip.and_then(|dip| dip::p_value(dip, devices)),
-        humps: valley::deepest(&main.histogram, devices)
+        modes: valley::deepest(&main.histogram, devices)
             .filter(|valley| valley.prominence >= MIN_PROMINENCE)
-            .map(|valley| Humps {
+            .map(|valley| Modes {
                 fast_us: valley.fast_mode_us,
                 slow_us: valley.slow_mode_us,
                 depth: valley.depth,
             }),
-        groups: groups(&main.histogram, devices),
+        mixture: mixture(&main.histogram, devices),
     })
 }
 
-fn groups(histogram: &SparseHistogram, devices: u64) -> Option<Groups> {
+fn mixture(histogram: &SparseHistogram, devices: u64) -> Option<Mixture> {
     let fitted = mixture::fit(histogram, devices).filter(|fitted| fitted.bic_gain > 0.0)?;
     let separation = fitted.separation();
-    separation.is_finite().then(|| Groups {
+    separation.is_finite().then(|| Mixture {
         slow_share: fitted.slow.weight,
         fast_us: fitted.fast.median_us(),
         slow_us: fitted.slow.median_us(),

@@ -47,7 +47,7 @@ pub struct FailedStart {
 
 /// Everything of the kind that a cohort's devices told, in the order of their installations.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reported {
+pub struct DeviceEvents {
     /// One for each device and input: the latest one of the look-back, since a device tests once for
     /// each firmware and runtime.
     pub tests: Vec<GoldenTest>,
@@ -55,10 +55,10 @@ pub struct Reported {
     pub failed_starts: Vec<FailedStart>,
 }
 
-impl Reported {
+impl DeviceEvents {
     /// Returns what installations known before the window told.
     #[must_use]
-    pub fn proven(&self) -> Reported {
+    pub fn proven(&self) -> DeviceEvents {
         self.only(|_, is_proven| is_proven)
     }
 
@@ -71,14 +71,14 @@ impl Reported {
 
     /// Returns what devices with one firmware told.
     #[must_use]
-    pub fn of_firmware(&self, wanted: &str) -> Reported {
+    pub fn of_firmware(&self, wanted: &str) -> DeviceEvents {
         self.only(|firmware, _| firmware == wanted)
     }
 
-    fn only(&self, keep: impl Fn(&str, bool) -> bool) -> Reported {
+    fn only(&self, keep: impl Fn(&str, bool) -> bool) -> DeviceEvents {
         let tests = self.tests.iter();
         let starts = self.failed_starts.iter();
-        Reported {
+        DeviceEvents {
             tests: tests
                 .filter(|test| keep(&test.firmware, test.is_proven))
                 .cloned()

@@ -8,20 +8,20 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::base_rates::Rates;
+use crate::base_rates::BaseRates;
 use crate::baseline::{Baseline, BaselineLatency, Origin, placement_references, previous_version};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::config::DetectorConfig;
 use crate::cv_rules;
-use crate::describe::explain;
-use crate::pinned_references::Frozen;
+use crate::describe::describe;
+use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
 use crate::read::{
     Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
     VersionOnChipset, batches,
 };
 use crate::reason::Reason;
-use crate::signals::{Beside, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
+use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
@@ -49,8 +49,8 @@ struct Context {
     arrivals: Arrivals,
     known: Known,
     limits: Limits,
-    rates: Rates,
-    frozen: Frozen,
+    rates: BaseRates,
+    frozen: PinnedReferences,
 }
 
 /// Judges windows; holds nothing between them but what its source keeps of the look-back.
@@ -76,7 +76,7 @@ impl Evaluator {
         &self,
         window_end: Timestamp,
     ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
-        self.evaluate_beside(window_end, Frozen::default())
+        self.evaluate_beside(window_end, PinnedReferences::default())
     }
 
     /// The same, with references that open incidents hold still.
@@ -86,7 +86,7 @@ impl Evaluator {
     pub fn evaluate_beside(
         &self,
         window_end: Timestamp,
-        frozen: Frozen,
+        frozen: PinnedReferences,
     ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
         Box::pin(async move {
             let span = self.span(window_end);
@@ -121,7 +121,7 @@ impl Evaluator {
         &self,
         span: Span,
         (models, arrivals, known): (Vec<FoundModel>, Arrivals, Known),
-        frozen: Frozen,
+        frozen: PinnedReferences,
     ) -> Evaluation {
         let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
@@ -191,7 +191,7 @@ impl Evaluator {
         fetched: &mut Fetched,
         span: &Span,
         (arrivals, known): (&Arrivals, &Known),
-        (limits, rates, frozen): (&Limits, &Rates, &Frozen),
+        (limits, rates, frozen): (&Limits, &BaseRates, &PinnedReferences),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
@@ -226,7 +226,7 @@ impl Evaluator {
         read: &ModelWindows,
         peers: &PeerRatios,
         span: &Span,
-        (limits, rates, frozen): (&Limits, &Rates, &Frozen),
+        (limits, rates, frozen): (&Limits, &BaseRates, &PinnedReferences),
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
@@ -249,13 +249,13 @@ impl Evaluator {
                     && other.key.chipset != window.key.chipset
             });
             let others: Vec<&CohortWindow> = others.collect();
-            let beside = Beside {
+            let controls = Controls {
                 previous,
                 peers,
                 chipsets: &others,
             };
             let spans = (span, own_past_until(&window.key, span, frozen));
-            let first = self.judge_cohort(window, beside, &mut baseline, spans, limits);
+            let first = self.judge_cohort(window, controls, &mut baseline, spans, limits);
             let mut whole = first.await?;
             let usual = read.usual.devices.get(&window.key.chipset);
             let seen = read.cohorts.iter();
@@ -270,7 +270,7 @@ impl Evaluator {
                 .usual
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
-            cv_rules::apply(&self.config.plain_rules, &mut whole, before);
+            cv_rules::apply(&self.config.cv_rules, &mut whole, before);
             let is_doubted = whole.reasons.iter().any(Reason::is_about_newcomers);
             verdicts.push(whole);
             let firmwares = window.firmwares();
@@ -283,7 +283,7 @@ impl Evaluator {
                     // Judged with its chipset.
                     continue;
                 }
-                let judged = self.judge_cohort(&part, beside, &mut baseline, spans, limits);
+                let judged = self.judge_cohort(&part, controls, &mut baseline, spans, limits);
                 let mut judged = judged.await?;
                 // Too few of its devices are known to tell: then its chipset's tell.
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
@@ -305,7 +305,7 @@ impl Evaluator {
         &self,
         read: &mut ModelWindows,
         span: &Span,
-        frozen: &Frozen,
+        frozen: &PinnedReferences,
     ) -> Result<(), SourceError> {
         for before in [Before::PreviousVersion, Before::SameVersion] {
             let scarce = read.cohorts.iter().enumerate();
@@ -384,13 +384,13 @@ impl Evaluator {
     async fn judge_cohort(
         &self,
         window: &CohortWindow,
-        beside: Beside<'_>,
+        controls: Controls<'_>,
         baseline: &mut Baseline,
         (span, own_until): (&Span, Timestamp),
         limits: &Limits,
     ) -> Result<CohortVerdict, SourceError> {
         let model = &window.key.model;
-        let mut evidence = Evidence::gather(window, beside, baseline, limits);
+        let mut evidence = Evidence::gather(window, controls, baseline, limits);
         let moved = evidence.placement.as_ref();
         let moved = moved.filter(|change| change.signal.fires && evidence.joined.is_none());
         if let Some(change) = moved {
@@ -398,7 +398,7 @@ impl Evaluator {
             let spans = (span, own_until);
             let before = self.latency_before(&window.key, baseline, spans, own_past_speaks);
             baseline.latency = before.await?;
-            evidence = Evidence::gather(window, beside, baseline, limits);
+            evidence = Evidence::gather(window, controls, baseline, limits);
         }
         let hit = evidence
             .placement
@@ -411,18 +411,18 @@ impl Evaluator {
             let version = &window.key.model_version;
             self.source.cpu_nodes(model, version, &fingerprints).await?
         };
-        let explanation = explain(window).map_err(|source| SourceError::Histogram {
+        let statistics = describe(window).map_err(|source| SourceError::Histogram {
             model: model.model_id.clone(),
             source,
         })?;
-        let mut verdict = judge(window, baseline, &evidence, explanation.clone(), &nodes);
+        let mut verdict = judge(window, baseline, &evidence, statistics.clone(), &nodes);
         if verdict.severity == Severity::Page && window.has_newcomers() {
             let proven = window.proven();
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.
             if devices >= MIN_PROVEN || window.voteless.flood > 0 {
-                let evidence = Evidence::gather(&proven, beside, baseline, limits);
-                let held = judge(&proven, baseline, &evidence, explanation, &nodes);
+                let evidence = Evidence::gather(&proven, controls, baseline, limits);
+                let held = judge(&proven, baseline, &evidence, statistics, &nodes);
                 if held.severity < Severity::Page {
                     doubt(&mut verdict, devices, window.voteless.flood > 0);
                 }
@@ -433,7 +433,7 @@ impl Evaluator {
 }
 
 /// Until when a version's own earlier windows say what its devices are used to: before an open incident.
-fn own_past_until(cohort: &CohortKey, span: &Span, frozen: &Frozen) -> Timestamp {
+fn own_past_until(cohort: &CohortKey, span: &Span, frozen: &PinnedReferences) -> Timestamp {
     let began = frozen.began(cohort).unwrap_or(span.start());
     began.min(span.start())
 }
@@ -464,6 +464,6 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Basel
         latency: BTreeMap::new(),
         history: read.history(version, chipset, span),
         previous_version: previous,
-        rates: Rates::default(),
+        rates: BaseRates::default(),
     }
 }

@@ -10,7 +10,7 @@ use crate::verdict::{CohortVerdict, Severity};
 
 /// Incidents open and closed.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct IncidentSet {
     open: BTreeMap<IncidentKey, Incident>,
     /// Over, but not every notifier knows.
     closed: Vec<Incident>,
@@ -20,11 +20,11 @@ pub(crate) struct Book {
     notifiers: BTreeMap<String, Severity>,
 }
 
-impl Book {
+impl IncidentSet {
     pub(crate) fn new(notifiers: BTreeMap<String, Severity>, remembered: Vec<Incident>) -> Self {
-        let mut book = Book {
+        let mut book = IncidentSet {
             notifiers,
-            ..Book::default()
+            ..IncidentSet::default()
         };
         for incident in remembered {
             if incident.state.is_open() {

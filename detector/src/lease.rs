@@ -30,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 
 /// Where a detector stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum LeaseState {
     /// Another one leads, or nobody yet.
     Standby,
     /// It judges and tells.
@@ -76,7 +76,7 @@ impl Seen {
 }
 
 /// Returns where `me` stands after it has seen all beats.
-fn decide(me: u64, was: Standing, seen: &[Seen]) -> Standing {
+fn decide(me: u64, was: LeaseState, seen: &[Seen]) -> LeaseState {
     let mine = seen.iter().find(|one| one.holder == me);
     let others = || seen.iter().filter(|one| one.holder != me);
     let leads_now = mine.is_some_and(|mine| mine.leads && mine.is_alive());
@@ -86,32 +86,32 @@ fn decide(me: u64, was: Standing, seen: &[Seen]) -> Standing {
         // Two lead: the older one stays.
         let stays = leads_now && mine.is_some_and(|mine| mine.rank() < other);
         return if stays {
-            Standing::Leads
+            LeaseState::Leads
         } else {
-            Standing::Standby
+            LeaseState::Standby
         };
     }
     let last = mine.map_or(i64::MIN, |mine| mine.last_ms);
     let led_meanwhile = others().any(|other| other.has_led && other.last_ms > last);
-    if was == Standing::Standby || !led_meanwhile {
+    if was == LeaseState::Standby || !led_meanwhile {
         let is_settled = mine.filter(|mine| mine.is_alive()).is_some_and(|mine| {
             let mut claims = others().filter(|other| other.is_alive());
             mine.leads || claims.all(|other| mine.rank() < other.rank())
         });
         match (is_settled, was) {
-            (true, _) => Standing::Leads,
-            (false, Standing::Standby) => Standing::Standby,
-            (false, _) => Standing::Unsure,
+            (true, _) => LeaseState::Leads,
+            (false, LeaseState::Standby) => LeaseState::Standby,
+            (false, _) => LeaseState::Unsure,
         }
     } else {
-        Standing::Standby
+        LeaseState::Standby
     }
 }
 
 /// A detector's part in the lease, kept up in the background.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaseState>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// Begins to beat.
     pub(crate) fn take_part(client: Client) -> Self {
-        let (sender, standing) = watch::channel(Standing::Standby);
+        let (sender, standing) = watch::channel(LeaseState::Standby);
         let stop = CancellationToken::new();
         let beats = Beats {
             client,
@@ -136,7 +136,7 @@ impl Lease {
     }
 
     /// Where it stands now.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> LeaseState {
         *self.standing.borrow()
     }
 
@@ -144,12 +144,12 @@ impl Lease {
     pub(crate) async fn gained(&mut self, cancel: &CancellationToken) -> bool {
         tokio::select! {
             () = cancel.cancelled() => false,
-            gained = self.standing.wait_for(|standing| *standing == Standing::Leads) => gained.is_ok(),
+            gained = self.standing.wait_for(|standing| *standing == LeaseState::Leads) => gained.is_ok(),
         }
     }
 
     /// Returns a signal of its own for the end of leading.
-    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
+    pub(crate) fn watch(&self) -> watch::Receiver<LeaseState> {
         self.standing.clone()
     }
 
@@ -163,10 +163,10 @@ impl Lease {
 }
 
 /// Waits until another one leads.
-pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
+pub(crate) async fn lost(standing: &mut watch::Receiver<LeaseState>) {
     // The sender ends only with the lease, after all that wait for it.
     let _ = standing
-        .wait_for(|standing| *standing == Standing::Standby)
+        .wait_for(|standing| *standing == LeaseState::Standby)
         .await;
 }
 
@@ -187,7 +187,7 @@ struct Beats {
 }
 
 impl Beats {
-    async fn run(mut self, standing: watch::Sender<Standing>, stop: CancellationToken) {
+    async fn run(mut self, standing: watch::Sender<LeaseState>, stop: CancellationToken) {
         let mut confirmed = Instant::now();
         loop {
             let was = *standing.borrow();
@@ -219,17 +219,17 @@ impl Beats {
                 () = sleep(pause) => {}
             }
         }
-        let leads = *standing.borrow() == Standing::Leads;
+        let leads = *standing.borrow() == LeaseState::Leads;
         let gone = self.write(leads, true);
         if !matches!(timeout(ANSWER, gone).await, Ok(Ok(()))) {
             tracing::warn!("the detector's lease was not given back: another waits until it ends");
         }
     }
 
-    async fn beat(&mut self, was: Standing) -> Result<Standing, clickhouse::error::Error> {
+    async fn beat(&mut self, was: LeaseState) -> Result<LeaseState, clickhouse::error::Error> {
         let seen = self.client.query(SEEN).fetch_all::<Seen>().await?;
         let now = decide(self.holder, was, &seen);
-        self.write(now == Standing::Leads, false).await?;
+        self.write(now == LeaseState::Leads, false).await?;
         let mine = seen.iter().find(|one| one.holder == self.holder);
         self.is_new_claim = !mine.is_some_and(Seen::is_alive);
         Ok(now)
@@ -244,10 +244,10 @@ impl Beats {
 }
 
 /// Where it stands when the store has not said so for a time.
-fn unconfirmed(was: Standing, silence: Duration) -> Standing {
+fn unconfirmed(was: LeaseState, silence: Duration) -> LeaseState {
     match was {
         // One beat less: the store may have stamped the last one before we knew.
-        Standing::Leads if silence + BEAT >= LEASE => Standing::Unsure,
+        LeaseState::Leads if silence + BEAT >= LEASE => LeaseState::Unsure,
         was => was,
     }
 }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_first_claim_leads_once_it_is_settled() {
-        use Standing::*;
+        use LeaseState::*;
         assert_eq!(decide(1, Standby, &[]), Standby, "it claims first");
         assert_eq!(decide(1, Standby, &[seen(1, 500, 300, false)]), Leads);
         let two = [seen(1, 500, 300, false), seen(2, 400, 300, false)];
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_the_lease_from_a_leader_that_beats() {
-        use Standing::*;
+        use LeaseState::*;
         let led = [seen(1, 500, 19_000, true), seen(2, 400, 300, false)];
         assert_eq!(decide(2, Standby, &led), Standby);
         assert_eq!(decide(1, Leads, &led), Leads);
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_leader_that_is_silent_or_gone_has_a_successor() {
-        use Standing::*;
+        use LeaseState::*;
         let silent = [seen(1, 500, 20_000, true), seen(2, 400, 300, false)];
         assert_eq!(decide(2, Standby, &silent), Leads);
         let left = [gone(seen(1, 500, 100, true)), seen(2, 400, 300, false)];
@@ -313,7 +313,7 @@ mod tests {
     /// It may go on telling what it knows only while nobody else led.
     #[test]
     fn a_leader_that_was_away_stays_unless_another_led_meanwhile() {
-        use Standing::*;
+        use LeaseState::*;
         let alone = [seen(1, 500, 90_000, true)];
         assert_eq!(decide(1, Leads, &alone), Unsure);
         assert_eq!(decide(1, Unsure, &alone), Unsure);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn of_two_leaders_one_steps_back() {
-        use Standing::*;
+        use LeaseState::*;
         let two = [seen(1, 500, 300, true), seen(2, 600, 300, true)];
         assert_eq!(
             (decide(1, Leads, &two), decide(2, Leads, &two)),
@@ -336,8 +336,8 @@ mod tests {
     #[test]
     fn a_store_that_is_away_makes_a_leader_unsure_before_its_lease_ends() {
         let (short, long) = (BEAT, LEASE - BEAT);
-        assert_eq!(unconfirmed(Standing::Leads, short), Standing::Leads);
-        assert_eq!(unconfirmed(Standing::Leads, long), Standing::Unsure);
-        assert_eq!(unconfirmed(Standing::Standby, long), Standing::Standby);
+        assert_eq!(unconfirmed(LeaseState::Leads, short), LeaseState::Leads);
+        assert_eq!(unconfirmed(LeaseState::Leads, long), LeaseState::Unsure);
+        assert_eq!(unconfirmed(LeaseState::Standby, long), LeaseState::Standby);
     }
 }

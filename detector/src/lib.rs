@@ -42,5 +42,5 @@ pub mod window;
 
 pub use config::DetectorConfig;
 pub use evaluate::{Evaluation, Evaluator};
-pub use pinned_references::Frozen;
+pub use pinned_references::PinnedReferences;
 pub use run_loop::{Detector, StartError};

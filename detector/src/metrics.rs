@@ -33,16 +33,16 @@ impl Delivery {
     }
 }
 
-type Verdict = [(&'static str, &'static str); 1];
-type Notification = [(&'static str, String); 2];
+type VerdictLabels = [(&'static str, &'static str); 1];
+type NotificationLabels = [(&'static str, String); 2];
 
 /// All metrics of one detector.
 #[derive(Debug)]
 pub struct Metrics {
-    windows: Family<Verdict, Counter>,
+    windows: Family<VerdictLabels, Counter>,
     evaluation_seconds: Histogram,
     failures: Counter,
-    notifications: Family<Notification, Counter>,
+    notifications: Family<NotificationLabels, Counter>,
     last_evaluation: Gauge<f64, AtomicU64>,
     open_incidents: Gauge,
 }
@@ -50,7 +50,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         // At zero, so that a rate is there from the first window on.
-        let windows = Family::<Verdict, Counter>::default();
+        let windows = Family::<VerdictLabels, Counter>::default();
         for class in VerdictClass::ALL {
             drop(windows.get_or_create(&[("verdict", class.as_str())]));
         }

@@ -16,14 +16,14 @@ use crate::verdict::VerdictClass;
 
 /// What stands still for cohorts with an open incident, by version and chipset.
 #[derive(Debug, Clone, Default)]
-pub struct Frozen {
+pub struct PinnedReferences {
     /// What their placements were compared with when they were seen to move.
     references: HashMap<CohortKey, Vec<PlacementReference>>,
     /// When the first window began in which they were slower.
     began: HashMap<CohortKey, Timestamp>,
 }
 
-impl Frozen {
+impl PinnedReferences {
     /// Returns the references of the incidents that are open.
     #[must_use]
     pub fn of<'a>(incidents: impl IntoIterator<Item = &'a Incident>) -> Self {
@@ -123,11 +123,11 @@ mod tests {
         }
     }
 
-    fn open() -> Frozen {
+    fn open() -> PinnedReferences {
         let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
         let (mut open, now) = (BTreeMap::new(), verdict.window_end);
         advance(&mut open, &[verdict], Duration::from_secs(3_600), now);
-        Frozen::of(open.values())
+        PinnedReferences::of(open.values())
     }
 
     #[track_caller]
@@ -163,6 +163,6 @@ mod tests {
     fn other_cohorts_and_incidents_that_are_over_freeze_nothing() {
         let read = [found(Origin::PreviousVersion, 21)];
         check("2.0.0", "SM8650", &read, &[21]);
-        assert!(Frozen::of([]).references.is_empty());
+        assert!(PinnedReferences::of([]).references.is_empty());
     }
 }

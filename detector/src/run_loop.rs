@@ -13,20 +13,20 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::base_rates::Rates;
+use crate::base_rates::BaseRates;
 use crate::clock::Clock;
 use crate::config::{ConfigProblem, DetectorConfig};
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident::Incident;
-use crate::incident_set::Book;
+use crate::incident_set::IncidentSet;
 use crate::judged::Judged;
-use crate::lease::{Lease, Standing, lost};
+use crate::lease::{Lease, LeaseState, lost};
 use crate::metrics::Metrics;
 use crate::notify::{Deliveries, Notifier, deliver};
-use crate::pinned_references::Frozen;
+use crate::pinned_references::PinnedReferences;
 use crate::read::Source;
 use crate::verdict::CohortVerdict;
-use crate::verdict_store::{Remembered, Store};
+use crate::verdict_store::{StoredState, VerdictStore};
 
 /// Deliveries that may wait to be noted. Each notifier waits when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
@@ -80,8 +80,8 @@ impl Detector {
         let (incidents_tx, incidents) = watch::channel(Arc::default());
         let (verdicts_tx, verdicts) = watch::channel(Arc::default());
         let rates = match &config.rates_file {
-            None => Rates::default(),
-            Some(path) => Rates::read(path).map_err(|error| StartError {
+            None => BaseRates::default(),
+            Some(path) => BaseRates::read(path).map_err(|error| StartError {
                 problems: vec![ConfigProblem {
                     key: "rates_file".into(),
                     problem: error.to_string(),
@@ -89,12 +89,12 @@ impl Detector {
             })?,
         };
         let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
-        let run = Loop {
+        let run = Leader {
             evaluator: Evaluator::new(source, config.clone()),
             lease: Lease::take_part(client.clone()),
-            store: Store::new(client),
+            store: VerdictStore::new(client),
             config,
-            book: Book::default(),
+            incident_set: IncidentSet::default(),
             clock,
             metrics: metrics.clone(),
             incidents: incidents_tx,
@@ -144,12 +144,12 @@ impl Detector {
     }
 }
 
-struct Loop {
+struct Leader {
     evaluator: Evaluator,
-    store: Store,
+    store: VerdictStore,
     lease: Lease,
     config: DetectorConfig,
-    book: Book,
+    incident_set: IncidentSet,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     incidents: watch::Sender<Arc<Vec<Incident>>>,
@@ -162,7 +162,7 @@ struct Loop {
     cancel: CancellationToken,
 }
 
-impl Loop {
+impl Leader {
     async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
         while self.lease.gained(&self.cancel).await {
             self.lead(notifiers.clone()).await;
@@ -183,7 +183,7 @@ impl Loop {
         self.judged = Judged::until(remembered.judged_until);
         self.changed_at = remembered.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let names = names.collect::<BTreeMap<_, _>>();
-        self.book = Book::new(names, remembered.incidents);
+        self.incident_set = IncidentSet::new(names, remembered.incidents);
         self.publish();
 
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
@@ -199,7 +199,7 @@ impl Loop {
                 () = lost(&mut standing) => {
                     tracing::warn!("another detector leads");
                     // It read the store and tells what was not told; what it stored is newer than ours.
-                    self.book = Book::default();
+                    self.incident_set = IncidentSet::default();
                     self.publish();
                     term.cancel();
                     for channel in channels {
@@ -213,10 +213,10 @@ impl Loop {
                     }
                 }
                 Some(done) = delivered.recv() => {
-                    self.book.delivered(&done.incident_id, &done.notifier, done.news);
+                    self.incident_set.delivered(&done.incident_id, &done.notifier, done.news);
                     // Others that wait are stored with it.
                     while let Ok(done) = delivered.try_recv() {
-                        self.book.delivered(&done.incident_id, &done.notifier, done.news);
+                        self.incident_set.delivered(&done.incident_id, &done.notifier, done.news);
                     }
                     self.save().await;
                     self.publish();
@@ -225,7 +225,7 @@ impl Loop {
         }
         // Notifiers end after a last round; what they told is kept.
         while let Some(done) = delivered.recv().await {
-            self.book
+            self.incident_set
                 .delivered(&done.incident_id, &done.notifier, done.news);
         }
         for channel in channels {
@@ -257,7 +257,7 @@ impl Loop {
     }
 
     /// Reads back earlier incidents, however long the store takes; `None` if cancelled before.
-    async fn remembered(&self) -> Option<Remembered> {
+    async fn remembered(&self) -> Option<StoredState> {
         loop {
             match self
                 .store
@@ -281,7 +281,7 @@ impl Loop {
             return true;
         };
         for end in self.judged.to_judge(end, &self.config) {
-            let may = self.lease.standing() == Standing::Leads && !self.cancel.is_cancelled();
+            let may = self.lease.standing() == LeaseState::Leads && !self.cancel.is_cancelled();
             if !may || !self.judge(end).await {
                 return false;
             }
@@ -297,7 +297,7 @@ impl Loop {
     /// Judges one window; says whether that is done.
     async fn judge(&mut self, end: Timestamp) -> bool {
         let began = Instant::now();
-        let frozen = Frozen::of(self.book.open());
+        let frozen = PinnedReferences::of(self.incident_set.open());
         let evaluation = self.evaluator.evaluate_beside(end, frozen).await;
         let Evaluation { verdicts, failures } = match evaluation {
             Ok(evaluation) => evaluation,
@@ -313,7 +313,7 @@ impl Loop {
             let cause = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(model, %error, cause, "a model could not be judged");
         }
-        if self.lease.standing() != Standing::Leads {
+        if self.lease.standing() != LeaseState::Leads {
             // Whoever leads now judges it.
             return false;
         }
@@ -324,9 +324,10 @@ impl Loop {
         let in_part = failures.iter().any(|(_, error)| error.is_of_the_store());
         self.again = if in_part { self.again + 1 } else { 0 };
         let is_done = !in_part || self.again > MAX_AGAIN;
-        let before = self.book.firing();
-        self.book.advance(&verdicts, self.config.lookback.0, now);
-        for incident in self.book.firing().difference(&before) {
+        let before = self.incident_set.firing();
+        self.incident_set
+            .advance(&verdicts, self.config.lookback.0, now);
+        for incident in self.incident_set.firing().difference(&before) {
             tracing::info!(incident, "incident fires");
         }
         // People first: a store that is down delays no page.
@@ -335,7 +336,7 @@ impl Loop {
         // A stored window says that all of it was judged and its incidents are stored: whoever reads it
         // goes on after it.
         if is_done
-            && self.book.unsaved().is_empty()
+            && self.incident_set.unsaved().is_empty()
             && let Err(error) = self.store.add_windows(&verdicts, now).await
         {
             warn("verdicts were not stored", &error);
@@ -351,21 +352,22 @@ impl Loop {
 
     /// Stores what the store does not know; what it does not take is tried again with the next.
     async fn save(&mut self) {
-        let unsaved = self.book.unsaved();
+        let unsaved = self.incident_set.unsaved();
         if unsaved.is_empty() {
             return;
         }
         let next = self.changed_at + SignedDuration::from_millis(1);
         self.changed_at = self.clock.now().max(next);
         match self.store.add_incidents(&unsaved, self.changed_at).await {
-            Ok(()) => self.book.saved(&unsaved),
+            Ok(()) => self.incident_set.saved(&unsaved),
             Err(error) => warn("incidents were not stored", &error),
         }
     }
 
     fn publish(&self) {
-        self.metrics.set_open_incidents(self.book.n_open());
-        self.incidents.send_replace(Arc::new(self.book.snapshot()));
+        self.metrics.set_open_incidents(self.incident_set.n_open());
+        self.incidents
+            .send_replace(Arc::new(self.incident_set.snapshot()));
     }
 }
 

@@ -51,8 +51,8 @@ pub struct VerdictSummary {
     pub valley_depth: Option<f64>,
     /// Separation of two lognormal groups (Ashman's D); absent where one fits as well.
     pub mixture_separation: Option<f64>,
-    /// Plain rules that fired, by name.
-    pub plain_rules: Vec<String>,
+    /// CV rules that fired, by name.
+    pub cv_rules: Vec<String>,
     /// Signals that could be asked.
     pub signals: Vec<SignalSummary>,
     /// Op types on the CPU.
@@ -160,14 +160,14 @@ impl From<&CohortVerdict> for VerdictSummary {
             devices_compared: numbers.devices_eligible,
             devices_seen: numbers.devices_seen,
             latency_ratio: numbers.latency_ratio,
-            cv_within: verdict.explanation.cv_within,
-            cv_between: verdict.explanation.cv_between,
-            cv: verdict.explanation.cv,
-            dip: verdict.explanation.dip,
-            dip_p: verdict.explanation.dip_p,
-            valley_depth: verdict.explanation.humps.map(|humps| humps.depth),
-            mixture_separation: verdict.explanation.groups.map(|groups| groups.separation),
-            plain_rules: verdict.plain_rules.clone(),
+            cv_within: verdict.statistics.cv_within,
+            cv_between: verdict.statistics.cv_between,
+            cv: verdict.statistics.cv,
+            dip: verdict.statistics.dip,
+            dip_p: verdict.statistics.dip_p,
+            valley_depth: verdict.statistics.modes.map(|humps| humps.depth),
+            mixture_separation: verdict.statistics.mixture.map(|groups| groups.separation),
+            cv_rules: verdict.cv_rules.clone(),
             signals: verdict.signals.iter().map(SignalSummary::from).collect(),
             cpu_ops: verdict.cpu_ops.clone(),
             reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
@@ -178,7 +178,7 @@ impl From<&CohortVerdict> for VerdictSummary {
 impl From<&Incident> for IncidentSummary {
     fn from(incident: &Incident) -> Self {
         let lead = incident.lead();
-        let explanation = lead.map(|lead| &lead.explanation);
+        let statistics = lead.map(|lead| &lead.statistics);
         let (devices_hit, devices_seen) = incident.devices();
         let model = &incident.key.model;
         IncidentSummary {
@@ -196,10 +196,10 @@ impl From<&Incident> for IncidentSummary {
             devices_compared: incident.devices_compared(),
             devices_seen,
             latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
-            cv: explanation.and_then(|told| told.cv),
-            cv_within: explanation.and_then(|told| told.cv_within),
-            cv_between: explanation.and_then(|told| told.cv_between),
-            dip: explanation.and_then(|told| told.dip),
+            cv: statistics.and_then(|told| told.cv),
+            cv_within: statistics.and_then(|told| told.cv_within),
+            cv_between: statistics.and_then(|told| told.cv_between),
+            dip: statistics.and_then(|told| told.dip),
             cpu_ops: lead.map(|lead| lead.cpu_ops.clone()).unwrap_or_default(),
             cpu_macs_share: lead.and_then(|lead| lead.cpu_macs_share),
             started_at: incident.started_at.to_string(),

@@ -11,11 +11,11 @@ use jiff::Timestamp;
 
 use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
-use crate::describe::explain;
-use crate::device_events::{GoldenTest, Reported};
+use crate::describe::describe;
+use crate::device_events::{DeviceEvents, GoldenTest};
 use crate::placement::Placement;
 use crate::placement::tests::placed;
-use crate::signals::{Beside, Evidence, Limits, PeerRatios};
+use crate::signals::{Controls, Evidence, Limits, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
 use crate::window::{
     BaselineAbsence, CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind,
@@ -190,7 +190,7 @@ impl Fleet {
             votes,
             histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
             voteless: Voteless::default(),
-            reported: Reported::default(),
+            reported: DeviceEvents::default(),
         }
     }
 }
@@ -285,26 +285,26 @@ pub(crate) fn judged_with_peers(
     peers: &PeerRatios,
     baseline: &Baseline,
 ) -> CohortVerdict {
-    let beside = Beside {
+    let controls = Controls {
         previous,
         peers,
         chipsets: &[],
     };
-    judged_beside(window, beside, baseline)
+    judged_with_controls(window, controls, baseline)
 }
 
-pub(crate) fn judged_beside(
+pub(crate) fn judged_with_controls(
     window: &CohortWindow,
-    beside: Beside<'_>,
+    controls: Controls<'_>,
     baseline: &Baseline,
 ) -> CohortVerdict {
     let limits = Limits::for_windows_a_day(1_000.0);
-    let evidence = Evidence::gather(window, beside, baseline, &limits);
+    let evidence = Evidence::gather(window, controls, baseline, &limits);
     judge(
         window,
         baseline,
         &evidence,
-        explain(window).unwrap(),
+        describe(window).unwrap(),
         &nodes(),
     )
 }

@@ -5,7 +5,7 @@ use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::describe::Explanation;
+use crate::describe::WindowStatistics;
 use crate::incident::{Incident, State};
 use crate::notify::summary;
 use crate::signals::Signal;
@@ -29,13 +29,13 @@ fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> StoreE
 
 /// Where verdicts and incidents are kept.
 #[derive(Clone)]
-pub struct Store {
+pub struct VerdictStore {
     client: Client,
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for VerdictStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
+        f.debug_struct("VerdictStore").finish_non_exhaustive()
     }
 }
 
@@ -107,7 +107,7 @@ struct DocumentRow {
 
 /// What a detector finds when it starts.
 #[derive(Debug, Default)]
-pub struct Remembered {
+pub struct StoredState {
     /// Incidents that are open, and closed ones of the last 7 days: people may not know yet.
     pub incidents: Vec<Incident>,
     /// When the last of them changed.
@@ -116,7 +116,7 @@ pub struct Remembered {
     pub judged_until: Option<Timestamp>,
 }
 
-impl Store {
+impl VerdictStore {
     /// Writes through `client`, whose database has the migrations.
     #[must_use]
     pub fn new(client: Client) -> Self {
@@ -180,7 +180,7 @@ impl Store {
         &self,
         window_seconds: f64,
         now: Timestamp,
-    ) -> Result<Remembered, StoreError> {
+    ) -> Result<StoredState, StoreError> {
         let what = "read incidents";
         let query = self.client.query(
             "SELECT incident_id, toUnixTimestamp64Milli(changed_at) AS changed_at_ms, document \
@@ -193,7 +193,7 @@ impl Store {
             .fetch_all::<DocumentRow>()
             .await
             .map_err(failed(what))?;
-        let mut remembered = Remembered::default();
+        let mut remembered = StoredState::default();
         for row in rows {
             let changed_at = Timestamp::from_millisecond(row.changed_at_ms).ok();
             remembered.changed_at = remembered.changed_at.max(changed_at);
@@ -222,7 +222,7 @@ impl Store {
 }
 
 fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
-    let (key, numbers, told) = (&verdict.key, &verdict.numbers, &verdict.explanation);
+    let (key, numbers, told) = (&verdict.key, &verdict.numbers, &verdict.statistics);
     let described = described(told);
     let counted = verdict.signals.iter().chain(&verdict.tallies);
     let ids = counted.clone().map(|signal| signal.id.to_string());
@@ -281,9 +281,9 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
 
 /// What describes a window and has no column: beside the signals, with no devices, so that it is
 /// never taken for a count.
-fn described(told: &Explanation) -> Vec<(&'static str, f64)> {
-    let humps = told.humps.map(|humps| ("valley_depth", humps.depth));
-    let groups = told.groups.iter().flat_map(|groups| {
+fn described(told: &WindowStatistics) -> Vec<(&'static str, f64)> {
+    let humps = told.modes.map(|humps| ("valley_depth", humps.depth));
+    let groups = told.mixture.iter().flat_map(|groups| {
         [
             ("mixture_separation", groups.separation),
             ("mixture_slow_share", groups.slow_share),
@@ -296,9 +296,7 @@ fn described(told: &Explanation) -> Vec<(&'static str, f64)> {
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
     let (devices_hit, devices_seen) = incident.devices();
     let lead = incident.lead();
-    let told = lead
-        .map(|lead| lead.explanation.clone())
-        .unwrap_or_default();
+    let told = lead.map(|lead| lead.statistics.clone()).unwrap_or_default();
     IncidentRow {
         incident_id: incident.id.clone(),
         changed_at: changed_at.as_millisecond(),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use epwatch_detector::baseline::{Baseline, Origin, PlacementReference};
 use epwatch_detector::cohort::{CohortKey, ModelKey};
-use epwatch_detector::describe::explain;
-use epwatch_detector::device_events::Reported;
+use epwatch_detector::describe::describe;
+use epwatch_detector::device_events::DeviceEvents;
 use epwatch_detector::placement::{Placement, PlacementMethod};
-use epwatch_detector::signals::{Beside, Evidence, Limits, PeerRatios};
+use epwatch_detector::signals::{Controls, Evidence, Limits, PeerRatios};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
     CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency, Voteless, histogram_of,
@@ -36,15 +36,15 @@ fn judged(window: &CohortWindow, baseline: &Baseline) -> f64 {
     let began = Instant::now();
     let window = black_box(window);
     let limits = Limits::for_windows_a_day(10_000.0);
-    let beside = Beside {
+    let controls = Controls {
         previous: None,
         peers: &PeerRatios::default(),
         chipsets: &[],
     };
-    let evidence = Evidence::gather(window, beside, baseline, &limits);
-    let explanation = explain(window).expect("the histograms are of one scheme");
+    let evidence = Evidence::gather(window, controls, baseline, &limits);
+    let statistics = describe(window).expect("the histograms are of one scheme");
     let nodes = CpuNodes::default();
-    black_box(judge(window, baseline, &evidence, explanation, &nodes));
+    black_box(judge(window, baseline, &evidence, statistics, &nodes));
     began.elapsed().as_secs_f64() * 1e6
 }
 
@@ -130,7 +130,7 @@ fn window(devices: u16) -> CohortWindow {
         votes,
         histograms: BTreeMap::from([((firmware, shape), sketch(merged))]),
         voteless: Voteless::default(),
-        reported: Reported::default(),
+        reported: DeviceEvents::default(),
     }
 }
 

@@ -25,7 +25,7 @@ const TELLS_APART: f64 = 1.5;
 
 /// A cohort inside an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Watched {
+pub struct IncidentCohort {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
     /// Start of the window it was seen in first.
@@ -47,9 +47,9 @@ pub struct Watched {
     pub successor_until: Option<Timestamp>,
 }
 
-impl Watched {
+impl IncidentCohort {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
-        Watched {
+        IncidentCohort {
             verdict: verdict.clone(),
             began: verdict
                 .window_end
@@ -105,13 +105,13 @@ impl Watched {
         let most_hit = devices_hit as f64 >= MOST_DEVICES * devices_eligible as f64;
         let seen = verdict.numbers.devices_seen;
         let enough = seen >= MIN_ELIGIBLE && 2 * seen >= devices_hit;
-        let same_shape = told.explanation.shape_key == verdict.explanation.shape_key;
+        let same_shape = told.statistics.shape_key == verdict.statistics.shape_key;
         let (hit_us, before_us) = (told.numbers.hit_p50_us?, told.numbers.reference_p50_us?);
         let tells = self.confirmed > Severity::None && hit_us >= TELLS_APART * before_us;
         if !(most_hit && enough && same_shape && tells) {
             return None;
         }
-        Some(verdict.explanation.p50_us? > (hit_us * before_us).sqrt())
+        Some(verdict.statistics.p50_us? > (hit_us * before_us).sqrt())
     }
 
     /// Takes a window that ends before the last one counted: the clock had stepped forward and is back.

@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use crate::cohort::ModelKey;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-use super::cohort::{CLEAN_WINDOWS, Watched, signed};
+use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
 use super::{Incident, State};
 
 /// Devices under a directive in one window, by model, version and chipset.
-pub(super) struct Directed<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str), u64>);
+pub(super) struct DirectedDevices<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str), u64>);
 
-impl<'a> Directed<'a> {
+impl<'a> DirectedDevices<'a> {
     pub(super) fn of(verdicts: &'a [CohortVerdict]) -> Self {
         let mut devices = BTreeMap::new();
         // Known for chipsets, not for single firmwares.
@@ -35,7 +35,7 @@ impl<'a> Directed<'a> {
 
     /// Whether they are what became of the devices hit: at least half as many. A few that still hold a
     /// revoked directive do not keep an incident open.
-    pub(super) fn covers(&self, cohort: &Watched) -> bool {
+    pub(super) fn covers(&self, cohort: &IncidentCohort) -> bool {
         let key = &cohort.verdict.key;
         let directed = self
             .0
@@ -49,7 +49,7 @@ impl<'a> Directed<'a> {
 impl Incident {
     /// Holds cohorts that were not seen in this window and whose devices are under a directive; says
     /// whether there are any.
-    pub(super) fn hold_directed(&mut self, end: Timestamp, directed: &Directed<'_>) -> bool {
+    pub(super) fn hold_directed(&mut self, end: Timestamp, directed: &DirectedDevices<'_>) -> bool {
         if !self.state.is_told() {
             return false;
         }

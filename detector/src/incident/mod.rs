@@ -21,8 +21,10 @@ use crate::reason::Reason;
 use crate::verdict::{CohortVerdict, Numbers, Severity, VerdictClass};
 
 use cohort::signed;
-pub use cohort::{AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, Watched};
-use mitigation::Directed;
+pub use cohort::{
+    AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, IncidentCohort,
+};
+use mitigation::DirectedDevices;
 
 /// What an incident is about: verdicts that may turn into each other are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -183,7 +185,7 @@ pub struct Incident {
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
     /// The cohorts inside.
-    pub cohorts: Vec<Watched>,
+    pub cohorts: Vec<IncidentCohort>,
     /// What people were told last; frozen until there is more to tell.
     pub headline: Option<Headline>,
     /// What they were told before that.
@@ -223,7 +225,7 @@ pub fn advance(
     now: Timestamp,
 ) -> Vec<Incident> {
     let mut touched: BTreeSet<IncidentKey> = BTreeSet::new();
-    let directed = Directed::of(verdicts);
+    let directed = DirectedDevices::of(verdicts);
     let firmwares = verdicts.iter().map(|verdict| &verdict.key);
     let judged_firmwares: HashSet<&CohortKey> =
         firmwares.filter(|key| key.firmware.is_some()).collect();
@@ -288,7 +290,7 @@ pub fn advance(
 
 /// How much a verdict of being slower says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Evidence {
+enum EvidenceStrength {
     /// Some runs are slower.
     Runs,
     /// Devices are slower.
@@ -299,12 +301,14 @@ enum Evidence {
     Total,
 }
 
-fn evidence(class: VerdictClass) -> Evidence {
+fn evidence(class: VerdictClass) -> EvidenceStrength {
     match class {
-        VerdictClass::TotalFallback => Evidence::Total,
-        VerdictClass::PartialFallback | VerdictClass::SomeDevicesFallback => Evidence::Placement,
-        VerdictClass::SlowWithoutPlacement => Evidence::Devices,
-        _ => Evidence::Runs,
+        VerdictClass::TotalFallback => EvidenceStrength::Total,
+        VerdictClass::PartialFallback | VerdictClass::SomeDevicesFallback => {
+            EvidenceStrength::Placement
+        }
+        VerdictClass::SlowWithoutPlacement => EvidenceStrength::Devices,
+        _ => EvidenceStrength::Runs,
     }
 }
 
@@ -426,7 +430,7 @@ impl Incident {
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
         let (model, cohort) = (&self.key.model, &verdict.key);
         let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
-        let tells = |watched: &Watched| {
+        let tells = |watched: &IncidentCohort| {
             let told = &watched.verdict.key;
             let same_firmware = told.firmware.is_none()
                 || cohort.firmware.is_none()
@@ -446,11 +450,12 @@ impl Incident {
         cohort.is_some_and(|cohort| {
             cohort.confirmed > Severity::None
                 && cohort.confirmed >= verdict.severity
-                && evidence(cohort.verdict.class).min(Evidence::Placement) > evidence(verdict.class)
+                && evidence(cohort.verdict.class).min(EvidenceStrength::Placement)
+                    > evidence(verdict.class)
         })
     }
 
-    fn watched(&self, key: &CohortKey) -> Option<&Watched> {
+    fn watched(&self, key: &CohortKey) -> Option<&IncidentCohort> {
         let same_model = self.key.model == key.model && self.key.model_version == key.model_version;
         self.cohorts
             .iter()
@@ -464,9 +469,9 @@ impl Incident {
         &self,
         verdict: &CohortVerdict,
         judged_firmwares: &HashSet<&CohortKey>,
-        directed: &Directed<'_>,
+        directed: &DirectedDevices<'_>,
     ) -> Vec<CohortKey> {
-        let told = |cohort: &&Watched| {
+        let told = |cohort: &&IncidentCohort| {
             let key = &cohort.verdict.key;
             let of_chipset = CohortKey {
                 firmware: None,
@@ -518,7 +523,7 @@ impl Incident {
         let at = match (at, observation) {
             (Some(at), _) => at,
             (None, Observation::Seen(verdict)) => {
-                self.cohorts.push(Watched::new(verdict));
+                self.cohorts.push(IncidentCohort::new(verdict));
                 self.cohorts.len() - 1
             }
             (None, _) => return false,
@@ -575,7 +580,8 @@ impl Incident {
             Some(told) => {
                 let more_chipsets = !headline.chipsets.is_subset(&told.chipsets);
                 let found = evidence(headline.class);
-                let says_more = found >= Evidence::Placement && found > evidence(told.class);
+                let says_more =
+                    found >= EvidenceStrength::Placement && found > evidence(told.class);
                 headline.severity > told.severity
                     || (headline.severity == told.severity && (more_chipsets || says_more))
             }

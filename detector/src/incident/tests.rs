@@ -209,7 +209,7 @@ fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
         let mut verdict = sick(window * WINDOW);
         (verdict.class, verdict.severity) = (VerdictClass::NotEnoughData, Severity::Info);
         verdict.reasons.clear();
-        verdict.explanation.p50_us = Some(p50_us);
+        verdict.statistics.p50_us = Some(p50_us);
         verdict
     };
     let mut life = Life::default();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-use crate::describe::Groups;
+use crate::describe::Mixture;
 use crate::incident::{CLEAN_WINDOWS, Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};
@@ -176,7 +176,7 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
 }
 
 fn spread(verdict: &CohortVerdict) -> Option<String> {
-    let told = &verdict.explanation;
+    let told = &verdict.statistics;
     let mut parts = Vec::new();
     if let Some(cv) = told.cv_within {
         parts.push(format!("CV {} within a device", percent(cv)));
@@ -190,11 +190,11 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
             chance(p)
         ));
     }
-    if let Some(humps) = told.humps {
+    if let Some(humps) = told.modes {
         let (fast, slow) = (latency(humps.fast_us), latency(humps.slow_us));
         parts.push(format!("humps at {fast} and {slow}"));
     }
-    if let Some(groups) = told.groups.filter(Groups::are_two) {
+    if let Some(groups) = told.mixture.filter(Mixture::are_two) {
         parts.push(format!(
             "two groups of runs, {} of them around {} and the others around {}",
             percent(groups.slow_share),

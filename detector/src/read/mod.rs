@@ -39,7 +39,7 @@ use clickhouse::query::Query;
 use epwatch_proto::HistScheme;
 use jiff::Timestamp;
 
-use crate::base_rates::Rates;
+use crate::base_rates::BaseRates;
 use crate::baseline::BaselineLatency;
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
@@ -78,7 +78,7 @@ fn hist_scheme() -> &'static str {
 pub struct Source {
     reads: Reads,
     past: Option<Arc<PastWindows>>,
-    rates: Arc<Rates>,
+    rates: Arc<BaseRates>,
     certified: Arc<Certified>,
     max_votes: usize,
 }
@@ -259,7 +259,7 @@ impl Source {
 
     /// Takes the fleet's rates from a calibration, until earlier windows at hand teach their own.
     #[must_use]
-    pub fn with_rates(mut self, rates: Rates) -> Self {
+    pub fn with_rates(mut self, rates: BaseRates) -> Self {
         self.rates = Arc::new(rates);
         self
     }
@@ -274,7 +274,7 @@ impl Source {
 
     /// Returns what is known of the fleet's healthy devices.
     #[must_use]
-    pub fn rates(&self, span: &Span) -> Rates {
+    pub fn rates(&self, span: &Span) -> BaseRates {
         let learnt = self.past.as_ref().and_then(|past| past.rates(span));
         learnt.unwrap_or_else(|| self.rates.as_ref().clone())
     }

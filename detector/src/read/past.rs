@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use crate::base_rates::{MIN_WINDOWS, Rates};
+use crate::base_rates::{BaseRates, MIN_WINDOWS};
 use crate::baseline::Tally;
 use crate::cohort::ModelKey;
 use crate::signals::{MIN_ELIGIBLE, SignalId, built_in_rate};
@@ -102,9 +102,9 @@ impl PastWindows {
                 end_s: verdict.window_end.as_second(),
                 devices: verdict.numbers.devices_seen,
                 cv: verdict
-                    .explanation
+                    .statistics
                     .cv_within
-                    .zip(verdict.explanation.cv_between),
+                    .zip(verdict.statistics.cv_between),
             }
         }));
     }
@@ -193,7 +193,7 @@ impl PastWindows {
     /// A fault that no single window makes a page comes with a version and lasts: if a cohort taught
     /// from its first window on, its fault would be its own normal, and that of others which got the
     /// same version, before it was confirmed.
-    pub(super) fn rates(&self, span: &Span) -> Option<Rates> {
+    pub(super) fn rates(&self, span: &Span) -> Option<BaseRates> {
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
         let since_s = span.end_s().saturating_sub_unsigned(age_s);
         self.learnt(span.end_s(), since_s, span.past().settled_until_s)
@@ -202,13 +202,13 @@ impl PastWindows {
     /// Learns from all windows so far, of young cohorts too: for a period that is known to be without
     /// faults. `None` with fewer than seven windows.
     #[must_use]
-    pub fn all_rates(&self) -> Option<Rates> {
+    pub fn all_rates(&self) -> Option<BaseRates> {
         self.learnt(i64::MAX, i64::MAX, i64::MAX)
     }
 
     /// Learns from windows that ended before `end_s`, of cohorts whose first one ended at `since_s` or
     /// before: from those until `settled_s`, and the first seven in any case.
-    fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<Rates> {
+    fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<BaseRates> {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let ends = models
             .values()
@@ -250,7 +250,7 @@ impl PastWindows {
         if (windows.len() as u64) < MIN_WINDOWS {
             return None;
         }
-        Some(Rates::learnt(&cohorts, built_in_rate))
+        Some(BaseRates::learnt(&cohorts, built_in_rate))
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base_rates::Rate;
+    use crate::base_rates::BaseRate;
     use crate::signals::{Limits, b_shift, surprise};
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::Severity;
@@ -295,7 +295,7 @@ mod tests {
         past.add(&[verdict]);
     }
 
-    fn rate(past: &PastWindows, window: i64) -> Option<Rate> {
+    fn rate(past: &PastWindows, window: i64) -> Option<BaseRate> {
         past.rates(&span(window))
             .map(|rates| rates.of(BEYOND, b_shift::FLEET_RATE))
     }
@@ -380,12 +380,12 @@ mod tests {
             hits: 11,
             devices: 60,
         };
-        let p = |rates: &Rates| {
+        let p = |rates: &BaseRates| {
             let fleet = rates.of(BEYOND, b_shift::FLEET_RATE);
             surprise(found, fleet, Tally::default())
         };
         let limit = Limits::for_windows_a_day(10.0).p_shift;
-        let built_in = p(&Rates::default());
+        let built_in = p(&BaseRates::default());
         assert!(built_in < limit, "{built_in}");
         assert!(p(&learnt) > 2.0 * limit, "{} {learnt:?}", p(&learnt));
         assert_eq!(past.all_rates(), Some(learnt));

@@ -8,7 +8,7 @@ use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
 use crate::cohort::{CohortKey, ModelKey};
-use crate::device_events::{FailedStart, GoldenTest, Reported};
+use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
 use crate::hash::HashSet;
 use crate::window::{CohortWindow, Installation, Voteless};
 
@@ -105,7 +105,7 @@ type Cohort = (ModelKey, String, String);
 
 /// What all devices told, by cohort.
 #[derive(Debug, Default)]
-pub(super) struct AllReported(BTreeMap<Cohort, Reported>);
+pub(super) struct AllReported(BTreeMap<Cohort, DeviceEvents>);
 
 /// Reads the rows of all apps: most reports have neither, so they are few.
 pub(super) async fn read(
@@ -149,7 +149,7 @@ impl AllReported {
             texts.insert(new.clone());
             new
         };
-        let mut cohorts: BTreeMap<Cohort, Reported> = BTreeMap::new();
+        let mut cohorts: BTreeMap<Cohort, DeviceEvents> = BTreeMap::new();
         for row in tests {
             let model = ModelKey {
                 app_id: row.app_id,

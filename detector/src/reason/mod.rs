@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::Origin;
 use crate::placement::Unit;
-use crate::signals::{Control, Elsewhere, Joined, PlacementChange, Shift, SpeedReference};
+use crate::signals::{
+    Control, CrossChipset, PlacementChange, Shift, SlowerAndMoved, SpeedReference,
+};
 use crate::verdict::backend_code;
 
 pub(crate) use numbers::{chance, counted, latency, percent};
@@ -218,8 +220,8 @@ pub enum Reason {
         /// Share of its devices, in [0, 1].
         share: f64,
     },
-    /// A plain rule of the operator's fired.
-    PlainRule {
+    /// A CV rule of the operator's fired.
+    CvRule {
         /// Its name.
         name: String,
         /// Coefficient of variation of all runs.
@@ -322,7 +324,7 @@ impl Reason {
         }
     }
 
-    pub(crate) fn slower(change: &PlacementChange, joined: &Joined) -> Self {
+    pub(crate) fn slower(change: &PlacementChange, joined: &SlowerAndMoved) -> Self {
         Reason::Slower {
             slower: joined.signal.hits,
             hits: change.signal.hits,
@@ -356,7 +358,7 @@ impl Reason {
         })
     }
 
-    pub(crate) fn everywhere(others: Elsewhere) -> Self {
+    pub(crate) fn everywhere(others: CrossChipset) -> Self {
         Reason::Everywhere {
             chipsets: others.chipsets,
             share: others.share,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::signals::o_outputs::{Beyond, Minority};
-use crate::signals::{Spread, Starts};
+use crate::signals::{CvIncrease, StartFailures};
 
 use super::{Reason, percent};
 
@@ -11,7 +11,7 @@ use super::{Reason, percent};
 const MAX_CODES: usize = 3;
 
 impl Reason {
-    pub(crate) fn starts(starts: &Starts) -> Self {
+    pub(crate) fn starts(starts: &StartFailures) -> Self {
         Reason::NpuStart {
             hits: starts.signal.hits,
             devices: starts.asked,
@@ -44,7 +44,7 @@ impl Reason {
         }
     }
 
-    pub(crate) fn varies(spread: &Spread) -> Self {
+    pub(crate) fn varies(spread: &CvIncrease) -> Self {
         Reason::Varies {
             hits: spread.signal.hits,
             devices: spread.signal.devices,
@@ -178,7 +178,7 @@ pub(super) fn varies(
     }
 }
 
-pub(super) fn plain_rule(
+pub(super) fn cv_rule(
     f: &mut fmt::Formatter<'_>,
     name: &str,
     cv: f64,

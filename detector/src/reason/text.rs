@@ -242,12 +242,12 @@ impl fmt::Display for Reason {
                 "the previous version varies more as well in the same window, on {} of its devices",
                 percent(*share)
             ),
-            Reason::PlainRule {
+            Reason::CvRule {
                 name,
                 cv,
                 limit,
                 baseline,
-            } => secondary::plain_rule(f, name, *cv, *limit, *baseline),
+            } => secondary::cv_rule(f, name, *cv, *limit, *baseline),
             Reason::FewReporting {
                 devices,
                 usual,

@@ -43,9 +43,9 @@ pub struct ReplaySummary {
     pub verdicts: BTreeMap<VerdictClass, u64>,
     /// Incidents of severity page that fired.
     pub pages: u64,
-    /// Cohort windows in which each plain rule fired: the configured ones, and two that everybody asks
+    /// Cohort windows in which each CV rule fired: the configured ones, and two that everybody asks
     /// for and nobody switched on.
-    pub plain_rules: BTreeMap<String, u64>,
+    pub cv_rules: BTreeMap<String, u64>,
 }
 
 impl Line {

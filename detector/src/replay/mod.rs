@@ -13,12 +13,12 @@ use std::sync::Arc;
 use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::base_rates::Rates;
+use crate::base_rates::BaseRates;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::evaluate::Evaluator;
 use crate::incident::{Incident, IncidentKey, State, advance};
-use crate::pinned_references::Frozen;
+use crate::pinned_references::PinnedReferences;
 use crate::read::{PastWindows, Source, SourceError};
 use crate::verdict::{Severity, VerdictClass};
 
@@ -76,16 +76,16 @@ pub fn replay<'a>(
         let mut summary = ReplaySummary::default();
         let windows = received.map(|received| windows(received, options));
         let mut config = options.config.clone();
-        // What a plain rule would cost is worth knowing before it is switched on.
-        config.plain_rules.extend(cv_rules::stock());
-        for rule in &config.plain_rules {
-            summary.plain_rules.insert(rule.name.clone(), 0);
+        // What a CV rule would cost is worth knowing before it is switched on.
+        config.cv_rules.extend(cv_rules::stock());
+        for rule in &config.cv_rules {
+            summary.cv_rules.insert(rule.name.clone(), 0);
         }
         let evaluator = Evaluator::new(source, config);
         let mut incidents = Incidents::default();
         for (end, counts) in windows.unwrap_or_default() {
             let failed = |source| ReplayError::Window { end, source };
-            let frozen = Frozen::of(incidents.open.values());
+            let frozen = PinnedReferences::of(incidents.open.values());
             let evaluation = evaluator.evaluate_beside(end, frozen).await;
             let mut evaluation = evaluation.map_err(failed)?;
             if let Some((_, error)) = evaluation.failures.pop() {
@@ -100,8 +100,8 @@ pub fn replay<'a>(
                     summary.cohort_windows += 1;
                 }
                 *summary.verdicts.entry(verdict.class).or_default() += 1;
-                for rule in &verdict.plain_rules {
-                    *summary.plain_rules.entry(rule.clone()).or_default() += 1;
+                for rule in &verdict.cv_rules {
+                    *summary.cv_rules.entry(rule.clone()).or_default() += 1;
                 }
                 if options.all || verdict.class != VerdictClass::Healthy {
                     write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
@@ -128,7 +128,7 @@ pub struct Replayed {
     /// The last line.
     pub summary: ReplaySummary,
     /// How often healthy devices were hit; `None` with fewer than seven windows.
-    pub rates: Option<Rates>,
+    pub rates: Option<BaseRates>,
 }
 
 /// Incidents, and what was said of them.

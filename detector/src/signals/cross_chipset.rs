@@ -52,7 +52,7 @@ const LARGEST_INPUT: f64 = 6.25;
 
 /// What the other chipsets show.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Elsewhere {
+pub struct CrossChipset {
     /// Chipsets that were asked, those with few devices as one.
     pub chipsets: u64,
     /// Share of their devices that are hit as the cohort's are, in [0, 1].
@@ -74,12 +74,12 @@ fn known(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
 #[must_use]
 pub(super) fn in_some_runs(
     window: &CohortWindow,
-    beside: Beside<'_>,
+    controls: Controls<'_>,
     found: &Intermittent,
     usual: f64,
-) -> Option<Elsewhere> {
+) -> Option<CrossChipset> {
     let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, known(other));
-    let tallies = beside.chipsets.iter().map(tally_of).collect();
+    let tallies = controls.chipsets.iter().map(tally_of).collect();
     let add = |rest: &mut Tally, small: Tally| {
         rest.hits += small.hits;
         rest.devices += small.devices;
@@ -87,12 +87,12 @@ pub(super) fn in_some_runs(
     let tallies = with_rest(tallies, |tally| tally.devices, add);
     let own = found.signal.value;
     let (share, same) = same_share(own, usual, &tallies)?;
-    let peers = control::peers_hit(window, beside.peers, found);
-    let previous = beside.previous;
+    let peers = control::peers_hit(window, controls.peers, found);
+    let previous = controls.previous;
     let previous = previous.map(|window| cm_intermittent::tally_of(&found.signal, &window.votes));
     let mut controls = previous.into_iter().chain([peers]);
     let is_this_version = controls.any(|tally| surely_below(own / 2.0, &tally));
-    Some(Elsewhere {
+    Some(CrossChipset {
         chipsets: tallies.len() as u64,
         share,
         ratio: None,
@@ -108,7 +108,7 @@ pub(super) fn in_all_runs(
     chipsets: &[&CohortWindow],
     found: &Shift,
     usual: f64,
-) -> Option<Elsewhere> {
+) -> Option<CrossChipset> {
     let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
         b_shift::worst_ratios(known(other)).into_values().collect()
     };
@@ -140,7 +140,7 @@ pub(super) fn in_all_runs(
     } else {
         LARGEST_INPUT
     };
-    Some(Elsewhere {
+    Some(CrossChipset {
         chipsets: others.len() as u64,
         share,
         ratio: Some(usual_ratio).filter(|_| whole || !same_share),

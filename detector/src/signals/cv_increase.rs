@@ -31,7 +31,7 @@ pub const MIN_SHARE: f64 = 0.1;
 
 /// What CV found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spread {
+pub struct CvIncrease {
     /// Value: share of the devices hit. Threshold: the multiple of their own earlier CV.
     pub signal: Signal,
     /// Median CV of the devices hit.
@@ -112,23 +112,23 @@ pub fn varies(
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Spread> {
+) -> Option<CvIncrease> {
     let of_cohort = baseline.cv_within?;
     let (hit, tally) = counted(window, of_cohort);
     if tally.devices == 0 {
         return None;
     }
-    let rate = baseline.rates.of(SignalId::Spread, FLEET_RATE);
-    let p = surprise(tally, rate, baseline.history.of(SignalId::Spread));
+    let rate = baseline.rates.of(SignalId::CvIncrease, FLEET_RATE);
+    let p = surprise(tally, rate, baseline.history.of(SignalId::CvIncrease));
     let share = tally.hits as f64 / tally.devices as f64;
     let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
     let of = |field: fn(&Pair) -> f64| {
         let values: Vec<f64> = hit.iter().map(field).collect();
         median(&values)
     };
-    Some(Spread {
+    Some(CvIncrease {
         signal: Signal {
-            id: SignalId::Spread,
+            id: SignalId::CvIncrease,
             value: share,
             p,
             hits: tally.hits,
@@ -162,7 +162,7 @@ mod tests {
     use crate::testing::{Fleet, noisy};
 
     #[track_caller]
-    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> Spread {
+    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> CvIncrease {
         let limits = Limits::for_windows_a_day(1_000.0);
         let baseline = Baseline {
             cv_within: Some(0.17),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
-use crate::base_rates::Rate;
+use crate::base_rates::BaseRate;
 use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference, Tally};
 use crate::hash::{HashMap, HashSet};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
@@ -32,13 +32,13 @@ pub const MIN_SLOWER_SHARE: f64 = 0.6;
 
 /// Share of devices that are that much slower without a worse placement, where those that kept theirs
 /// do not tell. A guess, with the weight of a small cohort: the devices of the window outweigh it soon.
-const SLOWER_RATE: Rate = Rate {
+const SLOWER_RATE: BaseRate = BaseRate {
     rate: 0.05,
     strength: 40.0,
 };
 
 /// The same for the share of worse placements among devices that are not slower.
-const WORSE_RATE: Rate = Rate {
+const WORSE_RATE: BaseRate = BaseRate {
     rate: super::ep_placement::FLEET_RATE,
     strength: 5.0,
 };
@@ -48,7 +48,7 @@ const MIN_REFERENCE_DEVICES: usize = 5;
 
 /// What EJ found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Joined {
+pub struct SlowerAndMoved {
     /// Value: share of the devices with a worse placement that are slower, in [0, 1], of those that
     /// could be compared: its devices.
     pub signal: Signal,
@@ -109,7 +109,7 @@ pub fn slower<'w>(
     change: &PlacementChange,
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Joined> {
+) -> Option<SlowerAndMoved> {
     let kept = |vote: &&DeviceVote| change.kept_devices.contains(&vote.installation);
     let same_version = speeds(window.votes.iter().filter(kept));
     let old_placement = |vote: &&DeviceVote| !is_worse(vote, &baseline.placements);
@@ -153,9 +153,9 @@ pub fn slower<'w>(
 
     let share = found.hits as f64 / found.devices as f64;
     let enough = found.hits >= MIN_HITS && share >= MIN_SLOWER_SHARE;
-    Some(Joined {
+    Some(SlowerAndMoved {
         signal: Signal {
-            id: SignalId::Joined,
+            id: SignalId::SlowerAndMoved,
             value: share,
             p: change.signal.p.max(p_slower),
             hits: found.hits,

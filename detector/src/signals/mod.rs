@@ -22,7 +22,7 @@ use std::fmt;
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use serde::{Deserialize, Serialize};
 
-use crate::base_rates::Rate;
+use crate::base_rates::BaseRate;
 use crate::baseline::{Baseline, Tally};
 use crate::window::CohortWindow;
 
@@ -30,12 +30,12 @@ pub use a_median::Median;
 pub use b_shift::Shift;
 pub use cm_intermittent::Intermittent;
 pub use control::{Control, PeerRatios};
-pub use cross_chipset::Elsewhere;
-pub use cv_increase::Spread;
-pub use ej_slower_and_moved::{Joined, SpeedReference};
+pub use cross_chipset::CrossChipset;
+pub use cv_increase::CvIncrease;
+pub use ej_slower_and_moved::{SlowerAndMoved, SpeedReference};
 pub use ep_placement::{HitPlacement, PlacementChange};
 pub use o_outputs::Outputs;
-pub use s_start_failure::Starts;
+pub use s_start_failure::StartFailures;
 
 /// Devices below which a cohort says nothing.
 pub const MIN_ELIGIBLE: u64 = 5;
@@ -54,7 +54,7 @@ pub enum SignalId {
     /// EP: work moved to the CPU.
     Placement,
     /// EJ: and those devices are slower for it.
-    Joined,
+    SlowerAndMoved,
     /// A: the median device is slower than it was.
     Median,
     /// B: some devices are slower than they were.
@@ -76,14 +76,14 @@ pub enum SignalId {
     /// OH: outputs differ between devices.
     OutputHash,
     /// CV: runs vary more than they did.
-    Spread,
+    CvIncrease,
 }
 
 impl fmt::Display for SignalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SignalId::Placement => f.write_str("EP"),
-            SignalId::Joined => f.write_str("EJ"),
+            SignalId::SlowerAndMoved => f.write_str("EJ"),
             SignalId::Median => f.write_str("A"),
             SignalId::Shift => f.write_str("B"),
             SignalId::ShiftOfModel => f.write_str("B'"),
@@ -94,7 +94,7 @@ impl fmt::Display for SignalId {
             SignalId::Start => f.write_str("S"),
             SignalId::Outputs => f.write_str("O"),
             SignalId::OutputHash => f.write_str("OH"),
-            SignalId::Spread => f.write_str("CV"),
+            SignalId::CvIncrease => f.write_str("CV"),
         }
     }
 }
@@ -119,7 +119,7 @@ impl SignalId {
     pub fn parse(text: &str) -> Option<SignalId> {
         let fixed = [
             SignalId::Placement,
-            SignalId::Joined,
+            SignalId::SlowerAndMoved,
             SignalId::Median,
             SignalId::Shift,
             SignalId::ShiftOfModel,
@@ -128,7 +128,7 @@ impl SignalId {
             SignalId::Start,
             SignalId::Outputs,
             SignalId::OutputHash,
-            SignalId::Spread,
+            SignalId::CvIncrease,
         ];
         let tails =
             cm_intermittent::TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
@@ -196,7 +196,7 @@ impl Limits {
 
 /// What ran beside a cohort in its window.
 #[derive(Debug, Clone, Copy)]
-pub struct Beside<'a> {
+pub struct Controls<'a> {
     /// The previous version on the same chipset.
     pub previous: Option<&'a CohortWindow>,
     /// Other models of the app on the same devices.
@@ -211,7 +211,7 @@ pub struct Evidence {
     /// EP; `None` where no placement could be compared.
     pub placement: Option<PlacementChange>,
     /// EJ; `None` without EP, or where nothing tells whether the devices are slower.
-    pub joined: Option<Joined>,
+    pub joined: Option<SlowerAndMoved>,
     /// B; `None` where no device knows its earlier self.
     pub shift: Option<Shift>,
     /// Whether those that B found are those whose placement got worse.
@@ -227,15 +227,15 @@ pub struct Evidence {
     /// The same for C or M, whichever fires.
     pub intermittent_control: Control,
     /// Whether other chipsets show A or B as well; `None` where neither fires, or there are none.
-    pub elsewhere: Option<Elsewhere>,
+    pub cross_chipset: Option<CrossChipset>,
     /// The same for C or M, whichever fires.
-    pub intermittent_elsewhere: Option<Elsewhere>,
+    pub intermittent_cross_chipset: Option<CrossChipset>,
     /// S; `None` without devices.
-    pub starts: Option<Starts>,
+    pub starts: Option<StartFailures>,
     /// O and OH; `None` without self-tests.
     pub outputs: Option<Outputs>,
     /// CV; `None` where no device knows its earlier self.
-    pub spread: Option<Spread>,
+    pub cv_increase: Option<CvIncrease>,
 }
 
 impl Evidence {
@@ -243,15 +243,15 @@ impl Evidence {
     #[must_use]
     pub fn gather(
         window: &CohortWindow,
-        beside: Beside<'_>,
+        controls: Controls<'_>,
         baseline: &Baseline,
         limits: &Limits,
     ) -> Self {
-        let Beside {
+        let Controls {
             previous,
             peers,
             chipsets,
-        } = beside;
+        } = controls;
         let placement = ep_placement::changed(window, baseline, limits);
         let joined = placement.as_ref().and_then(|change| {
             ej_slower_and_moved::slower(window, previous, change, baseline, limits)
@@ -277,13 +277,13 @@ impl Evidence {
         let intermittent_control = found.map_or(Control::Absent, |found| {
             control::intermittent_too(window, previous, peers, found)
         });
-        let intermittent_elsewhere = found.and_then(|found| {
+        let intermittent_cross_chipset = found.and_then(|found| {
             let usual = usual_share(found.past_id(), baseline);
-            cross_chipset::in_some_runs(window, beside, found, usual)
+            cross_chipset::in_some_runs(window, controls, found, usual)
         });
         let is_slower = shift.as_ref().is_some_and(|shift| shift.signal.fires)
             || median.as_ref().is_some_and(|median| median.signal.fires);
-        let elsewhere = shift.as_ref().filter(|_| is_slower).and_then(|shift| {
+        let cross_chipset = shift.as_ref().filter(|_| is_slower).and_then(|shift| {
             let usual = usual_share(shift.past_id(), baseline);
             cross_chipset::in_all_runs(window, chipsets, shift, usual)
         });
@@ -297,11 +297,11 @@ impl Evidence {
             moved,
             control,
             intermittent_control,
-            elsewhere,
-            intermittent_elsewhere,
+            cross_chipset,
+            intermittent_cross_chipset,
             starts: s_start_failure::failed(window, previous, baseline, limits),
             outputs: o_outputs::differ(window, previous, baseline, limits),
-            spread: cv_increase::varies(window, previous, baseline, limits),
+            cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
     }
 
@@ -317,7 +317,7 @@ impl Evidence {
         let all = joined.chain(placement).chain(median).chain(shift);
         let starts = self.starts.iter().map(|found| found.signal.clone());
         let outputs = self.outputs.iter().flat_map(Outputs::signals);
-        let spread = self.spread.iter().map(|found| found.signal.clone());
+        let spread = self.cv_increase.iter().map(|found| found.signal.clone());
         let all = all.chain(tail).chain(moved);
         all.chain(starts).chain(outputs).chain(spread).collect()
     }
@@ -338,7 +338,7 @@ impl Evidence {
 #[must_use]
 pub fn built_in_rate(id: SignalId) -> f64 {
     match id {
-        SignalId::Placement | SignalId::Joined => ep_placement::FLEET_RATE,
+        SignalId::Placement | SignalId::SlowerAndMoved => ep_placement::FLEET_RATE,
         SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
             b_shift::FLEET_RATE
         }
@@ -346,7 +346,7 @@ pub fn built_in_rate(id: SignalId) -> f64 {
         SignalId::Start => s_start_failure::FLEET_RATE,
         SignalId::Outputs => o_outputs::BEYOND_RATE,
         SignalId::OutputHash => o_outputs::MINORITY_RATE,
-        SignalId::Spread => cv_increase::FLEET_RATE,
+        SignalId::CvIncrease => cv_increase::FLEET_RATE,
         SignalId::Tail | SignalId::TailBeyond(_) => {
             let rates = cm_intermittent::TAIL_PERCENTS.into_iter();
             rates
@@ -367,8 +367,8 @@ fn usual_share(id: SignalId, baseline: &Baseline) -> f64 {
 }
 
 /// Chance of at least so many hits, given the fleet's rate and the cohort's own past.
-pub(crate) fn surprise(found: Tally, fleet: Rate, past: Tally) -> f64 {
-    // Rates that were read back may be anything.
+pub(crate) fn surprise(found: Tally, fleet: BaseRate, past: Tally) -> f64 {
+    // BaseRates that were read back may be anything.
     let rate = fleet.rate.clamp(1e-4, 0.99);
     let strength = fleet.strength.clamp(1.0, 10_000.0);
     let prior =
@@ -386,7 +386,7 @@ mod tests {
     fn names_are_read_as_written() {
         for id in [
             SignalId::Placement,
-            SignalId::Joined,
+            SignalId::SlowerAndMoved,
             SignalId::Median,
             SignalId::Shift,
             SignalId::ShiftBeyond(16),
@@ -394,7 +394,7 @@ mod tests {
             SignalId::Start,
             SignalId::Outputs,
             SignalId::OutputHash,
-            SignalId::Spread,
+            SignalId::CvIncrease,
         ] {
             assert_eq!(SignalId::parse(&id.to_string()), Some(id));
         }
@@ -414,7 +414,7 @@ mod tests {
             hits: 15,
             devices: 100,
         };
-        let fleet = Rate {
+        let fleet = BaseRate {
             rate: 0.01,
             strength: PRIOR_STRENGTH,
         };

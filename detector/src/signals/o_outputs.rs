@@ -226,7 +226,7 @@ fn signal(
     id: SignalId,
     tally: Tally,
     past: Tally,
-    rate: crate::base_rates::Rate,
+    rate: crate::base_rates::BaseRate,
     limits: &Limits,
 ) -> Option<(Signal, bool)> {
     if tally.devices == 0 {

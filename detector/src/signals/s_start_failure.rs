@@ -32,7 +32,7 @@ const ABSENT_CODES: [ReasonCode; 4] = [
 
 /// What S found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Starts {
+pub struct StartFailures {
     /// Value: share of the devices hit. Fires where that is more than the cohort's past explains.
     pub signal: Signal,
     /// Whether it is surprising enough to wake someone, and the NPU is known to start elsewhere.
@@ -58,7 +58,7 @@ pub fn failed(
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Starts> {
+) -> Option<StartFailures> {
     let (hit, mut tally) = counted(window);
     let asked = tally.devices;
     // Who was taken off the NPU had started on it: those left alone are the ones that never did.
@@ -90,7 +90,7 @@ pub fn failed(
         .iter()
         .map(|start| start.installation)
         .collect();
-    Some(Starts {
+    Some(StartFailures {
         signal: Signal {
             id: SignalId::Start,
             value: tally.hits as f64 / tally.devices as f64,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> Starts {
+    fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> StartFailures {
         failed(window, previous, &Baseline::default(), &limits()).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base_rates::Rate;
+use crate::base_rates::BaseRate;
 use crate::baseline::Tally;
 use crate::hash::HashSet;
 use crate::reason::Reason;
@@ -19,7 +19,7 @@ const CHANCE: f64 = 1e-3;
 const AT_LEAST: f64 = 3.0;
 
 /// What others' share is taken for where there are few of them.
-const OTHERS_RATE: Rate = Rate {
+const OTHERS_RATE: BaseRate = BaseRate {
     rate: 0.05,
     strength: 5.0,
 };

@@ -7,7 +7,7 @@
 use epwatch_proto::ReasonCode;
 
 use crate::baseline::{Baseline, Origin};
-use crate::describe::Explanation;
+use crate::describe::WindowStatistics;
 use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::Reason;
@@ -56,7 +56,7 @@ pub fn judge(
     window: &CohortWindow,
     baseline: &Baseline,
     evidence: &Evidence,
-    explanation: Explanation,
+    statistics: WindowStatistics,
     nodes: &CpuNodes,
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
@@ -99,7 +99,7 @@ pub fn judge(
             )
         },
         reasons: found.reasons,
-        explanation,
+        statistics,
         cpu_ops,
         cpu_macs_share,
         signals: evidence.signals(),
@@ -111,7 +111,7 @@ pub fn judge(
         } else {
             Vec::new()
         },
-        plain_rules: Vec::new(),
+        cv_rules: Vec::new(),
         p: found.p,
     }
 }
@@ -254,7 +254,7 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
-        let everywhere = evidence.elsewhere.filter(|others| others.explains);
+        let everywhere = evidence.cross_chipset.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
         let severity = match everywhere {
             Some(_) => Severity::Ticket,
@@ -299,7 +299,7 @@ fn intermittent(evidence: &Evidence) -> Option<Finding> {
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
-        let everywhere = evidence.intermittent_elsewhere;
+        let everywhere = evidence.intermittent_cross_chipset;
         let everywhere = everywhere.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
         let severity = if is_page && everywhere.is_none() {

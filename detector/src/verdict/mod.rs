@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::PlacementReference;
 use crate::cohort::CohortKey;
-use crate::describe::Explanation;
+use crate::describe::WindowStatistics;
 use crate::reason::Reason;
 use crate::signals::Signal;
 
@@ -165,7 +165,7 @@ pub struct CohortVerdict {
     /// Sizes and effects.
     pub numbers: Numbers,
     /// CV and humps.
-    pub explanation: Explanation,
+    pub statistics: WindowStatistics,
     /// Op types on the CPU of the devices hit, the costliest first.
     pub cpu_ops: Vec<String>,
     /// Share of the model's MACs that those devices run on the CPU, in [0, 1].
@@ -182,8 +182,8 @@ pub struct CohortVerdict {
     pub follows: Option<String>,
     /// What its placements were compared with, where something was found: an incident holds it still.
     pub references: Vec<PlacementReference>,
-    /// Plain rules that fired, by name.
-    pub plain_rules: Vec<String>,
+    /// CV rules that fired, by name.
+    pub cv_rules: Vec<String>,
     /// The chance of the deciding count in a healthy cohort; 1 if nothing was found.
     pub p: f64,
 }

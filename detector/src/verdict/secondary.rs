@@ -61,7 +61,7 @@ pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
 /// CV: runs vary more than they did. Never a page: in healthy fleets contention and governors do the
 /// same, and what is worth waking for fires C or M as well.
 pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
-    let spread = evidence.spread.as_ref()?;
+    let spread = evidence.cv_increase.as_ref()?;
     let signal = &spread.signal;
     if !signal.fires {
         return None;
@@ -104,7 +104,7 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
 mod tests {
     use super::*;
     use crate::baseline::Baseline;
-    use crate::device_events::{FailedStart, Reported};
+    use crate::device_events::{DeviceEvents, FailedStart};
     use crate::placement::tests::placed;
     use crate::testing::{Fleet, device, golden_tests, judged, noisy, reference};
     use crate::verdict::CohortVerdict;
@@ -125,9 +125,9 @@ mod tests {
             is_proven: true,
         });
         CohortWindow {
-            reported: Reported {
+            reported: DeviceEvents {
                 failed_starts: starts.collect(),
-                ..Reported::default()
+                ..DeviceEvents::default()
             },
             ..Fleet::default().window()
         }
@@ -230,12 +230,12 @@ mod tests {
         let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
         let peers = crate::signals::PeerRatios::default();
         let gather = |previous| {
-            let beside = crate::signals::Beside {
+            let controls = crate::signals::Controls {
                 previous,
                 peers: &peers,
                 chipsets: &[],
             };
-            Evidence::gather(&noisy, beside, &baseline, &limits)
+            Evidence::gather(&noisy, controls, &baseline, &limits)
         };
         let alone = cv_spike(&gather(None)).unwrap();
         assert_eq!(

@@ -18,7 +18,7 @@ use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
-use crate::device_events::Reported;
+use crate::device_events::DeviceEvents;
 use crate::placement::Placement;
 
 /// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
@@ -270,7 +270,7 @@ pub struct CohortWindow {
     /// Devices that took part and have no vote.
     pub voteless: Voteless,
     /// Self-tests and failed starts.
-    pub reported: Reported,
+    pub reported: DeviceEvents,
 }
 
 /// Devices without a vote, by reason.

@@ -101,7 +101,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((15, slow_later(8_200.0)));
     told.push((75, slow_later(8_200.0)));
     told.push((135, slow_later(24_000.0)));
-    // Beside latency: outputs that are off, and a version that starts nowhere.
+    // Controls latency: outputs that are off, and a version that starts nowhere.
     let wrong = Reports {
         devices: 100..130,
         golden: Some((7, 0.4)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_stats::SparseHistogram;
 
 use crate::cohort::CohortKey;
-use crate::device_events::Reported;
+use crate::device_events::DeviceEvents;
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, PlacementMethod};
 use crate::read::SourceError;
@@ -113,7 +113,7 @@ impl WindowBuilder {
                 votes,
                 histograms: self.histograms(cohort)?,
                 voteless,
-                reported: Reported::default(),
+                reported: DeviceEvents::default(),
                 key: CohortKey {
                     model: self.model.clone(),
                     model_version: self.texts.get(cohort.0).to_string(),

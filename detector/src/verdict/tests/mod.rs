@@ -1,4 +1,4 @@
-mod elsewhere;
+mod cross_chipset;
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::baseline::{Baseline, Origin, Tally};
 use crate::placement::Unit;
 use crate::placement::tests::placed;
 use crate::signals::b_shift::BEYOND_TENTHS;
-use crate::signals::{Beside, PeerRatios, SignalId};
-use crate::testing::{Fleet, judged, judged_beside, judged_with_peers, noisy, reference};
+use crate::signals::{Controls, PeerRatios, SignalId};
+use crate::testing::{Fleet, judged, judged_with_controls, judged_with_peers, noisy, reference};
 use crate::window::{BaselineAbsence, CohortWindow, Voteless};
 
 #[track_caller]
@@ -58,8 +58,8 @@ fn part_of_the_model_on_the_cpu_and_slower_for_it_pages_with_its_numbers() {
     );
     assert!(verdict.p < 1e-8);
     // A session that fell back is slow and steady: its CV does not rise.
-    assert!(verdict.explanation.cv_within.unwrap() < 0.3);
-    assert!(verdict.explanation.dip.is_some() && verdict.explanation.dip_p.is_some());
+    assert!(verdict.statistics.cv_within.unwrap() < 0.3);
+    assert!(verdict.statistics.dip.is_some() && verdict.statistics.dip_p.is_some());
     assert!(verdict.next_step.contains("Gemm") && verdict.next_step.contains("1.0.0"));
 }
 
@@ -88,7 +88,7 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
     let verdict = judged(&fleet.window(), None, &reference());
     check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
     assert_eq!(verdict.numbers.devices_hit, 60);
-    let humps = verdict.explanation.humps.unwrap();
+    let humps = verdict.statistics.modes.unwrap();
     assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
 }
 
@@ -628,7 +628,7 @@ fn signals_are_reported_with_their_numbers() {
     let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
     let ids: Vec<SignalId> = verdict.signals.iter().map(|signal| signal.id).collect();
     let expected = [
-        SignalId::Joined,
+        SignalId::SlowerAndMoved,
         SignalId::Placement,
         SignalId::Median,
         SignalId::Shift,

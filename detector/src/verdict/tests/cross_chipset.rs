@@ -1,0 +1,146 @@
+//! What the same version shows on other chipsets.
+
+use super::*;
+
+fn judged_among(window: &CohortWindow, chipsets: &[&CohortWindow]) -> CohortVerdict {
+    let controls = Controls {
+        previous: None,
+        peers: &PeerRatios::default(),
+        chipsets,
+    };
+    judged_with_controls(window, controls, &reference())
+}
+
+fn weighing(seed: u64, weight: f64) -> CohortWindow {
+    let fleet = Fleet {
+        seed,
+        weight,
+        ..Fleet::default()
+    };
+    fleet.window()
+}
+
+#[test]
+fn a_model_twice_as_heavy_on_all_chipsets_is_a_ticket() {
+    let (least, most) = (weighing(2, 1.3), weighing(3, 2.3));
+    let uneven = judged_among(&weighing(1, 1.9), &[&least, &most]);
+    assert_eq!(uneven.severity, Severity::Ticket);
+
+    let own = weighing(1, 2.0);
+    let (other, third) = (weighing(2, 2.2), weighing(3, 1.8));
+    let verdict = judged_among(&own, &[&other, &third]);
+    check(
+        &verdict,
+        VerdictClass::SlowWithoutPlacement,
+        Severity::Ticket,
+    );
+    let why = verdict.reasons[0].to_string();
+    assert!(
+        why.contains("2 other chipsets") && why.contains("heavier"),
+        "{why}"
+    );
+    assert!(verdict.next_step.contains("MACs"), "{}", verdict.next_step);
+}
+
+/// The others got a heavier model, this one fell back as well; or one of them did as they all did before.
+#[test]
+fn a_chipset_that_slows_down_more_than_the_others_pages() {
+    for (own, others) in [(3.0, [1.7, 1.8]), (2.0, [1.0, 2.1]), (2.0, [1.0, 1.0])] {
+        let others = [weighing(2, others[0]), weighing(3, others[1])];
+        let verdict = judged_among(&weighing(1, own), &[&others[0], &others[1]]);
+        check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    }
+}
+
+/// A model that is heavier everywhere hides no devices that are far slower still.
+#[test]
+fn some_devices_slower_than_the_heavier_model_makes_all_page() {
+    let some = Fleet {
+        weight: 1.2,
+        hit_share: 0.3,
+        slow_factor: 5.0,
+        ..Fleet::default()
+    };
+    let others = [weighing(2, 1.2), weighing(3, 1.2)];
+    let verdict = judged_among(&some.window(), &[&others[0], &others[1]]);
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
+
+/// No model gets so heavy by a new version.
+#[test]
+fn all_chipsets_four_times_slower_page() {
+    let verdict = judged_among(&weighing(1, 4.0), &[&weighing(2, 4.0), &weighing(3, 5.0)]);
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
+
+/// Where placements show it, it is a fallback on whatever chipsets.
+#[test]
+fn a_fallback_on_all_chipsets_pages_with_its_placement() {
+    let fallen = |seed, slow_factor| Fleet {
+        seed,
+        slow_factor,
+        ..Fleet::with_fallback(1.0)
+    };
+    let (own, other) = (fallen(1, 2.0).window(), fallen(2, 2.1).window());
+    let verdict = judged_among(&own, &[&other]);
+    check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+}
+
+/// Larger inputs that nobody tells of, on some devices of every chipset.
+#[test]
+fn some_devices_of_all_chipsets_that_slow_down_as_inputs_do_are_a_ticket() {
+    let shifted = |seed, hit_share| {
+        let fleet = Fleet {
+            seed,
+            hit_share,
+            slow_factor: 3.0,
+            ..Fleet::default()
+        };
+        let mut window = fleet.window();
+        for vote in &mut window.votes {
+            vote.shape_key = "".into();
+        }
+        window
+    };
+    let verdict = judged_among(&shifted(1, 0.4), &[&shifted(2, 0.3), &shifted(3, 0.5)]);
+    check(
+        &verdict,
+        VerdictClass::SlowWithoutPlacement,
+        Severity::Ticket,
+    );
+    let verdict = judged_among(&shifted(1, 0.4), &[&shifted(2, 0.0), &shifted(3, 0.02)]);
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
+
+#[test]
+fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
+    let (own, other) = (noisy(0.5), noisy(0.4));
+    let quiet = Fleet::default().window();
+    let verdict = judged_among(&own, &[&quiet, &quiet]);
+    check(&verdict, VerdictClass::IntermittentFallback, Severity::Page);
+    let verdict = judged_among(&own, &[&other, &other]);
+    check(
+        &verdict,
+        VerdictClass::IntermittentFallback,
+        Severity::Ticket,
+    );
+    // The version before, in the same window, has none of it: it is this version, wherever it runs.
+    let controls = Controls {
+        previous: Some(&quiet),
+        peers: &PeerRatios::default(),
+        chipsets: &[&other],
+    };
+    let verdict = judged_with_controls(&own, controls, &reference());
+    check(&verdict, VerdictClass::IntermittentFallback, Severity::Page);
+}
+
+/// Made-up devices on other chipsets argue no page away.
+#[test]
+fn other_chipsets_answer_with_devices_that_were_known_before() {
+    let mut forged = weighing(2, 2.0);
+    for vote in &mut forged.votes {
+        vote.is_proven = false;
+    }
+    let verdict = judged_among(&weighing(1, 2.0), &[&forged]);
+    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+}
