@@ -28,7 +28,7 @@ cost *ARGS:
 # Detection held against labelled fleets; writes docs/detection.md. 300 families for the bounds; a run that
 # was broken off goes on (figures of each fleet: target/detection.jsonl, to be deleted when the detector changes).
 detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":
-    cargo run --release -p epwatch-proof -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}
+    cargo run --release -p epwatch-detection -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}
 
 # Kills collectors and their store 1,000 times under load, and counts what is lost or counted twice;
 # `just faults --kills 100 --servers serve --json` for less, another set-up, or programs.

@@ -40,7 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "epwatch-proof",
+        "epwatch-detection",
         &[
             "epwatch-detector",
             "epwatch-fleet",

@@ -5,11 +5,11 @@
 //! each.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
-mod judged;
-mod naive;
+mod evaluation;
 mod outcome;
 mod report;
-mod stories;
+mod scenarios;
+mod textbook_rules;
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use outcome::{FaultOutcome, Healthy, Outcome};
 pub use report::written;
 
-use stories::Named;
+use scenarios::Named;
 
 /// 2026-01-01.
 const START_MS: i64 = 1_767_225_600_000;
@@ -43,7 +43,7 @@ pub struct Unit {
 #[must_use]
 pub fn units(families: u64, only: Option<&str>) -> Vec<Unit> {
     let mut units = Vec::new();
-    for (number, story) in (0..).zip(stories::all()) {
+    for (number, story) in (0..).zip(scenarios::all()) {
         if only.is_some_and(|only| !story.name.contains(only)) {
             continue;
         }
@@ -107,7 +107,7 @@ pub fn judged(
             };
             let story = &unit.story;
             let specs = story.families(course.first_seed, unit.number, unit.from, unit.to);
-            let judged = judged::judge(&story.name, &specs, course.verbose);
+            let judged = evaluation::judge(&story.name, &specs, course.verbose);
             let outcome = Outcome {
                 from: unit.from,
                 to: unit.to,

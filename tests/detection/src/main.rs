@@ -1,4 +1,4 @@
-//! `epwatch-proof`: judges labelled fleets and writes what came of them.
+//! `epwatch-detection`: judges labelled fleets and writes what came of them.
 //!
 //! Each fleet's figures are appended to a file, so that a run can be broken off and gone on with, and a
 //! longer one adds to a shorter one.
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use epwatch_proof::{Course, Outcome, Unit, judged, units, written};
+use epwatch_detection::{Course, Outcome, Unit, judged, units, written};
 
 /// A fleet is millions of small texts and lists, which this one makes and frees quicker than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const HELP: &str = "\
-epwatch-proof FIRST_SEED FAMILIES [OPTIONS]
+epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
 
   FIRST_SEED            first of half a million seeds; report from 500000, tune below
   FAMILIES              families of a fault; 300 are enough for the bounds of the report

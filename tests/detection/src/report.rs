@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use epwatch_fleet::labelled::Benign;
 
-use crate::naive::RULES;
 use crate::outcome::{FaultOutcome, Healthy, Outcome};
-use crate::stories::{NEEDED_DEVICES, NEEDS, needed_name};
+use crate::scenarios::{NEEDED_DEVICES, NEEDS, needed_name};
+use crate::textbook_rules::RULES;
 
 /// Bounds of a Poisson count, 95 % between them (Garwood's interval, by Wilson and Hilferty's
 /// approximation of the chi-squared quantile).

@@ -21,7 +21,7 @@ const KNOWN: &[&str] = &[
     "epwatch",
     "epwatch-collector",
     "epwatch-detector",
-    "epwatch-proof",
+    "epwatch-detection",
     "epwatch-proto",
     "epwatch-sdk",
     "epwatch-store",

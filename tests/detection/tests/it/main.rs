@@ -11,6 +11,7 @@ mod incident;
 mod newcomers;
 mod only_version;
 mod restarts;
+mod small;
 
 use std::sync::Arc;
 use std::time::Duration;

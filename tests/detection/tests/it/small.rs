@@ -1,10 +1,8 @@
 //! The proof in small: a few fleets, judged at every change. `just detection` judges thousands.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::time::Duration;
 
-use epwatch_proof::{Course, FaultOutcome, Healthy, Outcome, judged, units};
+use epwatch_detection::{Course, FaultOutcome, Healthy, Outcome, judged, units};
 
 /// Below 500000, where the report begins.
 const FIRST_SEED: u64 = 300_000;

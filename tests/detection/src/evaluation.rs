@@ -15,8 +15,8 @@ use epwatch_detector::verdict::Severity;
 use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Story};
 
 use crate::START_MS;
-use crate::naive::{Fired, Naive, RULES};
 use crate::outcome::{FaultOutcome, Outcome};
+use crate::textbook_rules::{Fired, Naive, RULES};
 
 const DAY_MS: i64 = 86_400_000;
 
