@@ -38,6 +38,8 @@ pub mod placement;
 mod reason;
 pub mod recorded;
 pub mod report;
+#[cfg(feature = "samples")]
+pub mod samples;
 pub mod session;
 mod sound;
 pub mod stratum;

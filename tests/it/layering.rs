@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The crates of the workspace that each crate may build on. Collector and detector meet in ClickHouse only; what both
 /// servers need once is in `epwatch-server`. The fleet uses the device's side only.
@@ -80,13 +80,17 @@ fn tests_may_use(name: &str, dependency: &str) -> bool {
     of_all.contains(&dependency) || name == dependency
 }
 
-fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {
-    let metadata = MetadataCommand::new()
+fn metadata() -> Metadata {
+    MetadataCommand::new()
         .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         .no_deps()
         .other_options(vec!["--locked".into()])
         .exec()
-        .expect("cargo metadata reads this workspace");
+        .expect("cargo metadata reads this workspace")
+}
+
+fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {
+    let metadata = metadata();
     let names: BTreeSet<_> = metadata
         .packages
         .iter()
@@ -112,6 +116,21 @@ fn every_crate_is_in_the_table() {
     let in_table: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
     let in_workspace: BTreeSet<_> = workspace().into_keys().collect();
     assert_eq!(in_table, in_workspace);
+}
+
+/// Sample reports are for tests and benches: no shipped crate may carry them.
+#[test]
+fn samples_are_enabled_for_tests_only() {
+    let metadata = metadata();
+    let test_crates = ["epwatch-faults"];
+    for package in &metadata.packages {
+        let shipped = package.dependencies.iter().filter(|dependency| {
+            dependency.kind != DependencyKind::Development
+                && dependency.features.iter().any(|f| f == "samples")
+        });
+        let is_test_crate = test_crates.contains(&package.name.as_str());
+        assert!(is_test_crate || shipped.count() == 0, "{}", package.name);
+    }
 }
 
 #[test]

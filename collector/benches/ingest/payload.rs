@@ -3,9 +3,8 @@
 //! is a copy and a send, whatever it loads.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use epwatch_proto::SparseHistogram;
 use epwatch_proto::histogram::bucket_low_us;
-use epwatch_proto::v1;
+use epwatch_proto::{LatencySeries, Phase, SparseHistogram, samples, v1};
 use prost::Message;
 
 const INSTALLATION: [u8; 16] = [0xa5; 16];
@@ -34,7 +33,7 @@ impl Template {
                 uptime_ms: Some(120_000),
                 boot_id: "3f1b8c8e-6a55-4c42".into(),
             }),
-            sdk: Some(sdk()),
+            sdk: Some((&samples::sdk()).into()),
             ..v1::UploadRequest::default()
         };
         let mut bytes = Vec::new();
@@ -93,104 +92,29 @@ impl Random {
     }
 }
 
-fn sdk() -> v1::Sdk {
-    v1::Sdk {
-        name: "epwatch".into(),
-        version: "0.1.0".into(),
-        ..v1::Sdk::default()
-    }
-}
-
+/// The sample report in the size of earlier measurements.
 fn report() -> v1::Report {
-    v1::Report {
-        key: Some(v1::ReportKey {
-            installation_id: Bytes::from_static(&INSTALLATION),
-            stream_id: STREAM,
-            sequence: 17,
-        }),
-        interval_start_unix_ms: 1_760_000_000_000,
-        interval_end_unix_ms: 1_760_000_030_000,
-        interval_length_ms: 30_000,
-        uptime_at_end_ms: Some(90_000),
-        app: Some(v1::App {
-            id: "com.example.camera".into(),
-            version: "3.1".into(),
-            environment: "production".into(),
-            ..v1::App::default()
-        }),
-        device: Some(v1::Device {
-            chipset_raw: "SM8650".into(),
-            os: "android".into(),
-            api_level: Some(36),
-            ram_class: v1::RamClass::RamClass8To12Gib.into(),
-            ..v1::Device::default()
-        }),
-        runtime: Some(v1::Runtime {
-            ort_version: "1.31.1".into(),
-            ep_version: "2.7.0".into(),
-            ep_linkage: v1::EpLinkage::Plugin.into(),
-            backend: v1::EpBackend::Htp.into(),
-            ..v1::Runtime::default()
-        }),
-        sdk: Some(sdk()),
-        sessions: vec![session()],
-        series: vec![
-            series(v1::Phase::Warm, 780, 1_000),
-            series(v1::Phase::Cold, 900, 300),
-        ],
-        health: Some(v1::SdkHealth {
-            runs_observed: 40_000,
-            runs_recorded: 40_000,
-            ..v1::SdkHealth::default()
-        }),
-        ..v1::Report::default()
-    }
-}
-
-fn session() -> v1::Session {
-    let npu = v1::EpShare {
-        ep: "QNNExecutionProvider".into(),
-        n_nodes: 30,
-        n_partitions: Some(1),
-        ..v1::EpShare::default()
-    };
-    v1::Session {
-        uid: SESSION,
-        model: Some(v1::Model {
-            id: "detector".into(),
-            version: "7".into(),
-            ..v1::Model::default()
-        }),
-        placement: Some(v1::Placement {
-            requested_eps: vec!["QNNExecutionProvider".into()],
-            eps: vec![npu],
-            n_nodes: 30,
-            graph_kind: v1::GraphKind::Jit.into(),
-            source: v1::PlacementSource::AssignmentApi.into(),
-            exact: Some(v1::Fingerprint {
-                algorithm: 1,
-                value: 11,
-            }),
-            normalised: Some(v1::Fingerprint {
-                algorithm: 1,
-                value: 12,
-            }),
-            ..v1::Placement::default()
-        }),
-        creation_us: Some(400_000),
-        created_at_unix_ms: 1_760_000_000_000,
-        ..v1::Session::default()
-    }
+    let key = samples::key(INSTALLATION, STREAM, 17);
+    let mut report = samples::report(key, samples::session_uid(SESSION));
+    report.boot_id.clear();
+    report.series = vec![
+        series(Phase::Warm, 780, 1_000),
+        series(Phase::Cold, 900, 300),
+    ];
+    report.health.runs_observed = 40_000;
+    report.health.runs_recorded = 40_000;
+    let mut report = v1::Report::from(&report);
+    report.sessions[0].options = None;
+    report.device = report.device.map(|device| v1::Device {
+        chipset: String::new(),
+        ..device
+    });
+    report
 }
 
 /// A bell of 40 buckets around `first` + 20.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "whole numbers below 2^53"
-)]
-fn series(phase: v1::Phase, first: u16, runs: u64) -> v1::LatencySeries {
+#[expect(clippy::cast_precision_loss, reason = "whole numbers below 2^53")]
+fn series(phase: Phase, first: u16, runs: u64) -> LatencySeries {
     let (mut indices, mut counts) = (Vec::new(), Vec::new());
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for bucket in 0..40_u16 {
@@ -204,28 +128,13 @@ fn series(phase: v1::Phase, first: u16, runs: u64) -> v1::LatencySeries {
         squares += count as f64 * value * value;
     }
     let (low, high) = (bucket_low_us(first), bucket_low_us(first + 39));
-    let total: u64 = counts.iter().sum();
     let histogram = SparseHistogram::from_parts(indices, counts).expect("rising, not empty");
-    v1::LatencySeries {
-        session_uid: SESSION,
-        stratum: Some(v1::Stratum {
-            phase: phase.into(),
-            thermal: v1::Thermal::None.into(),
-            power_save: v1::PowerSave::Off.into(),
-            shape_key: "static".into(),
-            session_age: v1::SessionAge::Under1Min.into(),
-            ..v1::Stratum::default()
-        }),
-        hist_scheme: v1::HistScheme::HdrUs2sd160s.into(),
-        histogram: histogram.encode_v2().into(),
-        n: total,
+    LatencySeries {
+        n: histogram.total(),
+        runs_seen: histogram.total(),
+        histogram,
+        sum_us: sum,
         m2_us2: (squares - sum * sum / n).max(0.0),
-        whole_ns: Some(v1::WholeNanoseconds {
-            sum: 1_000 * sum as u64,
-            min: 1_000 * low,
-            max: 1_000 * high,
-        }),
-        baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
-        ..v1::LatencySeries::default()
+        ..samples::series(samples::session_uid(SESSION), phase, &[low, high])
     }
 }

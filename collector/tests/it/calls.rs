@@ -1,5 +1,6 @@
 //! The calls beside Upload, from the device or the pipeline to every view.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -7,7 +8,8 @@ use epwatch_collector::directives::store;
 use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_proto::{
-    Directive, DirectiveAction, DirectiveScope, InstallationId, ModelManifest, SignedDirective, hex,
+    CpuNode, Directive, DirectiveAction, DirectiveScope, EpShare, InstallationId, ModelManifest,
+    Placement, ReasonCode, SignedDirective, hex, placement::CPU_EP, samples,
 };
 use epwatch_server::Period;
 use prost::Message;
@@ -25,6 +27,30 @@ fn doomed(sequence: u64) -> v1::Report {
     let id = InstallationId::from_secret(&SECRET);
     report.key.as_mut().unwrap().installation_id = Bytes::copy_from_slice(id.as_bytes());
     report
+}
+
+/// Thirty nodes on the NPU, and two at the graph's edges on the CPU.
+fn placement_with_edges() -> Placement {
+    let edge = |i| CpuNode {
+        name: format!("edge_{i}"),
+        op_type: "QuantizeLinear".into(),
+        domain: String::new(),
+        benign: true,
+        reason: ReasonCode::EdgeQuantization,
+        reason_text: String::new(),
+        macs_share: None,
+    };
+    let mut placement = samples::placement();
+    placement.eps.push(EpShare {
+        ep: CPU_EP.into(),
+        n_nodes: 2,
+        n_partitions: None,
+        op_types: BTreeMap::from([("QuantizeLinear".into(), 2)]),
+        macs_share: None,
+    });
+    placement.n_nodes += 2;
+    placement.cpu_nodes = (0..2).map(edge).collect();
+    placement
 }
 
 fn deletion() -> v1::DeleteInstallationRequest {
@@ -265,12 +291,11 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
                   WHERE model_id = 'detector' AND total_macs = 100 AND length(manifest_sha256) = 64";
     assert_eq!(store.number(stored).await, 90, "once, though it came twice");
 
-    let placement = report(1, 1, 1).sessions[0].placement.clone().unwrap();
-    let runtime = report(1, 1, 1).runtime;
+    let placement = v1::Placement::from(&placement_with_edges());
     let put = v1::PutCertifiedPlacementRequest {
         model: model("detector"),
         chipset: "SM8650".into(),
-        runtime,
+        runtime: Some((&samples::runtime()).into()),
         placement: placement.encode_to_vec().into(),
         certified_by: "ci run 7".into(),
     };

@@ -3,18 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clickhouse::Row;
 use epwatch_collector::config::CollectorConfig;
 use epwatch_collector::schema::{self, DATABASE};
 use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
+use epwatch_proto::samples;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
 use epwatch_server::{ByteSize, Period};
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
 use epwatch_store::{Cluster, StoreTarget, TemplateValues, migrate};
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
 use prost::Message;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -243,185 +241,14 @@ pub(crate) fn request(reports: &[v1::Report]) -> v1::UploadRequest {
             uptime_ms: Some(120_000),
             boot_id: "boot".into(),
         }),
-        sdk: Some(sdk()),
+        sdk: Some((&samples::sdk()).into()),
         ..Default::default()
     }
 }
 
-/// A sound report: one session on the NPU, two series.
+/// The sample report of this key: one session on the NPU, a warm and a cold series, six runs.
 pub(crate) fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
     let session_uid = u64::from(installation) << 40 | stream_id << 20 | sequence;
-    v1::Report {
-        key: Some(v1::ReportKey {
-            installation_id: Bytes::copy_from_slice(&[installation; 16]),
-            stream_id,
-            sequence,
-        }),
-        interval_start_unix_ms: 1_760_000_000_000,
-        interval_end_unix_ms: 1_760_000_030_000,
-        interval_length_ms: 30_000,
-        boot_id: "boot".into(),
-        uptime_at_end_ms: Some(90_000),
-        app: Some(v1::App {
-            id: "com.example.camera".into(),
-            version: "3.1".into(),
-            build: "310".into(),
-            environment: "production".into(),
-            rollout_labels: vec![v1::Label {
-                key: "ring".into(),
-                value: "canary".into(),
-            }],
-        }),
-        device: Some(device()),
-        runtime: Some(runtime()),
-        sdk: Some(sdk()),
-        sessions: vec![session(session_uid)],
-        series: vec![
-            series(
-                session_uid,
-                v1::Phase::Warm,
-                &[900, 1_000, 1_000, 1_100, 5_000],
-            ),
-            series(session_uid, v1::Phase::Cold, &[20_000]),
-        ],
-        health: Some(v1::SdkHealth {
-            runs_observed: sequence * 6,
-            runs_recorded: sequence * 6,
-            ..Default::default()
-        }),
-        ..Default::default()
-    }
-}
-
-fn sdk() -> v1::Sdk {
-    v1::Sdk {
-        name: "epwatch".into(),
-        version: "0.1.0".into(),
-        language: "rust".into(),
-    }
-}
-
-fn device() -> v1::Device {
-    v1::Device {
-        chipset_raw: "QTI SM8650".into(),
-        chipset: "SM8650".into(),
-        soc_manufacturer: "QTI".into(),
-        abi: "arm64-v8a".into(),
-        manufacturer: "Example".into(),
-        model: "Phone 1".into(),
-        os: "android".into(),
-        os_version: "16".into(),
-        api_level: Some(36),
-        vendor_fingerprint_hash: "0123456789abcdef0123456789abcdef".into(),
-        ram_class: v1::RamClass::RamClass8To12Gib.into(),
-        reportable_contexts: vec![v1::ContextKind::Thermal.into()],
-        ..Default::default()
-    }
-}
-
-fn runtime() -> v1::Runtime {
-    v1::Runtime {
-        ort_version: "1.31.1".into(),
-        ep_package: "onnxruntime-qnn".into(),
-        ep_version: "2.7.0".into(),
-        ep_linkage: v1::EpLinkage::Plugin.into(),
-        backend: v1::EpBackend::Htp.into(),
-        ..Default::default()
-    }
-}
-
-fn session(uid: u64) -> v1::Session {
-    let share = |ep: &str, n_nodes, n_partitions, op_type: &str| v1::EpShare {
-        ep: ep.into(),
-        n_nodes,
-        n_partitions,
-        op_types: vec![v1::OpCount {
-            op_type: op_type.into(),
-            n_nodes,
-        }],
-        macs_share: None,
-    };
-    let placement = v1::Placement {
-        requested_eps: vec!["QNNExecutionProvider".into()],
-        eps: vec![
-            share("QNNExecutionProvider", 30, Some(1), "Conv"),
-            share("CPUExecutionProvider", 2, None, "QuantizeLinear"),
-        ],
-        n_nodes: 32,
-        cpu_nodes: (0..2)
-            .map(|i| v1::CpuNode {
-                name: format!("edge_{i}"),
-                op_type: "QuantizeLinear".into(),
-                benign: true,
-                reason: v1::ReasonCode::EdgeQuantization.into(),
-                ..Default::default()
-            })
-            .collect(),
-        graph_kind: v1::GraphKind::Jit.into(),
-        source: v1::PlacementSource::AssignmentApi.into(),
-        exact: Some(v1::Fingerprint {
-            algorithm: 1,
-            value: 11,
-        }),
-        normalised: Some(v1::Fingerprint {
-            algorithm: 1,
-            value: 12,
-        }),
-        ..Default::default()
-    };
-    v1::Session {
-        uid,
-        model: Some(v1::Model {
-            id: "detector".into(),
-            version: "7".into(),
-            ..Default::default()
-        }),
-        requested_eps: vec!["QNNExecutionProvider".into()],
-        options: Some(v1::SessionOptions {
-            performance_mode: "burst".into(),
-            ..Default::default()
-        }),
-        placement: Some(placement),
-        creation_us: Some(400_000),
-        created_at_unix_ms: 1_760_000_000_000,
-        ..Default::default()
-    }
-}
-
-fn series(session_uid: u64, phase: v1::Phase, runs_us: &[u64]) -> v1::LatencySeries {
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 2).unwrap();
-    for &run in runs_us {
-        histogram.record(run).unwrap();
-    }
-    let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(&histogram, &mut bytes)
-        .unwrap();
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let runs: Vec<f64> = runs_us.iter().map(|&run| run as f64).collect();
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let n = runs.len() as f64;
-    let sum_us: f64 = runs.iter().sum();
-    v1::LatencySeries {
-        session_uid,
-        stratum: Some(v1::Stratum {
-            phase: phase.into(),
-            thermal: v1::Thermal::None.into(),
-            power_save: v1::PowerSave::Off.into(),
-            performance_mode: "burst".into(),
-            shape_key: "static".into(),
-            session_age: v1::SessionAge::Under1Min.into(),
-        }),
-        hist_scheme: v1::HistScheme::HdrUs2sd160s.into(),
-        histogram: bytes.into(),
-        n: runs.len() as u64,
-        sum_us,
-        m2_us2: runs.iter().map(|run| (run - sum_us / n).powi(2)).sum(),
-        min_us: runs.iter().copied().fold(f64::INFINITY, f64::min),
-        max_us: runs.iter().copied().fold(0.0, f64::max),
-        runs_seen: runs.len() as u64,
-        sampled_one_in: 1,
-        baseline_absence: v1::BaselineAbsence::FirstVersion.into(),
-        ..Default::default()
-    }
+    let key = samples::key([installation; 16], stream_id, sequence);
+    v1::Report::from(&samples::report(key, samples::session_uid(session_uid)))
 }

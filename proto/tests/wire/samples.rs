@@ -133,22 +133,11 @@ pub(crate) fn stratum() -> Stratum {
     }
 }
 
-/// Four runs: 1,000, 2,000, 3,000 and 4,000 microseconds.
+/// Four runs.
 pub(crate) fn series() -> LatencySeries {
-    let mut histogram = SparseHistogram::default();
-    for value in [1_000, 2_000, 3_000, 4_000] {
-        histogram.record_n(value, 1);
-    }
+    let runs_us = [1_000, 2_000, 3_000, 4_000];
     LatencySeries {
-        session_uid: session().uid,
         stratum: stratum(),
-        hist_scheme: HistScheme::HdrUs2sd160s,
-        histogram,
-        n: 4,
-        sum_us: 10_000.0,
-        m2_us2: 5_000_000.0,
-        min_us: 1_000.0,
-        max_us: 4_000.0,
         runs_seen: 10,
         sampled_one_in: 2,
         dropped_runs: 1,
@@ -164,6 +153,7 @@ pub(crate) fn series() -> LatencySeries {
             baseline(BaselineKind::PreviousVersion, "1"),
             baseline(BaselineKind::EarlierRuntime, "2"),
         ]),
+        ..samples::series(session().uid, Phase::Warm, &runs_us)
     }
 }
 

@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_proto::samples;
 use epwatch_proto::v1::{self, Outcome, collector_service_client::CollectorServiceClient};
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::load::{Shared, Told};
-use crate::report::{self, Ended, Made, Template};
+use crate::report::{Ended, Made, Template};
 use crate::servers::Where;
 
 /// A collector that was killed does not answer; one that lives answers after a sync.
@@ -182,7 +183,7 @@ impl Device {
         };
         let request = v1::UploadRequest {
             reports: made.iter().map(|made| made.bytes.clone()).collect(),
-            sdk: Some(report::sdk()),
+            sdk: Some((&samples::sdk()).into()),
             ..Default::default()
         };
         let response = client.upload(request).await?;
