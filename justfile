@@ -44,6 +44,10 @@ fuzz *ARGS:
 features *MEMBERS:
     tests/features.py {{MEMBERS}}
 
+# Rust code of the messages, made again from `proto/epwatch/v1`; `just generate --check` only compares.
+generate *ARGS:
+    cargo run --manifest-path proto/generate/Cargo.toml -- {{ARGS}}
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

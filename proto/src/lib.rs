@@ -73,7 +73,8 @@ pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 pub use text::{clipped, hex, unhex};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 
-/// The messages as they travel, generated from `epwatch/v1/*.proto`. Nothing in them is checked.
+/// The messages as they travel, made from `epwatch/v1/*.proto` by `just generate`. Nothing in them
+/// is checked.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -85,5 +86,5 @@ pub mod v1 {
     pub use crate::manifest_wire::ModelManifest;
     pub use crate::upload_wire::UploadRequest;
 
-    include!(concat!(env!("OUT_DIR"), "/epwatch.v1.rs"));
+    include!("generated/v1.rs");
 }

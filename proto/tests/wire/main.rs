@@ -8,6 +8,7 @@
 
 mod bounds;
 mod fixtures;
+mod generated;
 mod golden;
 mod hostile;
 mod samples;
