@@ -7,7 +7,7 @@ use epwatch_store::cluster::mutated_name;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metrics;
-use crate::rows::Body;
+use crate::rows::EncodedBlock;
 
 /// Longest wait for a chunk to be taken, and for the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,7 +96,7 @@ impl Sink {
     pub(crate) async fn insert_body(
         &self,
         table: &'static str,
-        body: &Body,
+        body: &EncodedBlock,
         token: Option<&str>,
     ) -> Result<(), SinkError> {
         if body.n_rows == 0 {

@@ -1,11 +1,11 @@
 //! A copy of a report: what decides which one counts.
 
-use epwatch_store::native::encode::ColumnOf;
+use epwatch_store::native::encode::{ColumnDef, column};
 
-use super::report::{Fill, TIME, column};
+use super::report::{Fill, TIME};
 
 /// The table `report_copies`.
-pub(super) static COPIES: [ColumnOf<Fill>; 7] = [
+pub(super) static COPIES: [ColumnDef<Fill>; 7] = [
     column("installation", "FixedString(16)", |c, r| {
         c.put(*r.report.key.installation.as_bytes())
     }),

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use epwatch_proto::occurred::{self, EndClock, Occurred};
 use epwatch_proto::{Report, ReportKey};
-pub(crate) use epwatch_store::native::encode::Body;
-use epwatch_store::native::encode::{Block, CHUNK_BYTES};
+pub(crate) use epwatch_store::native::encode::EncodedBlock;
+use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
 use self::copy::COPIES;
 pub(crate) use self::guard::{Dimension, Limited, NameGuard};
@@ -57,17 +57,17 @@ pub(crate) struct Stored {
 /// Where rows become columns: the memory of batch after batch.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    copies: Block<report::Fill>,
-    placements: Block<placement::Fill>,
-    reports: Block<report::Fill>,
+    copies: BlockBuilder<report::Fill>,
+    placements: BlockBuilder<placement::Fill>,
+    reports: BlockBuilder<report::Fill>,
 }
 
 impl Default for Tables {
     fn default() -> Self {
         Self {
-            copies: Block::new(&COPIES),
-            placements: Block::new(&PLACEMENTS),
-            reports: Block::new(&REPORTS),
+            copies: BlockBuilder::new(&COPIES),
+            placements: BlockBuilder::new(&PLACEMENTS),
+            reports: BlockBuilder::new(&REPORTS),
         }
     }
 }
@@ -79,9 +79,9 @@ fn chunk() -> Buffer {
 /// A batch as the rows of each table, encoded.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) copies: Body,
-    pub(crate) placements: Body,
-    pub(crate) reports: Body,
+    pub(crate) copies: EncodedBlock,
+    pub(crate) placements: EncodedBlock,
+    pub(crate) reports: EncodedBlock,
     /// Start times of the buckets that the reports fall into, in seconds.
     pub(crate) buckets: BTreeSet<u32>,
     /// Why records could not be read: a newer version wrote them, since all were parsed before

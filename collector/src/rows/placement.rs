@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::BuildHasher;
 
 use epwatch_proto::{Session, placement::stored_share};
-use epwatch_store::native::encode::{Column, ColumnOf};
+use epwatch_store::native::encode::{ColumnBuilder, ColumnDef, column};
 use foldhash::quality::RandomState;
 
 use super::Stored;
@@ -47,14 +47,10 @@ pub(super) fn new_ones<'a>(
         .filter(|session| known.insert(stored, session))
 }
 
-pub(super) type Fill = fn(&mut Column, &Stored, &Session);
-
-const fn column(name: &'static str, kind: &'static str, fill: Fill) -> ColumnOf<Fill> {
-    ColumnOf { name, kind, fill }
-}
+pub(super) type Fill = fn(&mut ColumnBuilder, &Stored, &Session);
 
 /// The table `placements`.
-pub(super) static PLACEMENTS: [ColumnOf<Fill>; 18] = [
+pub(super) static PLACEMENTS: [ColumnDef<Fill>; 18] = [
     column("app_id", WORD, |c, r, _| c.word(&r.app_id)),
     column("environment", WORD, |c, r, _| c.word(&r.environment)),
     column("model_id", WORD, |c, _, s| c.word(&s.model.id)),

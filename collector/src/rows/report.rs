@@ -6,11 +6,11 @@ use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, LatencySeries, Report, SelfBaseline, Session, hex,
 };
-use epwatch_store::native::encode::{Column, ColumnOf};
+use epwatch_store::native::encode::{ColumnBuilder, ColumnDef, column};
 
 use super::Stored;
 
-pub(super) type Fill = fn(&mut Column, &Stored);
+pub(super) type Fill = fn(&mut ColumnBuilder, &Stored);
 
 pub(super) const TIME: &str = "DateTime64(3, 'UTC')";
 pub(super) const WORD: &str = "LowCardinality(String)";
@@ -23,13 +23,9 @@ const F64S: &str = "Array(Float64)";
 const MAYBE_U64S: &str = "Array(Nullable(UInt64))";
 const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
-pub(super) const fn column(name: &'static str, kind: &'static str, fill: Fill) -> ColumnOf<Fill> {
-    ColumnOf { name, kind, fill }
-}
-
 /// The table `reports`, a line a column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnOf<Fill>; 141] = [
+pub(super) static REPORTS: [ColumnDef<Fill>; 141] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),

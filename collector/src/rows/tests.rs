@@ -11,7 +11,7 @@ use epwatch_proto::{
 };
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use epwatch_store::migrate;
-use epwatch_store::native::encode::ColumnOf;
+use epwatch_store::native::encode::ColumnDef;
 
 use super::*;
 use crate::record;
@@ -205,10 +205,10 @@ async fn columns_of(engine: &EmbeddedStore, table: &str) -> Vec<(String, String)
     client.query(&sql).fetch_all().await.unwrap()
 }
 
-fn names_and_types<F>(layout: &[ColumnOf<F>]) -> Vec<(String, String)> {
+fn names_and_types<F>(layout: &[ColumnDef<F>]) -> Vec<(String, String)> {
     let columns = layout.iter();
     columns
-        .map(|of| (of.name.to_owned(), of.kind.to_owned()))
+        .map(|of| (of.name.to_owned(), of.data_type.to_owned()))
         .collect()
 }
 

@@ -26,7 +26,9 @@ use crate::config::BatchConfig;
 use crate::metrics::Metrics;
 use crate::outcomes::OutcomeLedger;
 use crate::rollup::RollUp;
-use crate::rows::{Body, Dimension, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables};
+use crate::rows::{
+    Dimension, EncodedBlock, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables,
+};
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use crate::wal::{Checkpoint, Wal, WalError, WalOffset, lock};
 use epwatch_server::{Backoff, Clock};
@@ -78,7 +80,7 @@ impl Table {
         }
     }
 
-    fn of(self, rows: &Prepared) -> &Body {
+    fn of(self, rows: &Prepared) -> &EncodedBlock {
         match self {
             Self::Copies => &rows.copies,
             Self::Reports => &rows.reports,

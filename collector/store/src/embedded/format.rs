@@ -4,6 +4,8 @@
 //! for those with one it is cut from all chunks but the first; the others (JSON, Parquet, Pretty)
 //! are made whole.
 
+use crate::native::Cursor;
+
 /// How chunks of a format join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streaming {
@@ -63,26 +65,12 @@ pub(crate) fn header_length(streaming: Streaming, chunk: &[u8]) -> Result<usize,
 }
 
 fn names_and_types_length(chunk: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    let n_columns = varint(chunk, &mut at)?;
+    let mut cursor = Cursor::new(chunk);
+    let n_columns = cursor.varint().ok()?;
     for _ in 0..n_columns.checked_mul(2)? {
-        let length = varint(chunk, &mut at)?;
-        at = at.checked_add(length).filter(|at| *at <= chunk.len())?;
+        cursor.text().ok()?;
     }
-    Some(at)
-}
-
-fn varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
-    let mut value = 0_usize;
-    for shift in (0..usize::BITS).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        value |= usize::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    Some(cursor.position())
 }
 
 /// Returns the Content-Type ClickHouse gives a format.

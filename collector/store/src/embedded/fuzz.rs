@@ -7,6 +7,7 @@ use super::frame::{self, FrameDecoder};
 use super::reader::{self, ReaderAccess};
 use super::request::{Parameters, form_boundary};
 use super::statement::{self, Kind};
+use crate::native::decode::{Block, BlockDecoder};
 use crate::native::reframe::Reframer;
 
 /// A request to the engine: the URL's query, a content type, a header with credentials, and the body,
@@ -96,34 +97,47 @@ fn decompress(rows: &[u8], piece: usize) {
     let _ = frames.finish();
 }
 
-/// Native blocks on their way to a client: in pieces they become what they become as a whole.
+/// Native blocks, which must be reframed and decoded alike as a whole and in pieces.
 ///
 /// # Panics
-/// Where they do not: that is what the fuzzer looks for.
+/// They are not: that is what the fuzzer looks for.
 pub fn native_blocks(bytes: &[u8]) {
     let [revision, piece, blocks @ ..] = bytes else {
         return;
     };
     let revision = 54_400 + u64::from(*revision) * 8;
-    let (Some(mut whole), Some(mut pieced)) = (Reframer::new(revision), Reframer::new(revision))
-    else {
-        return;
-    };
-    let expected = whole
-        .push(blocks)
-        .and_then(|out| whole.finish().map(|()| out));
-    let mut found = Ok(Vec::new());
-    for piece in blocks.chunks(usize::from(*piece) + 1) {
-        found = found.and_then(|mut out| {
-            out.extend(pieced.push(piece)?);
-            Ok::<_, String>(out)
-        });
+    let piece = usize::from(*piece) + 1;
+    let whole = blocks.len().max(1);
+    assert_eq!(
+        reframed(blocks, piece, revision),
+        reframed(blocks, whole, revision)
+    );
+    assert_eq!(decoded(blocks, piece), decoded(blocks, whole));
+}
+
+/// `None` if they are refused.
+fn reframed(blocks: &[u8], piece: usize, revision: u64) -> Option<Vec<u8>> {
+    let mut reframer = Reframer::new(revision)?;
+    let mut all = Vec::new();
+    for piece in blocks.chunks(piece) {
+        all.extend(reframer.push(piece).ok()?);
     }
-    let found = found.and_then(|out| pieced.finish().map(|()| out));
-    assert_eq!(found.is_ok(), expected.is_ok(), "{found:?} {expected:?}");
-    if let (Ok(found), Ok(expected)) = (found, expected) {
-        assert_eq!(found, expected);
+    reframer.finish().ok()?;
+    Some(all)
+}
+
+/// `None` if they are refused.
+fn decoded(blocks: &[u8], piece: usize) -> Option<Vec<Block>> {
+    let mut decoder = BlockDecoder::default();
+    let mut all = Vec::new();
+    for piece in blocks.chunks(piece) {
+        decoder.push(piece);
+        while let Some(block) = decoder.next().ok()? {
+            all.push(block);
+        }
     }
+    decoder.finish().ok()?;
+    Some(all)
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
-use std::collections::VecDeque;
-
-use bytes::Bytes;
+use clickhouse::error::Error;
 use proptest::prelude::*;
 
-use super::blocks::{Blocks, Chunks};
 use super::*;
 
 columns!(Heads of Head, is_array: false, "" {
@@ -19,26 +16,18 @@ columns!(Sessions of Session, is_array: true, "session_" {
     reasons: List<'a, &'a str>,
 });
 
-struct Pieces(VecDeque<Bytes>);
-
-impl Chunks for Pieces {
-    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        Ok(self.0.pop_front())
-    }
-}
-
 /// Reads an answer that comes in pieces of some length.
 fn read(answer: &[u8], piece: usize) -> Result<Vec<String>, Error> {
-    let pieces = answer.chunks(piece).map(Bytes::copy_from_slice).collect();
-    let mut blocks = Blocks::from_chunks(Pieces(pieces));
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(async {
-        let mut all = Vec::new();
-        while let Some(block) = blocks.next().await? {
+    let mut decoder = BlockDecoder::default();
+    let mut all = Vec::new();
+    for piece in answer.chunks(piece) {
+        decoder.push(piece);
+        while let Some(block) = decoder.next()? {
             spell(&block, &mut all)?;
         }
-        Ok(all)
-    })
+    }
+    decoder.finish()?;
+    Ok(all)
 }
 
 fn spell(block: &Block, all: &mut Vec<String>) -> Result<(), Error> {
@@ -151,6 +140,8 @@ fn a_column_that_is_missing_or_of_another_type_or_length_is_named() {
     assert!(text("session_share", "session_shame").contains("\"session_share\" is missing"));
     assert!(text("Array(UInt64)", "Array(Float6)").contains("\"session_uid\": type Array(Float6)"));
     assert!(text("Bool", "Int8").contains("\"is_late\": type Int8"));
+    // Of the same width, but another type.
+    assert!(text("UInt64", "Time64").contains("\"session_uid\": type Array(Time64)"));
     assert!(text("LowCardinality(String)", "LowCardinality(Strin\u{e9}").contains("Strin\u{e9}"));
     let other_length = Answer::default()
         .column("session_uid", "Array(UInt64)")

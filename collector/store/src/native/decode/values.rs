@@ -1,11 +1,40 @@
-//! Values of a column, as the rows that ask for them know them.
+//! Values of a column, by the Rust types that they are read as.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::native::types::FixedType;
+
+/// A decoded column.
+#[derive(Debug, PartialEq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) type_name: String,
+    /// Where each array ends, for arrays from the outer to the inner.
+    pub(super) arrays: Vec<Vec<usize>>,
+    /// Those of all rows, those of arrays one after the other.
+    pub(super) values: Values,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Values {
+    Fixed {
+        of: FixedType,
+        /// Of a nullable type: a byte for each value, 1 for NULL.
+        nulls: Option<Bytes>,
+        bytes: Bytes,
+    },
+    Texts(Texts),
+    /// `LowCardinality`. Every index is below the number of keys.
+    Keyed {
+        indexes: Vec<u32>,
+        keys: Texts,
+    },
+}
+
 /// Texts one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Texts {
     pub(super) text: String,
     /// Where each ends; on a boundary of characters.
@@ -14,131 +43,136 @@ pub struct Texts {
 
 impl Texts {
     fn get(&self, at: usize) -> Option<&str> {
-        self.text.get(super::range_of(Some(&self.ends), at))
+        self.text.get(range_of(Some(&self.ends), at))
     }
 }
 
-/// The values of a column: of all its rows, those of arrays one after the other.
-#[derive(Debug)]
-pub enum Values {
-    /// Values of one width, as they lie.
-    Fixed {
-        /// Bytes of a value.
-        width: usize,
-        /// The values.
-        bytes: Bytes,
-    },
-    /// The same; where `nulls` has a value's byte set, it stands for none.
-    Nullable {
-        /// A byte for each value.
-        nulls: Bytes,
-        /// Bytes of a value.
-        width: usize,
-        /// The values.
-        bytes: Bytes,
-    },
-    Texts(Texts),
-    /// Numbers of texts, each below their count.
-    Numbered {
-        /// Of each value.
-        numbers: Vec<u32>,
-        /// What they number.
-        texts: Texts,
-    },
+/// Returns where a row's values lie in a column of arrays that end at `ends`.
+#[must_use]
+pub fn range_of(ends: Option<&[usize]>, row: usize) -> Range<usize> {
+    let Some(ends) = ends else {
+        return row..row + 1;
+    };
+    let start = row.checked_sub(1).and_then(|before| ends.get(before));
+    let end = ends.get(row).copied().unwrap_or_default();
+    start.copied().unwrap_or_default()..end
 }
 
-impl Values {
-    fn fixed<const WIDTH: usize>(&self) -> Option<&[[u8; WIDTH]]> {
-        match self {
-            Self::Fixed { width, bytes } if *width == WIDTH => Some(bytes.as_chunks().0),
+/// A column, cut into the cells that a [`Value`] is read from.
+#[derive(Debug, Clone, Copy)]
+pub struct CellColumn<'a> {
+    arrays: &'a [Vec<usize>],
+    values: &'a Values,
+}
+
+impl<'a> CellColumn<'a> {
+    pub(super) fn of(column: &'a Column) -> Self {
+        Self {
+            arrays: &column.arrays,
+            values: &column.values,
+        }
+    }
+
+    /// Takes the outermost array off and returns where each row's elements end; `None` if there is none.
+    pub(super) fn take_array(&mut self) -> Option<&'a [usize]> {
+        let (ends, inner) = self.arrays.split_first()?;
+        self.arrays = inner;
+        Some(ends)
+    }
+
+    /// Values of the type `name` without NULLs.
+    fn fixed<const WIDTH: usize>(self, name: &str) -> Option<&'a [[u8; WIDTH]]> {
+        let (nulls, values) = self.maybe_nullable(name)?;
+        nulls.is_none().then_some(values)
+    }
+
+    /// Values of the type `name` with the bytes that say which are NULL.
+    fn nullable<const WIDTH: usize>(self, name: &str) -> Option<(&'a [u8], &'a [[u8; WIDTH]])> {
+        let (nulls, values) = self.maybe_nullable(name)?;
+        Some((nulls?, values))
+    }
+
+    fn maybe_nullable<const WIDTH: usize>(
+        self,
+        name: &str,
+    ) -> Option<(Option<&'a [u8]>, &'a [[u8; WIDTH]])> {
+        match self.values {
+            Values::Fixed { of, nulls, bytes }
+                if self.arrays.is_empty() && of.name == name && of.width == WIDTH =>
+            {
+                Some((nulls.as_deref(), bytes.as_chunks().0))
+            }
             _ => None,
         }
     }
 }
 
-/// A column: how its arrays are cut, from the outer to the inner, and the values in them.
-#[derive(Debug)]
-pub(super) struct Column {
-    pub(super) arrays: Vec<Vec<usize>>,
-    pub(super) values: Values,
-}
-
-impl Column {
-    pub(super) fn arrays(&self) -> &[Vec<usize>] {
-        &self.arrays
-    }
-
-    pub(super) fn values(&self) -> &Values {
-        &self.values
-    }
-}
-
-/// What a cell may be read as.
+/// The types that a cell can be read as.
 pub trait Value<'a>: Sized {
     /// A column that is known to hold such values.
     type Column: Copy;
 
-    /// `None` for a column of another type. `arrays` cut the values into those of cells.
-    fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column>;
+    /// `None` for a column of another type.
+    fn column(cells: CellColumn<'a>) -> Option<Self::Column>;
 
     /// `None` beyond the column's end.
     fn at(column: &Self::Column, at: usize) -> Option<Self>;
 }
 
-/// Numbers, little-endian as they lie.
-macro_rules! numbers {
-    ($($number:ty),*) => {$(
-        impl<'a> Value<'a> for $number {
-            type Column = &'a [[u8; size_of::<$number>()]];
-
-            fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-                values.fixed().filter(|_| arrays.is_empty())
-            }
-
-            fn at(column: &Self::Column, at: usize) -> Option<Self> {
-                column.get(at).map(|bytes| Self::from_le_bytes(*bytes))
-            }
-        }
-    )*};
-}
-
-numbers!(u8, u16, u32, u64, i64, f32, f64);
-
-/// Values that lie as others do.
-macro_rules! lies_as {
-    ($($type:ty: $other:ty, $made:expr;)*) => {$(
-        impl<'a> Value<'a> for $type {
-            type Column = <$other as Value<'a>>::Column;
-
-            fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-                <$other>::column(arrays, values)
-            }
-
-            fn at(column: &Self::Column, at: usize) -> Option<Self> {
-                <$other>::at(column, at).map($made)
-            }
-        }
-    )*};
-}
-
-/// Milliseconds since 1970: `DateTime64(3)`.
+/// Milliseconds since 1970, from a `DateTime64(3)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Millis(pub i64);
 
-lies_as! {
-    bool: u8, |byte| byte != 0;
-    Millis: i64, Millis;
+/// Values of one width, with the type's name and the value of its bytes.
+macro_rules! fixed {
+    ($($value:ty: $name:literal, $width:literal, $read:expr;)*) => {$(
+        impl<'a> Value<'a> for $value {
+            type Column = &'a [[u8; $width]];
+
+            fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
+                cells.fixed($name)
+            }
+
+            fn at(column: &Self::Column, at: usize) -> Option<Self> {
+                column.get(at).copied().map($read)
+            }
+        }
+
+        impl<'a> Value<'a> for Option<$value> {
+            type Column = (&'a [u8], &'a [[u8; $width]]);
+
+            fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
+                cells.nullable($name)
+            }
+
+            fn at((nulls, values): &Self::Column, at: usize) -> Option<Self> {
+                let is_null = *nulls.get(at)? != 0;
+                let value = values.get(at).copied().map($read)?;
+                Some((!is_null).then_some(value))
+            }
+        }
+    )*};
 }
 
-/// `FixedString(N)`.
+fixed! {
+    bool: "Bool", 1, |[byte]| byte != 0;
+    u16: "UInt16", 2, u16::from_le_bytes;
+    u32: "UInt32", 4, u32::from_le_bytes;
+    u64: "UInt64", 8, u64::from_le_bytes;
+    f32: "Float32", 4, f32::from_le_bytes;
+    f64: "Float64", 8, f64::from_le_bytes;
+    Millis: "DateTime64", 8, |bytes| Millis(i64::from_le_bytes(bytes));
+}
+
+/// A `FixedString(N)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FixedBytes<const N: usize>(pub [u8; N]);
 
 impl<'a, const N: usize> Value<'a> for FixedBytes<N> {
     type Column = &'a [[u8; N]];
 
-    fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-        values.fixed().filter(|_| arrays.is_empty())
+    fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
+        cells.fixed("FixedString")
     }
 
     fn at(column: &Self::Column, at: usize) -> Option<Self> {
@@ -146,43 +180,22 @@ impl<'a, const N: usize> Value<'a> for FixedBytes<N> {
     }
 }
 
-impl<'a> Value<'a> for Option<f32> {
-    type Column = (&'a [u8], &'a [[u8; 4]]);
-
-    fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-        match values {
-            Values::Nullable {
-                nulls,
-                width: 4,
-                bytes,
-            } if arrays.is_empty() => Some((nulls, bytes.as_chunks().0)),
-            _ => None,
-        }
-    }
-
-    fn at((nulls, bytes): &Self::Column, at: usize) -> Option<Self> {
-        let is_null = *nulls.get(at)? != 0;
-        let value = f32::from_le_bytes(*bytes.get(at)?);
-        Some((!is_null).then_some(value))
-    }
-}
-
 impl<'a> Value<'a> for &'a str {
     type Column = (Option<&'a [u32]>, &'a Texts);
 
-    fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-        match values {
-            _ if !arrays.is_empty() => None,
+    fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
+        match cells.values {
+            _ if !cells.arrays.is_empty() => None,
             Values::Texts(texts) => Some((None, texts)),
-            Values::Numbered { numbers, texts } => Some((Some(numbers), texts)),
-            _ => None,
+            Values::Keyed { indexes, keys } => Some((Some(indexes), keys)),
+            Values::Fixed { .. } => None,
         }
     }
 
-    fn at((numbers, texts): &Self::Column, at: usize) -> Option<Self> {
-        match numbers {
+    fn at((indexes, texts): &Self::Column, at: usize) -> Option<Self> {
+        match indexes {
             None => texts.get(at),
-            Some(numbers) => texts.get(usize::try_from(*numbers.get(at)?).ok()?),
+            Some(indexes) => texts.get(usize::try_from(*indexes.get(at)?).ok()?),
         }
     }
 }
@@ -196,6 +209,7 @@ pub struct List<'a, T: Value<'a>> {
 
 impl<'a, T: Value<'a>> List<'a, T> {
     /// Returns its values.
+    #[must_use]
     pub fn collected(&self) -> Vec<T> {
         // Its length is that of values which came.
         let mut values = Vec::with_capacity(self.range.len());
@@ -207,16 +221,16 @@ impl<'a, T: Value<'a>> List<'a, T> {
 impl<'a, T: Value<'a>> Value<'a> for List<'a, T> {
     type Column = (&'a [usize], T::Column);
 
-    fn column(arrays: &'a [Vec<usize>], values: &'a Values) -> Option<Self::Column> {
-        let (ends, inner) = arrays.split_first()?;
-        Some((ends, T::column(inner, values)?))
+    fn column(mut cells: CellColumn<'a>) -> Option<Self::Column> {
+        let ends = cells.take_array()?;
+        Some((ends, T::column(cells)?))
     }
 
     fn at((ends, column): &Self::Column, at: usize) -> Option<Self> {
         ends.get(at)?;
         Some(Self {
             column: *column,
-            range: super::range_of(Some(ends), at),
+            range: range_of(Some(ends), at),
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Where an encoded body lies: in pieces, whose memory is used again.
+//! The bytes of an encoded block, in chunks of one size. The caller provides their memory, to use it again.
 
 use bytes::Bytes;
 
-/// Large enough that a chunk costs nothing, small enough to be sent while the next is taken.
+/// Large enough that the cost of a chunk does not show, small enough to be sent while the next one is taken.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
 /// Memory of a chunk.
@@ -10,15 +10,15 @@ pub trait ChunkBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> ChunkBuffer for B {}
 
-/// A body, while it is put together.
-pub(super) struct Pieces<B, F> {
+/// Fills chunks one after the other.
+pub(super) struct ChunkWriter<B, F> {
     new_buffer: F,
     full: Vec<Bytes>,
-    /// The last one, and how much of it is filled.
+    /// The last chunk, and its number of bytes.
     open: Option<(B, usize)>,
 }
 
-impl<B: ChunkBuffer, F: Fn() -> B> Pieces<B, F> {
+impl<B: ChunkBuffer, F: Fn() -> B> ChunkWriter<B, F> {
     pub(super) fn new(new_buffer: F) -> Self {
         Self {
             new_buffer,
@@ -42,7 +42,7 @@ impl<B: ChunkBuffer, F: Fn() -> B> Pieces<B, F> {
         self.add(&number.to_le_bytes());
     }
 
-    /// The low bytes of each number.
+    /// Adds the `N` low bytes of each number.
     pub(super) fn low_bytes<const N: usize>(&mut self, mut numbers: &[u32]) {
         while !numbers.is_empty() {
             let room = self.room(N);
@@ -56,7 +56,7 @@ impl<B: ChunkBuffer, F: Fn() -> B> Pieces<B, F> {
         }
     }
 
-    /// What is free of the open piece, at least so much of it.
+    /// Returns the free bytes of the open chunk, at least `least`.
     fn room(&mut self, least: usize) -> &mut [u8] {
         if self
             .open
@@ -85,18 +85,4 @@ impl<B: ChunkBuffer, F: Fn() -> B> Pieces<B, F> {
         self.close();
         self.full
     }
-}
-
-pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_len(out, text.len());
-    out.extend_from_slice(text.as_bytes());
-}
-
-#[inline]
-pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
-    // Nearly all texts are short.
-    if let Ok(len @ ..0x80) = u8::try_from(len) {
-        return out.push(len);
-    }
-    prost::encoding::encode_varint(len as u64, out);
 }

@@ -1,17 +1,19 @@
-//! The values of one column, as the format has them.
+//! The values of one column while rows are added.
 
-use super::chunks::{ChunkBuffer, Pieces, put_text};
-use super::dictionary::Words;
+use super::chunks::{ChunkBuffer, ChunkWriter};
+use super::dictionary::Dictionary;
+use crate::native::types::ColumnType;
+use crate::native::{LOW_CARDINALITY_VERSION, put_text};
 
-/// The values of one column. Which parts of it are used is for its type to say.
+/// The values of one column. Its type decides which parts are used.
 #[derive(Debug, Default)]
-pub struct Column {
+pub struct ColumnBuilder {
     /// Of lists, and of the lists in them.
     ends: [Ends; 2],
-    /// In how many lists the next value is.
+    /// The number of lists around the next value.
     depth: usize,
-    /// Of `LowCardinality`; the second are those of a map's values.
-    words: [Words; 2],
+    /// Of `LowCardinality` values; the second one holds a map's values.
+    dictionaries: [Dictionary; 2],
     nulls: Vec<u8>,
     values: Vec<u8>,
 }
@@ -23,15 +25,15 @@ struct Ends {
     encoded: Vec<u8>,
 }
 
-/// A value of fixed length.
-pub trait Fixed: Copy {
-    /// Adds its bytes, the lowest first.
+/// A value whose bytes have one width.
+pub trait FixedWidth: Copy {
+    /// Appends its bytes, the lowest first.
     fn put(self, out: &mut Vec<u8>);
 }
 
-macro_rules! fixed {
+macro_rules! fixed_width {
     ($($type:ty)+) => {
-        $(impl Fixed for $type {
+        $(impl FixedWidth for $type {
             #[inline]
             fn put(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
@@ -39,63 +41,63 @@ macro_rules! fixed {
         })+
     };
 }
-fixed! { u16 u32 u64 i32 i64 f32 f64 }
+fixed_width! { u16 u32 u64 i32 i64 f32 f64 }
 
-impl Fixed for bool {
+impl FixedWidth for bool {
     #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.push(u8::from(self));
     }
 }
 
-impl Fixed for [u8; 16] {
+impl FixedWidth for [u8; 16] {
     #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self);
     }
 }
 
-impl Column {
-    /// A number, a flag, a fixed string.
+impl ColumnBuilder {
+    /// Adds a number, a flag or a fixed string.
     #[inline]
-    pub fn put(&mut self, value: impl Fixed) {
+    pub fn put(&mut self, value: impl FixedWidth) {
         value.put(&mut self.values);
     }
 
-    /// NULL for `None`.
+    /// Adds a nullable value.
     #[inline]
-    pub fn maybe<T: Fixed + Default>(&mut self, value: Option<T>) {
+    pub fn maybe<T: FixedWidth + Default>(&mut self, value: Option<T>) {
         self.nulls.push(u8::from(value.is_none()));
         value.unwrap_or_default().put(&mut self.values);
     }
 
-    /// A `String`.
+    /// Adds a `String`.
     #[inline]
     pub fn text(&mut self, text: &str) {
         put_text(&mut self.values, text);
     }
 
-    /// A `LowCardinality(String)`.
+    /// Adds a `LowCardinality(String)`.
     #[inline]
     pub fn word(&mut self, word: &str) {
-        self.words[0].push(word);
+        self.dictionaries[0].push(word);
     }
 
-    /// An element of a map of words.
+    /// Adds an element of a map from words to words.
     #[inline]
     pub fn pair(&mut self, key: &str, value: &str) {
-        self.words[0].push(key);
-        self.words[1].push(value);
+        self.dictionaries[0].push(key);
+        self.dictionaries[1].push(value);
     }
 
-    /// An element of a map of counts.
+    /// Adds an element of a map from words to counts.
     #[inline]
     pub fn count(&mut self, key: &str, n: u64) {
         self.word(key);
         self.put(n);
     }
 
-    /// A list or a map: `each` adds one element.
+    /// Adds a list or a map. `each` adds one element.
     #[inline]
     pub fn list<T>(
         &mut self,
@@ -111,9 +113,9 @@ impl Column {
         self.end_list(n);
     }
 
-    /// A list of numbers.
+    /// Adds a list of numbers.
     #[inline]
-    pub fn numbers<T: Fixed>(&mut self, numbers: &[T]) {
+    pub fn numbers<T: FixedWidth>(&mut self, numbers: &[T]) {
         self.depth += 1;
         self.values.reserve(size_of_val(numbers));
         for number in numbers {
@@ -131,23 +133,22 @@ impl Column {
 
     pub(super) fn add_to<B: ChunkBuffer>(
         &self,
-        pieces: &mut Pieces<B, impl Fn() -> B>,
-        kind: &str,
+        chunks: &mut ChunkWriter<B, impl Fn() -> B>,
+        data_type: &ColumnType,
     ) {
-        let n_words = kind.matches("LowCardinality(").count();
-        let n_lists = kind.matches("Array(").count() + kind.matches("Map(").count();
-        for _ in 0..n_words {
-            pieces.number(1);
+        let is_list = |part: &ColumnType| matches!(part, ColumnType::Array(_) | ColumnType::Map(_));
+        for _ in 0..data_type.count(|part| matches!(part, ColumnType::LowCardinality(_))) {
+            chunks.number(LOW_CARDINALITY_VERSION);
         }
-        for ends in self.ends.iter().take(n_lists) {
-            pieces.add(&ends.encoded);
+        for ends in self.ends.iter().take(data_type.count(is_list)) {
+            chunks.add(&ends.encoded);
         }
         // A map's numbers stand behind its keys.
-        let [keys, values] = &self.words;
-        keys.add_to(pieces);
-        pieces.add(&self.nulls);
-        pieces.add(&self.values);
-        values.add_to(pieces);
+        let [keys, values] = &self.dictionaries;
+        keys.add_to(chunks);
+        chunks.add(&self.nulls);
+        chunks.add(&self.values);
+        values.add_to(chunks);
     }
 
     pub(super) fn clear(&mut self) {
@@ -156,14 +157,14 @@ impl Column {
             ends.encoded.clear();
         }
         self.depth = 0;
-        self.words.iter_mut().for_each(Words::clear);
+        self.dictionaries.iter_mut().for_each(Dictionary::clear);
         self.nulls.clear();
         self.values.clear();
     }
 
     pub(super) fn capacity(&self) -> usize {
-        let words = self.words.iter().map(Words::capacity);
-        self.parts().map(Vec::capacity).chain(words).sum()
+        let dictionaries = self.dictionaries.iter().map(Dictionary::capacity);
+        self.parts().map(Vec::capacity).chain(dictionaries).sum()
     }
 
     pub(super) fn parts(&self) -> impl Iterator<Item = &Vec<u8>> {
@@ -171,14 +172,14 @@ impl Column {
         ends.chain([&self.nulls, &self.values])
     }
 
-    /// For so many times what is there.
+    /// Reserves memory for `times` as many values as there are.
     pub(super) fn make_room(&mut self, times: usize) {
         let ends = self.ends.iter_mut().map(|ends| &mut ends.encoded);
         for part in ends.chain([&mut self.nulls, &mut self.values]) {
             part.reserve(part.len() * times);
         }
-        for words in &mut self.words {
-            words.make_room(times);
+        for dictionary in &mut self.dictionaries {
+            dictionary.make_room(times);
         }
     }
 }

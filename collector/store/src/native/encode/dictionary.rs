@@ -1,68 +1,66 @@
-//! The words of a `LowCardinality` column.
+//! The dictionary of a `LowCardinality` column.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::chunks::{ChunkBuffer, Pieces, put_text};
+use super::chunks::{ChunkBuffer, ChunkWriter};
+use crate::native::{OWN_KEYS, put_text};
 
-/// Of `LowCardinality`: the words come with the block, and are all that there are.
-const WORDS_IN_BLOCK: u64 = 1 << 9 | 1 << 10;
-
-/// Texts that repeat: each once, and for each value its place among them.
+/// Each distinct text once as a key, and for each value the index of its key.
 #[derive(Debug, Default)]
-pub(super) struct Words {
-    /// With where a word begins in `encoded`.
-    places: HashMap<Box<str>, (usize, u32), foldhash::quality::RandomState>,
+pub(super) struct Dictionary {
+    /// Where a key begins in `encoded`, and its index.
+    keys: HashMap<Box<str>, (usize, u32), foldhash::quality::RandomState>,
     encoded: Vec<u8>,
     of_values: Vec<u32>,
-    /// The last value's word and place: mostly the next value is the same.
+    /// The last value's key and index: the next value is mostly the same.
     last: (Range<usize>, u32),
 }
 
-impl Words {
+impl Dictionary {
     #[inline]
-    pub(super) fn push(&mut self, word: &str) {
-        if self.encoded[self.last.0.clone()] != *word.as_bytes() || self.of_values.is_empty() {
-            self.find(word);
+    pub(super) fn push(&mut self, value: &str) {
+        if self.encoded[self.last.0.clone()] != *value.as_bytes() || self.of_values.is_empty() {
+            self.find(value);
         }
         self.of_values.push(self.last.1);
     }
 
-    fn find(&mut self, word: &str) {
-        if let Some((start, place)) = self.places.get(word) {
-            self.last = (*start..*start + word.len(), *place);
+    fn find(&mut self, value: &str) {
+        if let Some((start, index)) = self.keys.get(value) {
+            self.last = (*start..*start + value.len(), *index);
             return;
         }
-        let place = u32::try_from(self.places.len()).expect("fewer than 2^32 values");
-        put_text(&mut self.encoded, word);
-        let start = self.encoded.len() - word.len();
-        self.places.insert(word.into(), (start, place));
-        self.last = (start..start + word.len(), place);
+        let index = u32::try_from(self.keys.len()).expect("fewer than 2^32 values");
+        put_text(&mut self.encoded, value);
+        let start = self.encoded.len() - value.len();
+        self.keys.insert(value.into(), (start, index));
+        self.last = (start..start + value.len(), index);
     }
 
-    pub(super) fn add_to<B: ChunkBuffer>(&self, pieces: &mut Pieces<B, impl Fn() -> B>) {
+    pub(super) fn add_to<B: ChunkBuffer>(&self, chunks: &mut ChunkWriter<B, impl Fn() -> B>) {
         if self.of_values.is_empty() {
             return;
         }
-        // The width of a place: 1, 2 or 4 bytes.
-        let width = match self.places.len() {
+        // An index takes 1, 2 or 4 bytes.
+        let width = match self.keys.len() {
             0..=0x100 => 0,
             0x101..=0x1_0000 => 1,
             _ => 2,
         };
-        pieces.number(WORDS_IN_BLOCK | width);
-        pieces.number(self.places.len() as u64);
-        pieces.add(&self.encoded);
-        pieces.number(self.of_values.len() as u64);
+        chunks.number(OWN_KEYS | width);
+        chunks.number(self.keys.len() as u64);
+        chunks.add(&self.encoded);
+        chunks.number(self.of_values.len() as u64);
         match width {
-            0 => pieces.low_bytes::<1>(&self.of_values),
-            1 => pieces.low_bytes::<2>(&self.of_values),
-            _ => pieces.low_bytes::<4>(&self.of_values),
+            0 => chunks.low_bytes::<1>(&self.of_values),
+            1 => chunks.low_bytes::<2>(&self.of_values),
+            _ => chunks.low_bytes::<4>(&self.of_values),
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.keys.clear();
         self.encoded.clear();
         self.of_values.clear();
         self.last = (0..0, 0);
@@ -70,11 +68,11 @@ impl Words {
 
     pub(super) fn capacity(&self) -> usize {
         let of_values = self.of_values.capacity() * size_of::<u32>();
-        // A place takes some 100 bytes with its word.
-        100 * self.places.capacity() + self.encoded.capacity() + of_values
+        // An entry takes about 100 bytes with its key.
+        100 * self.keys.capacity() + self.encoded.capacity() + of_values
     }
 
-    /// For so many times what is there.
+    /// Reserves memory for `times` as many values as there are.
     pub(super) fn make_room(&mut self, times: usize) {
         self.of_values.reserve(self.of_values.len() * times);
     }
@@ -83,24 +81,25 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::encode::CHUNK_BYTES;
 
     #[test]
-    fn places_of_many_words_take_more_bytes() {
+    fn indexes_of_many_keys_take_more_bytes() {
         for (n, width) in [(256, 1), (257, 2), (65_536, 2), (65_537, 4)] {
-            let mut words = Words::default();
-            for word in 0..n {
-                words.push(&word.to_string());
+            let mut dictionary = Dictionary::default();
+            for key in 0..n {
+                dictionary.push(&key.to_string());
             }
-            words.push("0");
-            words.push("0");
-            let mut pieces = Pieces::new(|| vec![0; crate::native::encode::CHUNK_BYTES]);
-            words.add_to(&mut pieces);
-            let bytes = pieces.finish().concat();
-            let places = &bytes[bytes.len() - width * (n + 2)..];
-            let last = &places[width * (n - 1)..];
+            dictionary.push("0");
+            dictionary.push("0");
+            let mut chunks = ChunkWriter::new(|| vec![0; CHUNK_BYTES]);
+            dictionary.add_to(&mut chunks);
+            let bytes = chunks.finish().concat();
+            let indexes = &bytes[bytes.len() - width * (n + 2)..];
+            let last = &indexes[width * (n - 1)..];
             let expected = [n - 1, 0, 0].map(usize::to_le_bytes);
             let expected: Vec<u8> = expected.iter().flat_map(|p| &p[..width]).copied().collect();
-            assert_eq!(last, expected, "{n} words");
+            assert_eq!(last, expected, "{n} keys");
         }
     }
 }

@@ -1,22 +1,8 @@
-//! Rows as one block of ClickHouse's Native format, column after column, encoded once for however
-//! many tries their insert takes.
+//! Rows of a table as one block, column after column, encoded once for all tries of their insert.
 //!
-//! Taking a block costs the engine some 40 % of what the same rows cost it as RowBinary, and with
-//! a type beside each column's name nothing is stored as what it is not. The block, as servers
-//! read it from HTTP:
-//!
-//! ```text
-//! varint columns | varint rows | each column: text name | text type | prefix | data
-//! ```
-//!
-//! Numbers are little endian, texts follow their length as a varint. A list is the end of each row's
-//! elements among all elements (u64 each), then the elements as a column of their own; a map a list of
-//! keys and a list of values; a nullable column a byte for each value, 1 for NULL, then all values.
-//! `LowCardinality` has a prefix before everything else of its column, the u64 1, and as data:
-//!
-//! ```text
-//! u64 flags and width of a place | u64 words | each word once | u64 rows | the place of each row's word
-//! ```
+//! The collector lists a table's columns with [`ColumnDef`], adds rows to a [`BlockBuilder`] and sends the
+//! [`EncodedBlock`]. The store checks each column's type by its name in the block, so no value is stored as
+//! another type than it was encoded as.
 
 mod chunks;
 mod column;
@@ -24,49 +10,61 @@ mod dictionary;
 
 use bytes::Bytes;
 
+use self::chunks::ChunkWriter;
 pub use self::chunks::{CHUNK_BYTES, ChunkBuffer};
-use self::chunks::{Pieces, put_len, put_text};
-pub use self::column::{Column, Fixed};
+pub use self::column::{ColumnBuilder, FixedWidth};
+use super::types::ColumnType;
+use super::{put_text, put_varint};
 
-/// Memory that a table's columns keep for the next batch: a full one of reports takes about half of it.
+/// Memory that a table's columns keep for the next batch. A full batch of reports takes about half of it.
 const KEPT_BYTES: usize = 128 << 20;
-/// Rows after which it is known well enough how much memory all of them will take.
+/// Rows from which the memory of a whole batch is estimated.
 const SAMPLE_ROWS: usize = 256;
 
-/// Rows of one table, ready to be sent as often as it takes.
+/// Rows of one table, ready to be sent any number of times.
 #[derive(Debug, Clone)]
-pub struct Body {
-    /// `(a, b, c)`.
+pub struct EncodedBlock {
+    /// The columns of the insert: `(a, b, c)`.
     pub columns: String,
-    /// The block, in pieces.
+    /// The block's bytes.
     pub chunks: Vec<Bytes>,
     /// Rows in the block; 0 for no block at all.
     pub n_rows: usize,
 }
 
-/// A column of a table: its name, its type as the table has it, and what fills it from a row.
+/// A column of a table.
 #[derive(Debug)]
-pub struct ColumnOf<F> {
+pub struct ColumnDef<F> {
     /// Its name in the table.
     pub name: &'static str,
-    /// Its type as the table has it.
-    pub kind: &'static str,
-    /// What fills it from a row.
+    /// Its type in the table.
+    pub data_type: &'static str,
+    /// Adds its value from a row.
     pub fill: F,
 }
 
-/// Rows of one table, while they are added. Its memory serves batch after batch.
+/// Defines a column; `fill` adds its value from a row.
+pub const fn column<F>(name: &'static str, data_type: &'static str, fill: F) -> ColumnDef<F> {
+    ColumnDef {
+        name,
+        data_type,
+        fill,
+    }
+}
+
+/// Collects rows of one table. Batches use its memory one after the other.
 #[derive(Debug)]
-pub struct Block<F: 'static> {
-    layout: &'static [ColumnOf<F>],
-    columns: Vec<Column>,
+pub struct BlockBuilder<F: 'static> {
+    layout: &'static [ColumnDef<F>],
+    columns: Vec<ColumnBuilder>,
     n_rows: usize,
     most_rows: usize,
 }
 
-impl<F> Block<F> {
-    /// An empty block of these columns.
-    pub fn new(layout: &'static [ColumnOf<F>]) -> Self {
+impl<F> BlockBuilder<F> {
+    /// Returns an empty builder for these columns.
+    #[must_use]
+    pub fn new(layout: &'static [ColumnDef<F>]) -> Self {
         Self {
             layout,
             columns: Vec::new(),
@@ -75,22 +73,23 @@ impl<F> Block<F> {
         }
     }
 
-    /// Begins a batch of some `most_rows`, without what one that was given up left.
+    /// Begins a batch of about `most_rows` rows. Rows of an earlier batch that was given up are dropped.
     pub fn begin(&mut self, most_rows: usize) {
-        let kept_bytes: usize = self.columns.iter().map(Column::capacity).sum();
+        let kept_bytes: usize = self.columns.iter().map(ColumnBuilder::capacity).sum();
         if kept_bytes > KEPT_BYTES {
             self.columns.clear();
         }
-        self.columns.iter_mut().for_each(Column::clear);
-        self.columns.resize_with(self.layout.len(), Column::default);
+        self.columns.iter_mut().for_each(ColumnBuilder::clear);
+        self.columns
+            .resize_with(self.layout.len(), ColumnBuilder::default);
         self.n_rows = 0;
         self.most_rows = most_rows;
     }
 
-    /// Adds rows: `fill` calls what fills a column, which adds one value to it. A column takes all of them
-    /// before the next one does, so a few rows at a time stay near the processor with it.
+    /// Adds rows. `fill` adds one value of a row to a column. A column takes the values of all `rows` before
+    /// the next column does, so a few rows a call stay in the processor's cache.
     #[inline]
-    pub fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut Column, &R)) {
+    pub fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut ColumnBuilder, &R)) {
         for (of, column) in self.layout.iter().zip(&mut self.columns) {
             for row in rows {
                 fill(&of.fill, column, row);
@@ -103,12 +102,13 @@ impl<F> Block<F> {
         }
     }
 
-    /// Sets memory aside for as many rows as are expected, going by those that are there: to grow into it
-    /// step by step takes twice as much, and each fresh page of it is dear.
+    /// Reserves memory for all expected rows from the size of those that were added. Growing step by step
+    /// would take twice as much, and each fresh page costs time.
     fn make_room(&mut self) {
         let times = self.most_rows.div_ceil(self.n_rows);
-        let bytes = |column: &Column| column.parts().map(|part| part.len() * times).sum::<usize>();
-        // Large reports in front are no reason to expect as many more.
+        let bytes =
+            |column: &ColumnBuilder| column.parts().map(|part| part.len() * times).sum::<usize>();
+        // Large rows at the front do not mean that all rows are large.
         if self.columns.iter().map(bytes).sum::<usize>() <= KEPT_BYTES {
             for column in &mut self.columns {
                 column.make_room(times);
@@ -116,25 +116,28 @@ impl<F> Block<F> {
         }
     }
 
-    /// Encodes the rows. `new_buffer` makes what holds a chunk, of [`CHUNK_BYTES`] or more.
-    pub fn finish<B: ChunkBuffer>(&mut self, new_buffer: impl Fn() -> B) -> Body {
+    /// Encodes the rows. `new_buffer` returns memory for a chunk, of [`CHUNK_BYTES`] or more.
+    pub fn finish<B: ChunkBuffer>(&mut self, new_buffer: impl Fn() -> B) -> EncodedBlock {
         let names: Vec<&str> = self.layout.iter().map(|of| of.name).collect();
-        let mut pieces = Pieces::new(new_buffer);
+        let mut chunks = ChunkWriter::new(new_buffer);
         if self.n_rows > 0 {
             let mut head = Vec::new();
-            put_len(&mut head, self.columns.len());
-            put_len(&mut head, self.n_rows);
+            put_varint(&mut head, self.columns.len());
+            put_varint(&mut head, self.n_rows);
             for (of, column) in self.layout.iter().zip(&self.columns) {
                 put_text(&mut head, of.name);
-                put_text(&mut head, of.kind);
-                pieces.add(&head);
+                put_text(&mut head, of.data_type);
+                chunks.add(&head);
                 head.clear();
-                column.add_to(&mut pieces, of.kind);
+                let data_type = ColumnType::parse(of.data_type);
+                let data_type =
+                    data_type.expect("a column definition names a type that is known here");
+                column.add_to(&mut chunks, &data_type);
             }
         }
-        Body {
+        EncodedBlock {
             columns: format!("({})", names.join(", ")),
-            chunks: pieces.finish(),
+            chunks: chunks.finish(),
             n_rows: self.n_rows,
         }
     }
@@ -153,8 +156,8 @@ mod tests {
         map: Vec<(&'static str, u64)>,
     }
 
-    type Fill = fn(&mut Column, &Sample);
-    static LAYOUT: [ColumnOf<Fill>; 6] = [
+    type Fill = fn(&mut ColumnBuilder, &Sample);
+    static LAYOUT: [ColumnDef<Fill>; 6] = [
         column("id", "FixedString(16)", |c, s| c.put(s.id)),
         column("n", "UInt32", |c, s| c.put(s.n)),
         column("name", "LowCardinality(String)", |c, s| c.word(s.name)),
@@ -167,15 +170,11 @@ mod tests {
         }),
     ];
 
-    const fn column(name: &'static str, kind: &'static str, fill: Fill) -> ColumnOf<Fill> {
-        ColumnOf { name, kind, fill }
-    }
-
-    fn body(samples: &[Sample]) -> Body {
-        let mut block = Block::new(&LAYOUT);
+    fn body(samples: &[Sample]) -> EncodedBlock {
+        let mut block = BlockBuilder::new(&LAYOUT);
         block.begin(1);
         block.push(&[sample("given up")], |fill, column, row| fill(column, row));
-        // Whatever a batch that was given up left.
+        // Rows of a batch that was given up are not in the next one.
         block.begin(samples.len());
         for samples in samples.chunks(2) {
             block.push(samples, |fill, column, row| fill(column, row));
@@ -194,10 +193,10 @@ mod tests {
         }
     }
 
-    fn named(name: &str, kind: &str, data: &[&[u8]]) -> Vec<u8> {
+    fn named(name: &str, data_type: &str, data: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, name);
-        put_text(&mut out, kind);
+        put_text(&mut out, data_type);
         out.extend(data.concat());
         out
     }
