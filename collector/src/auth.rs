@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use epwatch_server::Problems;
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use subtle::ConstantTimeEq;
 use tonic::{Request, Status};
@@ -152,7 +153,7 @@ impl AppKeys {
         let n_keys = entries.len();
         let is_open = self.inline.is_empty() && self.file.is_none();
         let table = Arc::new(Table::new(is_open, entries, &self.requests));
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *self.table.write() = table;
         Ok(n_keys)
     }
 
@@ -162,11 +163,7 @@ impl AppKeys {
     /// # Errors
     /// `UNAUTHENTICATED`, for a device the end of trying with this key.
     pub(crate) fn prove(&self, headers: &HeaderMap) -> Result<Arc<Scope>, Status> {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let table = self.table.read().clone();
         if table.is_open {
             return Ok(Arc::default());
         }

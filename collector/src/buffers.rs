@@ -3,9 +3,8 @@
 //! first, which on a virtual machine costs more than everything that is then done with it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
 
-use crate::wal::lock;
+use parking_lot::Mutex;
 
 /// Of each buffer that is kept: a chunk of a mebibyte, with room to begin and end at a disk's blocks.
 pub(crate) const BUFFER_BYTES: usize = (1 << 20) + (16 << 10);
@@ -24,7 +23,7 @@ impl Buffer {
         if len > BUFFER_BYTES {
             return Self(vec![0; len]);
         }
-        let spare = lock(&SPARE).pop();
+        let spare = SPARE.lock().pop();
         Self(spare.unwrap_or_else(|| vec![0; BUFFER_BYTES]))
     }
 }
@@ -34,7 +33,7 @@ impl Drop for Buffer {
         if self.0.len() != BUFFER_BYTES {
             return;
         }
-        let mut spare = lock(&SPARE);
+        let mut spare = SPARE.lock();
         if spare.len() < MOST_SPARE {
             spare.push(std::mem::take(&mut self.0));
         }
@@ -77,10 +76,10 @@ mod tests {
         let buffers: Vec<Buffer> = (0..2 * MOST_SPARE).map(|_| Buffer::of(1)).collect();
         assert!(buffers.iter().all(|buffer| buffer.len() == BUFFER_BYTES));
         drop(buffers);
-        assert!(lock(&SPARE).len() <= MOST_SPARE);
+        assert!(SPARE.lock().len() <= MOST_SPARE);
         let large = Buffer::of(BUFFER_BYTES + 1);
         assert_eq!(large.len(), BUFFER_BYTES + 1);
         drop(large);
-        assert!(lock(&SPARE).iter().all(|spare| spare.len() == BUFFER_BYTES));
+        assert!(SPARE.lock().iter().all(|spare| spare.len() == BUFFER_BYTES));
     }
 }

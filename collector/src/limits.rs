@@ -8,15 +8,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use epwatch_proto::InstallationId;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::auth::Caller;
 use crate::config::{LimitsConfig, RateConfig};
 use crate::standing::Network;
-use crate::wal::lock;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
@@ -150,7 +149,7 @@ impl<K: Eq + Hash> Buckets<K> {
     fn open(&self) -> Open<'_, K> {
         Open {
             buckets: self,
-            table: lock(&self.table),
+            table: self.table.lock(),
         }
     }
 

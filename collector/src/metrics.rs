@@ -1,11 +1,12 @@
 //! What Prometheus reads. Every report ends in exactly one outcome, and the outcomes of the wire
 //! contract are the label's values. `docs/metrics.md` lists all metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use epwatch_proto::Outcome;
 use epwatch_server::{Clock, open_metrics};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -17,7 +18,7 @@ use prometheus_client::registry::Registry;
 use crate::front::refusal::CallRefusal;
 use crate::ledger::LedgerOf;
 use crate::rows::Dimension;
-use crate::wal::{Wal, WeakWal, lock};
+use crate::wal::{Wal, WeakWal};
 
 /// Why a report is unproven: the values of a label.
 const UNPROVEN: [&str; 2] = ["app", "network"];
@@ -327,7 +328,7 @@ impl Metrics {
 
     /// Shows another component's metrics on the same page.
     pub fn show_beside(&self, registry: Registry) {
-        lock(&self.beside).push(registry);
+        self.beside.lock().push(registry);
     }
 
     /// Counts a call that was refused as a whole.
@@ -379,7 +380,7 @@ impl Metrics {
     /// Returns everything in the OpenMetrics text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let beside = lock(&self.beside);
+        let beside = self.beside.lock();
         open_metrics(std::iter::once(&self.registry).chain(&*beside))
     }
 }

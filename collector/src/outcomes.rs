@@ -2,12 +2,10 @@
 //! to the store. In memory: what a crash takes is a count of refusals, never a report.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use epwatch_proto::Outcome;
-
-use crate::wal::lock;
+use parking_lot::Mutex;
 
 /// Beyond this many kinds between two flushes the rest is counted without its app: app ids are the
 /// device's words.
@@ -51,7 +49,7 @@ impl OutcomeLedger {
             environment: environment.to_owned(),
             outcome: outcome.label(),
         };
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if counts.len() >= MAX_KINDS && !counts.contains_key(&kind) {
             kind.app_id.clear();
             kind.environment.clear();
@@ -61,7 +59,7 @@ impl OutcomeLedger {
 
     /// Takes all counts out.
     pub(crate) fn take(&self) -> BTreeMap<Kind, u64> {
-        std::mem::take(&mut lock(&self.counts))
+        std::mem::take(&mut self.counts.lock())
     }
 }
 

@@ -4,11 +4,9 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
-use std::sync::Mutex;
 
 use epwatch_proto::ReportKey;
-
-use crate::wal::lock;
+use parking_lot::Mutex;
 
 /// How a report relates to one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +106,7 @@ impl SeenKeys {
     /// Looks reports up, all at once: each look is a wait for memory, and these overlap.
     #[must_use]
     pub(crate) fn look_up_all<'a>(&self, marks: impl Iterator<Item = &'a Mark>) -> Vec<Seen> {
-        let Generations { young, old } = &*lock(&self.generations);
+        let Generations { young, old } = &*self.generations.lock();
         let known = |mark: &Mark| young.get(&mark.key).or_else(|| old.get(&mark.key));
         marks.map(|mark| seen_as(known(mark), mark)).collect()
     }
@@ -118,7 +116,7 @@ impl SeenKeys {
         if self.capacity < 2 {
             return;
         }
-        let mut generations = lock(&self.generations);
+        let mut generations = self.generations.lock();
         for mark in reports {
             // Two copies under way at once: the first durable one decides what conflicts.
             if generations.old.contains_key(&mark.key) {
@@ -223,7 +221,7 @@ mod tests {
     fn halves_that_have_grown_are_used_again() {
         let seen = SeenKeys::new(2_000);
         let rooms = || {
-            let generations = lock(&seen.generations);
+            let generations = seen.generations.lock();
             let mut rooms = [generations.young.capacity(), generations.old.capacity()];
             rooms.sort_unstable();
             rooms

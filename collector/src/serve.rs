@@ -2,7 +2,7 @@
 //! close.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use clickhouse::Client;
 use epwatch_proto::Outcome;
 use epwatch_server::{AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};

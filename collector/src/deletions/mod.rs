@@ -9,18 +9,18 @@ mod worker;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use epwatch_proto::InstallationId;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
 use self::log::DeletionLog;
 pub(crate) use self::worker::Worker;
 use crate::front::retry;
-use crate::wal::lock;
 use epwatch_server::Clock;
 
 /// About 60 MB. Beyond it late reports of further deleted installations are stored, unseen.
@@ -75,12 +75,7 @@ impl Deletions {
 
     /// True if what this installation sends is refused.
     pub(crate) fn contains(&self, installation: &InstallationId) -> bool {
-        self.has_any.load(Relaxed)
-            && self
-                .buried
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .contains_key(installation)
+        self.has_any.load(Relaxed) && self.buried.read().contains_key(installation)
     }
 
     /// Takes in tombstones that others made.
@@ -88,7 +83,7 @@ impl Deletions {
         if tombstones.is_empty() {
             return;
         }
-        let mut buried = self.buried.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buried = self.buried.write();
         for tombstone in tombstones {
             if buried.len() < MAX_IN_MEMORY {
                 buried
@@ -101,13 +96,13 @@ impl Deletions {
 
     /// When this installation was deleted, if it was, in milliseconds since 1970.
     pub(crate) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
-        let buried = self.buried.read().unwrap_or_else(PoisonError::into_inner);
+        let buried = self.buried.read();
         buried.get(installation).copied()
     }
 
     /// How many are promised and not yet hidden by the store.
     pub(crate) fn n_pending(&self) -> i64 {
-        i64::try_from(lock(&self.pending).len()).unwrap_or(i64::MAX)
+        i64::try_from(self.pending.lock().len()).unwrap_or(i64::MAX)
     }
 
     /// Makes a tombstone durable and returns its time; of an installation that has one, that one's.
@@ -118,7 +113,7 @@ impl Deletions {
         if let Some(at_ms) = self.buried_at(&installation) {
             return Ok(at_ms);
         }
-        if !lock(&self.bucket).take(Instant::now()) {
+        if !self.bucket.lock().take(Instant::now()) {
             let text = "too many deletions at once";
             return Err(retry::later(Code::ResourceExhausted, text, BUSY));
         }
@@ -128,7 +123,7 @@ impl Deletions {
             at_ms,
         };
         let log = self.log.clone();
-        let written = tokio::task::spawn_blocking(move || lock(&log).bury(&tombstone)).await;
+        let written = tokio::task::spawn_blocking(move || log.lock().bury(&tombstone)).await;
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -139,24 +134,26 @@ impl Deletions {
             Err(_) => return Err(Status::unavailable("the collector is stopping")),
         }
         self.learn(&[tombstone]);
-        lock(&self.pending).push(tombstone);
+        self.pending.lock().push(tombstone);
         self.asked.notify_one();
         Ok(at_ms)
     }
 
     fn pending(&self) -> Vec<Tombstone> {
-        lock(&self.pending).clone()
+        self.pending.lock().clone()
     }
 
     /// The store has these and shows nothing of them any more.
     async fn note_hidden(&self, done: &[Tombstone]) {
         let (log, some) = (self.log.clone(), done.to_vec());
-        let written = tokio::task::spawn_blocking(move || lock(&log).note_hidden(&some)).await;
+        let written = tokio::task::spawn_blocking(move || log.lock().note_hidden(&some)).await;
         if let Ok(Err(error)) = written {
             // They are pushed once more after a restart, which is harmless.
             tracing::warn!(%error, "failed to write down that deletions are done");
         }
-        lock(&self.pending).retain(|tombstone| !done.contains(tombstone));
+        self.pending
+            .lock()
+            .retain(|tombstone| !done.contains(tombstone));
     }
 }
 

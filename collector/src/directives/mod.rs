@@ -7,12 +7,13 @@
 mod matching;
 pub mod store;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use epwatch_proto::upload::MAX_DIRECTIVES;
 use epwatch_proto::{Directive, DirectiveAction, v1};
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
@@ -45,7 +46,7 @@ impl DirectiveBook {
         // The sort is stable: within each kind the order of publication stays.
         live.sort_by_key(|live| !matches!(live.directive.action, DirectiveAction::Revoke(_)));
         self.has_any.store(!live.is_empty(), Relaxed);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        *self.live.write() = Arc::new(live);
     }
 
     /// Returns the directives for whoever sent `reports`, without those it holds, at most what one
@@ -60,11 +61,7 @@ impl DirectiveBook {
         if !self.has_any.load(Relaxed) {
             return Vec::new();
         }
-        let live = self
-            .live
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let live = self.live.read().clone();
         let reporter = Reporter::read(scope, reports);
         let is_meant = |live: &&Live| match &live.directive.action {
             DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::metrics::Metrics;
-use crate::wal::lock;
 
 /// All of them.
 #[derive(Debug)]
@@ -79,7 +78,7 @@ impl Connections {
             placed_ms: AtomicU64::new(now_ms),
             go: CancellationToken::new(),
         });
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if open.len() >= self.max {
             // The newcomer is not among them; ids break ties in favour of the newer.
             match idlest(&mut open).and_then(|place| open.remove(&place)) {
@@ -113,7 +112,7 @@ impl Connections {
 
     fn close_idle(&self, now_ms: u64) {
         let limit = u64::try_from(self.idle_timeout.as_millis()).unwrap_or(u64::MAX);
-        lock(&self.open).retain(|_, state| {
+        self.open.lock().retain(|_, state| {
             let is_too_old = now_ms.saturating_sub(state.idle_since_ms.load(Relaxed)) >= limit;
             let goes = state.is_idle() && is_too_old;
             if goes {
@@ -181,7 +180,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut open = lock(&self.all.open);
+        let mut open = self.all.open.lock();
         open.remove(&self.state.place());
         self.all.metrics.connections.dec();
     }
@@ -220,9 +219,9 @@ mod tests {
         drop(call);
         let admitted = all.open();
         assert!(goes(&busy) && !goes(&admitted));
-        assert_eq!(lock(&all.open).len(), 3);
+        assert_eq!(all.open.lock().len(), 3);
         drop((old, young, new, refused, admitted, busy));
-        assert_eq!(lock(&all.open).len(), 0);
+        assert_eq!(all.open.lock().len(), 0);
         assert_eq!(all.metrics.connections.get(), 0);
     }
 
@@ -244,7 +243,7 @@ mod tests {
         let fifth = all.open();
         assert!(goes(&third) && !goes(&second) && !goes(&fourth) && !goes(&fifth));
         drop((first, second, third, fourth, fifth));
-        assert_eq!(lock(&all.open).len(), 0);
+        assert_eq!(all.open.lock().len(), 0);
     }
 
     #[test]

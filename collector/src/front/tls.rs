@@ -4,8 +4,9 @@
 //! stay. Files that do not fit each other, half-way through a renewal, change nothing.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -35,12 +36,7 @@ struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(
-            self.0
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        )
+        Some(self.0.read().clone())
     }
 }
 
@@ -67,11 +63,7 @@ impl Tls {
     /// Reads the files again. If they are wrong the certificate stays.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         let fresh = Arc::new(load(&self.files)?);
-        *self
-            .current
-            .0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.0.write() = fresh;
         Ok(())
     }
 }

@@ -19,10 +19,11 @@ mod network;
 mod room;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use epwatch_proto::InstallationId;
+use parking_lot::Mutex;
 
 use self::known::Known;
 pub(crate) use self::learn::{Learner, keep_learning};
@@ -31,7 +32,6 @@ pub(crate) use self::network::{Network, Origins, Peer};
 use self::room::{AppName, History, Rooms, Standing};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
-use crate::wal::lock;
 
 const DAY_US: u64 = 86_400_000_000;
 /// Apps whose room is used up, as far as they need no lock to be told.
@@ -92,7 +92,7 @@ impl Standings {
             self.metrics.beyond_app().inc();
             return true;
         }
-        let mut rooms = lock(&self.rooms);
+        let mut rooms = self.rooms.lock();
         rooms.begin(day);
         // Two calls of one installation at once: the first one took the room.
         if self.known.contains(hash, day) {
@@ -142,7 +142,7 @@ impl Standings {
     fn learn_all(&self, app: &AppName, devices: &[Learnt], today: u16) {
         // Calls in between must not wait for a million of them.
         for devices in devices.chunks(1_000) {
-            let mut rooms = lock(&self.rooms);
+            let mut rooms = self.rooms.lock();
             rooms.begin(today);
             for device in devices {
                 self.learn(&mut rooms, app, device, today);
@@ -151,7 +151,7 @@ impl Standings {
     }
 
     fn set_history(&self, history: &History, today: u16) {
-        let mut rooms = lock(&self.rooms);
+        let mut rooms = self.rooms.lock();
         rooms.begin(today);
         rooms.set_history(history, today);
         // There may be more room now than there was.

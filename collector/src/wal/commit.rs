@@ -3,16 +3,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc as std_mpsc};
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{CollectorId, WalDir};
 use super::fill::Fill;
-use super::log::{Log, lock};
+use super::log::Log;
 use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
 use epwatch_server::Clock;
 
@@ -114,7 +115,7 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn join(&self) {
-        for thread in lock(&self.running).drain(..) {
+        for thread in self.running.lock().drain(..) {
             // A panic there was printed there; the log is closed either way.
             let _ = thread.join();
         }
@@ -202,7 +203,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 impl Shared {
     pub(crate) fn enqueue(&self, batch: Batch, done: Done) -> Result<(), WalError> {
         let n_bytes = batch.frames.len();
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         if queue.is_closed || queue.is_ending {
             return Err(WalError::Closed);
         }
@@ -263,7 +264,7 @@ impl Shared {
     }
 
     pub(crate) fn watermark(&self) -> (u64, WalOffset) {
-        let mut stamp = lock(&self.stamp);
+        let mut stamp = self.stamp.lock();
         stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
         (stamp.newest_us, WalOffset(stamp.end))
     }
@@ -273,7 +274,7 @@ impl Shared {
         WalStats {
             end: self.log.end(),
             held_bytes: self.log.held_bytes(),
-            in_flight_bytes: lock(&self.queue).in_flight_bytes as u64,
+            in_flight_bytes: self.queue.lock().in_flight_bytes as u64,
             groups: counters.groups.load(Ordering::Relaxed),
             records: counters.records.load(Ordering::Relaxed),
             failed_groups: counters.failed_groups.load(Ordering::Relaxed),
@@ -283,7 +284,7 @@ impl Shared {
     }
 
     fn ahead_us(&self) -> u64 {
-        let newest_us = lock(&self.stamp).newest_us;
+        let newest_us = self.stamp.lock().newest_us;
         newest_us.saturating_sub(self.clock.now_us())
     }
 
@@ -307,11 +308,11 @@ impl Shared {
     }
 
     pub(crate) fn refuse_appends(&self) {
-        lock(&self.queue).is_ending = true;
+        self.queue.lock().is_ending = true;
     }
 
     pub(crate) fn close(&self) {
-        lock(&self.queue).is_closed = true;
+        self.queue.lock().is_closed = true;
         self.wake_writer.notify_one();
         let _ = self.chores.try_send(Chore::Stop);
     }
@@ -335,7 +336,7 @@ impl Shared {
     fn look_at_held(&self) {
         let was_full = self.was_full.swap(false, Ordering::Relaxed);
         let (held, limit) = (self.log.held_bytes(), self.max_bytes);
-        let mut fill = lock(&self.fill);
+        let mut fill = self.fill.lock();
         let now = fill.after(held, limit, was_full);
         fill.tell(now, held, limit);
         *fill = now;
@@ -344,17 +345,13 @@ impl Shared {
     /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
     /// failing and it is time to try it.
     fn next_group(&self) -> Option<Vec<Waiting>> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         while queue.waiting.is_empty() {
             if queue.is_closed {
                 return None;
             }
             queue.is_writer_asleep = true;
-            let (guard, timeout) = self
-                .wake_writer
-                .wait_timeout(queue, PROBE_PERIOD)
-                .unwrap_or_else(PoisonError::into_inner);
-            queue = guard;
+            let timeout = self.wake_writer.wait_for(&mut queue, PROBE_PERIOD);
             queue.is_writer_asleep = false;
             if timeout.timed_out() && self.is_failing.load(Ordering::Relaxed) {
                 break;
@@ -363,7 +360,7 @@ impl Shared {
         if !queue.waiting.is_empty() && !self.gather.is_zero() && !queue.is_closed {
             drop(queue);
             thread::sleep(self.gather);
-            queue = lock(&self.queue);
+            queue = self.queue.lock();
         }
         Some(std::mem::take(&mut queue.waiting))
     }
@@ -378,7 +375,7 @@ impl Shared {
         }
         let started = Instant::now();
         let received_at_us = {
-            let mut stamp = lock(&self.stamp);
+            let mut stamp = self.stamp.lock();
             stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
             stamp.end = self.log.end() + frames.len() as u64;
             stamp.newest_us
@@ -396,7 +393,7 @@ impl Shared {
                 Ok(WalOffset(end))
             }
             Err(error) => {
-                lock(&self.stamp).end = self.log.end();
+                self.stamp.lock().end = self.log.end();
                 self.counters.failed_groups.fetch_add(1, Ordering::Relaxed);
                 let error = WalError::io("write and sync wal group")(error);
                 self.set_failing(Some(&error));
@@ -430,7 +427,7 @@ fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
         }
         let outcome = shared.write_group(&group, &mut frames);
         let n_bytes: usize = group.iter().map(|waiting| waiting.batch.frames.len()).sum();
-        lock(&shared.queue).in_flight_bytes -= n_bytes;
+        shared.queue.lock().in_flight_bytes -= n_bytes;
         let waiters = group.into_iter().map(|waiting| waiting.done).collect();
         // Bounded by the bytes in flight. With the runtime gone, so are those who wait.
         let _ = groups.send((waiters, outcome));
@@ -468,7 +465,7 @@ fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
             shared.look_at_held();
             looked = Instant::now();
         }
-        if lock(&shared.queue).is_closed {
+        if shared.queue.lock().is_closed {
             return;
         }
         let done = match chore {

@@ -12,11 +12,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::log::lock;
 use crate::buffers::Buffer;
 
 /// What file systems and disks of today take as a unit of direct writes.
@@ -82,7 +81,7 @@ impl DirectFile {
     /// # Errors
     /// `EINVAL`, before anything was written, if the disk's blocks are larger than ours.
     pub(crate) fn append(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut appended = lock(&self.appended);
+        let mut appended = self.appended.lock();
         // After an error nothing is known of the file's end.
         let mut last = appended.take().unwrap_or_else(|| Appended {
             piece: Blocks::for_bytes(PIECE_BYTES),

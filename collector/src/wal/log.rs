@@ -7,8 +7,10 @@
 //! same file is never trusted again.)
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::WalError;
 use super::frame::{self, FrameKey, HEADER_BYTES};
@@ -109,7 +111,7 @@ impl Log {
 
     fn recover(&self, floor: u64) -> Result<Recovery, WalError> {
         let mut recovery = Recovery::default();
-        let mut bases = lock(&self.bases);
+        let mut bases = self.bases.lock();
         recovery.segments = bases.len() as u64;
         for &base in bases.iter() {
             match self.read_header(base)? {
@@ -193,7 +195,7 @@ impl Log {
 
     /// Bytes from the oldest segment kept to the end.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let first = lock(&self.bases).first().copied();
+        let first = self.bases.lock().first().copied();
         first.map_or(0, |base| self.end().saturating_sub(base))
     }
 
@@ -206,7 +208,7 @@ impl Log {
         frames: &mut Vec<u8>,
         received_at_us: u64,
     ) -> io::Result<u64> {
-        let mut active = lock(&self.active);
+        let mut active = self.active.lock();
         let start = self.end();
         let n_bytes = frames.len();
         let has_room = |active: &Active| start - active.base + n_bytes as u64 <= self.segment_bytes;
@@ -236,7 +238,7 @@ impl Log {
 
     /// Opens the segment whose first frame will be at `base`, on a spare file if there is one.
     fn roll(&self, base: u64, not_before_us: u64) -> io::Result<Active> {
-        let spare = lock(&self.spares).ready.pop();
+        let spare = self.spares.lock().ready.pop();
         let (name, file) = match spare {
             Some(name) => (name.clone(), self.storage.open(&name)?),
             None => {
@@ -257,7 +259,7 @@ impl Log {
             let _ = self.storage.remove(&name);
             return Err(error);
         }
-        let mut bases = lock(&self.bases);
+        let mut bases = self.bases.lock();
         // A segment that failed with its first group is replaced by this one, under its name.
         if bases.last() != Some(&base) {
             bases.push(base);
@@ -267,7 +269,7 @@ impl Log {
 
     /// True while no spare is there for the next segment.
     pub(crate) fn wants_spare(&self) -> bool {
-        lock(&self.spares).ready.is_empty()
+        self.spares.lock().ready.is_empty()
     }
 
     /// Makes a file for the next segment with its space set aside, so that appending to it does not
@@ -276,7 +278,7 @@ impl Log {
     /// spare both.) Runs beside the writer.
     pub(crate) fn prepare_spare(&self) -> io::Result<()> {
         let number = {
-            let mut spares = lock(&self.spares);
+            let mut spares = self.spares.lock();
             spares.n_named += 1;
             spares.n_named
         };
@@ -288,7 +290,7 @@ impl Log {
             .and_then(|()| {
                 let name = format!("{number:016x}{SPARE_SUFFIX}");
                 self.storage.rename(&temporary, &name)?;
-                lock(&self.spares).ready.push(name);
+                self.spares.lock().ready.push(name);
                 Ok(())
             });
         if made.is_err() {
@@ -306,7 +308,7 @@ impl Log {
         let mut n_removed = 0;
         loop {
             let base = {
-                let mut bases = lock(&self.bases);
+                let mut bases = self.bases.lock();
                 match bases[..] {
                     [first, next, ..] if next <= checkpoint => {
                         bases.remove(0);
@@ -321,7 +323,7 @@ impl Log {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => n_removed += 1,
                 Err(error) => {
                     // Else it is held, and nobody tries it again, before the next start.
-                    lock(&self.bases).insert(0, base);
+                    self.bases.lock().insert(0, base);
                     return Err(error);
                 }
             }
@@ -333,7 +335,7 @@ impl Log {
         let len = self.storage.open(name).and_then(|file| file.len());
         let is_whole =
             len.is_ok_and(|len| len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20));
-        let mut spares = lock(&self.spares);
+        let mut spares = self.spares.lock();
         if !is_whole || spares.ready.len() >= MAX_SPARES {
             drop(spares);
             return self.storage.remove(name);
@@ -357,7 +359,7 @@ impl Log {
     /// Opens the first segment that ends above `offset`. `None` if nothing durable lies there.
     pub(crate) fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
         let durable_end = self.end();
-        let bases = lock(&self.bases);
+        let bases = self.bases.lock();
         // The last segment that begins at or before the offset, else the first of all.
         let index = bases
             .partition_point(|&base| base <= offset)
@@ -385,9 +387,4 @@ fn spare_number(name: &str) -> u64 {
     name.strip_suffix(SPARE_SUFFIX)
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
         .unwrap_or(0)
-}
-
-/// A thread that panicked while it held one of these left plain numbers behind, all whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

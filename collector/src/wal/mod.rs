@@ -49,7 +49,6 @@ pub use self::frame::MAX_PAYLOAD_BYTES;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::fuzz::WalSegmentFuzz;
 pub use self::log::Recovery;
-pub(crate) use self::log::lock;
 pub use self::reader::{Chunk, Record};
 pub use self::records::WalRecords;
 pub(crate) use self::records::{LogFiles, forget_begun_batch, log_files};

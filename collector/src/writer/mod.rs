@@ -11,11 +11,12 @@ mod batch;
 mod progress;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clickhouse::Row;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +31,7 @@ use crate::rows::{
     Dimension, EncodedBlock, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables,
 };
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
-use crate::wal::{Checkpoint, Wal, WalError, WalOffset, lock};
+use crate::wal::{Checkpoint, Wal, WalError, WalOffset};
 use epwatch_server::{Backoff, Clock};
 
 /// The writer of one log.
@@ -224,9 +225,9 @@ impl Writer {
                         &chunk.records,
                         collector_id,
                         bucket,
-                        &mut lock(&known),
-                        &mut lock(&names),
-                        &mut lock(&tables),
+                        &mut known.lock(),
+                        &mut names.lock(),
+                        &mut tables.lock(),
                     );
                     let rows = rows.map_err(|source| WalError::Io {
                         doing: "write down names of the log",
