@@ -1,6 +1,7 @@
 //! The collector's part of the config file: every key with its default, and all that can be wrong
 //! with them at once. Reading the file and the environment is the command's work.
 
+mod address_block;
 mod front;
 mod keys;
 mod limits;
@@ -11,11 +12,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::address_block::{AddressBlock, AddressBlockError};
 pub use self::front::{ConnectionsConfig, TlsConfig};
 pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
 pub use self::limits::{LimitsConfig, NamesConfig, NewInstallationsConfig, RateConfig};
-pub use crate::standing::{AddressBlock, AddressBlockError};
 use crate::wal::MAX_PAYLOAD_BYTES;
 use epwatch_server::{ByteSize, Period, Problems};
 

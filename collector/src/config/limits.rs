@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::standing::AddressBlock;
+use super::address_block::AddressBlock;
 use epwatch_server::{Period, Problems};
 
 /// Reports that a sender may hand over; what is beyond is refused as a quota, to come again later.

@@ -27,7 +27,6 @@ use parking_lot::Mutex;
 
 use self::known::Known;
 pub(crate) use self::learn::{Learner, keep_learning};
-pub use self::network::{AddressBlock, AddressBlockError};
 pub(crate) use self::network::{Network, Origins, Peer};
 use self::room::{AppName, History, Rooms, Standing};
 use crate::config::NewInstallationsConfig;
