@@ -35,9 +35,7 @@ impl Stack {
             Arc::new(SystemClock),
             stop_detector.clone(),
         )?;
-        collector
-            .metrics()
-            .show_beside(detector.metrics().registry());
+        collector.metrics().show_also(detector.metrics().registry());
         Ok(Self {
             store,
             collector,

@@ -8,33 +8,20 @@ use std::time::Duration;
 
 use clickhouse::Row;
 use epwatch_proto::{DropReason, Outcome};
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges, Metrics};
 use crate::store::{Sink, SinkError, note_failure};
 
 /// Apps and environments that get gauges of their own: with keys they are few, without anyone
 /// names one.
 const MAX_APPS: usize = 200;
 
-/// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
-pub(crate) type LedgerGauges = Family<Labels, Gauge>;
-type Labels = Vec<(&'static str, String)>;
-
 /// What a device gave up and did not count by a reason of its own: runs that were never sealed.
 const UNSEALED: &str = "unsealed";
 /// A reason that this version does not know.
 const OTHER: &str = "other";
-
-/// The gauges of one view.
-#[derive(Debug, Default)]
-pub(crate) struct LedgerOf {
-    pub(crate) entries: LedgerGauges,
-    pub(crate) reasons: LedgerGauges,
-}
 
 #[derive(Debug, Row, Deserialize)]
 struct Line {
@@ -74,7 +61,7 @@ pub(crate) async fn keep_fresh(
 }
 
 /// The labels of all gauges that are there, by view.
-type Shown = BTreeMap<&'static str, HashSet<Labels>>;
+type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
 async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<(), SinkError> {
     // Runs are not answered for: reports are.
@@ -109,9 +96,9 @@ async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<()
 }
 
 /// Sets the gauges, and returns the labels of all of them.
-fn show(gauges: &LedgerOf, lines: Vec<Line>) -> HashSet<Labels> {
+fn show(gauges: &LossLedgerGauges, lines: Vec<Line>) -> HashSet<LedgerLabels> {
     let mut shown = HashSet::new();
-    let mut set = |gauges: &LedgerGauges, labels: Labels, n| {
+    let mut set = |gauges: &LedgerGauges, labels: LedgerLabels, n| {
         gauges.get_or_create(&labels).set(n);
         shown.insert(labels);
     };

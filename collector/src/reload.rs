@@ -64,7 +64,7 @@ impl Watched {
         }
         // Taken before reading: what is written meanwhile is read at the next look.
         self.seen = now;
-        let end = match (self.reload)() {
+        let result = match (self.reload)() {
             Ok(()) => {
                 tracing::info!(what = self.name, "read again");
                 "done"
@@ -78,7 +78,7 @@ impl Watched {
                 "failed"
             }
         };
-        metrics.reloads.get_or_create(&[("end", end)]).inc();
+        metrics.reloads.get_or_create(&[("result", result)]).inc();
     }
 }
 

@@ -279,7 +279,7 @@ impl RollUp {
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
         if too_old > 0 {
-            self.metrics.buckets_left.inc_by(too_old as u64);
+            self.metrics.buckets_incomplete.inc_by(too_old as u64);
             tracing::error!(
                 buckets = too_old,
                 "a backlog came too late for the summaries of its buckets: some of their reports have expired"

@@ -175,8 +175,8 @@ async fn within<T>(
 }
 
 /// Counts a failed call and says it; the chain of causes in one line.
-pub(crate) fn note_failure(metrics: &Metrics, table: &'static str, error: &SinkError) {
-    metrics.store_errors.get_or_create(&[("what", table)]).inc();
+pub(crate) fn note_failure(metrics: &Metrics, call: &'static str, error: &SinkError) {
+    metrics.store_errors.get_or_create(&[("call", call)]).inc();
     let error = error as &(dyn std::error::Error + 'static);
     tracing::warn!(error, "store call failed, trying again");
 }

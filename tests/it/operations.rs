@@ -28,11 +28,17 @@ impl Drop for Running {
     }
 }
 
-/// Names in backquotes that begin with a component's name, without labels.
+/// How the names of our metrics begin.
+const PREFIXES: [&str; 3] = ["epwatch_collector_", "epwatch_detector_", "detector_"];
+
+fn is_ours(word: &str) -> bool {
+    PREFIXES.iter().any(|prefix| word.starts_with(prefix))
+}
+
+/// Names in backquotes that are metrics of ours, without labels.
 fn metrics_named(text: &str) -> Vec<String> {
     let quoted = text.split('`').skip(1).step_by(2);
-    let metrics =
-        quoted.filter(|word| word.starts_with("collector_") || word.starts_with("detector_"));
+    let metrics = quoted.filter(|word| is_ours(word));
     let name = |word: &str| word.split('{').next().unwrap_or_default().to_owned();
     metrics.map(name).collect()
 }
@@ -103,12 +109,12 @@ fn rules(text: &str) -> Vec<Rule> {
 /// The metrics of an expression that are ours.
 fn metrics_of(expr: &str) -> Vec<String> {
     let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let ours = words.filter(|word| word.starts_with("collector_") || word.starts_with("detector_"));
+    let ours = words.filter(|word| is_ours(word));
     ours.map(str::to_owned).collect()
 }
 
 fn alerts() -> Vec<Rule> {
-    rules(include_str!("../../dashboards/alerts.yml"))
+    rules(include_str!("../../dashboards/prometheus/alerts.yml"))
 }
 
 /// A rule over a metric that nobody has would never fire, and nobody would know.

@@ -117,8 +117,8 @@ fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
     let envelope = Server::start("envelope", dir);
     let servers = [&collector, &bare, &envelope];
     let unary = rounds(&servers, 1, plan);
-    let n_unary = collector.counter("collector_wal_records_total");
-    let n_unary_syncs = collector.counter("collector_wal_groups_total");
+    let n_unary = collector.counter("epwatch_collector_requests_total");
+    let n_unary_syncs = collector.counter("epwatch_collector_wal_syncs_total");
     let batched = rounds(&servers[..2], BATCH, plan);
     let rss_after_rounds = collector.rss_mib();
     let half = per_second(&unary[0]) / 2.0;
@@ -234,8 +234,11 @@ fn print_table(figures: &serde_json::Value) {
 
 /// Seconds spent in syncs, and how many there were.
 fn sync_totals(collector: &Server) -> (f64, f64) {
-    let seconds = collector.counter("collector_wal_sync_seconds_total");
-    (seconds, collector.counter("collector_wal_groups_total"))
+    let seconds = collector.counter("epwatch_collector_wal_sync_seconds_total");
+    (
+        seconds,
+        collector.counter("epwatch_collector_wal_syncs_total"),
+    )
 }
 
 /// A directory on a real disk.

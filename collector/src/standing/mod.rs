@@ -159,7 +159,7 @@ impl Standings {
 
     fn set_ready(&self) {
         self.is_ready.store(true, Relaxed);
-        self.metrics.installations_read.set(1);
+        self.metrics.installations_loaded.set(1);
     }
 }
 

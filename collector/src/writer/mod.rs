@@ -289,7 +289,6 @@ impl Writer {
         }
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
-            self.metrics.batches.inc();
             for (dimension, n) in Dimension::ALL.iter().zip(batch.rows.limited) {
                 self.metrics.limited(*dimension).inc_by(n);
             }

@@ -315,7 +315,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
     until(&new, true).await;
     // A file that is broken takes no key away.
     replace(&file, b"[[keys]]\nsha256 = 7\n");
-    let failed = "collector_reloads_total{end=\"failed\"} 1\n";
+    let failed = "epwatch_collector_reloads_total{result=\"failed\"} 1\n";
     while !collector.metrics().encode().contains(failed) {
         assert!(Instant::now() < deadline, "the broken file was not read");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -396,7 +396,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     // The certificate comes before its key: until both are there the old pair stays.
     replace(&files.cert_file, &two.0);
     let deadline = Instant::now() + PATIENCE;
-    let failed = "collector_reloads_total{end=\"failed\"}";
+    let failed = "epwatch_collector_reloads_total{result=\"failed\"}";
     while !collector.metrics().encode().contains(failed) {
         assert!(
             Instant::now() < deadline,

@@ -248,7 +248,7 @@ async fn what_nobody_looked_at_for_long_stays_and_is_no_backlog() {
     store.eventually(ALL_LOOKED_AT, 1).await;
     let metrics = next.metrics().encode();
     assert!(
-        metrics.contains("collector_buckets_left_total 0\n"),
+        metrics.contains("epwatch_collector_buckets_incomplete_total 0\n"),
         "{metrics}"
     );
     next.stop().await;

@@ -486,7 +486,7 @@ async fn the_ledger_s_metrics_say_why() {
         // Midnight may pass while the test runs.
         let line = |day| {
             format!(
-                "collector_loss_ledger_{unit}_by_reason{{app=\"app-0\",environment=\"production\",\
+                "epwatch_collector_loss_ledger_{unit}_by_reason{{app=\"app-0\",environment=\"production\",\
                  day=\"{day}\",entry=\"{entry}\",reason=\"{reason}\"}} {n}"
             )
         };

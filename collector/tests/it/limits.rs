@@ -112,8 +112,8 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
     delete(&keys[1], 3).await.unwrap();
     let metrics = collector.metrics().encode();
     for line in [
-        "collector_requests_refused_total{reason=\"quota\"} 1\n",
-        "collector_deletions_pending 3\n",
+        "epwatch_collector_requests_refused_total{reason=\"quota\"} 1\n",
+        "epwatch_collector_deletions_pending 3\n",
     ] {
         assert!(metrics.contains(line), "no {line} in\n{metrics}");
     }

@@ -34,7 +34,7 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
     let metrics = collector.metrics().clone();
     collector.stop().await;
     let text = metrics.encode();
-    let line = "collector_cardinality_limited_total{dimension=\"model\"} 3";
+    let line = "epwatch_collector_cardinality_limited_total{dimension=\"model\"} 3";
     assert!(text.contains(line), "no {line} in\n{text}");
 
     let collector = start_with(&store, config).await;
@@ -81,7 +81,7 @@ async fn the_ledger_is_a_metric() {
     assert!(send(&mut device, &sent).await.is_empty());
     let expected = |metric: &str, entry: &str, n: u64| {
         format!(
-            "collector_loss_ledger_{metric}{{app=\"com.example.camera\",\
+            "epwatch_collector_loss_ledger_{metric}{{app=\"com.example.camera\",\
              environment=\"production\",day=\"today\",entry=\"{entry}\"}} {n}"
         )
     };

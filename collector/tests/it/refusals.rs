@@ -86,10 +86,10 @@ async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() 
         .await;
     let metrics = page(collector.http_listen(), "/metrics");
     for line in [
-        "collector_reports_total{outcome=\"stored\"} 2\n",
-        "collector_reports_total{outcome=\"refused_malformed\"} 2\n",
-        "collector_reports_total{outcome=\"refused_unsupported\"} 1\n",
-        "collector_reports_total{outcome=\"refused_too_large\"} 1\n",
+        "epwatch_collector_reports_total{outcome=\"stored\"} 2\n",
+        "epwatch_collector_reports_total{outcome=\"refused_malformed\"} 2\n",
+        "epwatch_collector_reports_total{outcome=\"refused_unsupported\"} 1\n",
+        "epwatch_collector_reports_total{outcome=\"refused_too_large\"} 1\n",
     ] {
         assert!(metrics.contains(line), "no {line} in\n{metrics}");
     }
@@ -169,7 +169,7 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
         assert!(status.message().contains("reports"), "{status}");
     }
     let metrics = page(collector.http_listen(), "/metrics");
-    let line = "collector_requests_refused_total{reason=\"unauthenticated\"} 1\n";
+    let line = "epwatch_collector_requests_refused_total{reason=\"unauthenticated\"} 1\n";
     assert!(metrics.contains(line), "{metrics}");
     collector.stop().await;
     store.engine.stop().await;
@@ -207,7 +207,7 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     store.client.query_raw(aside).execute().await.unwrap();
     let n_failed = || -> u64 {
         let metrics = collector.metrics().encode();
-        let failed = "collector_store_errors_total{what=\"directives\"} ";
+        let failed = "epwatch_collector_store_errors_total{call=\"directives\"} ";
         let line = metrics.lines().find_map(|line| line.strip_prefix(failed));
         line.map_or(0, |n| n.parse().unwrap())
     };
@@ -215,7 +215,10 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     while n_failed() < 20 {
         assert!(Instant::now() < deadline, "directives are never asked for");
         let metrics = collector.metrics().encode();
-        assert!(metrics.contains("collector_store_up 1\n"), "{metrics}");
+        assert!(
+            metrics.contains("epwatch_collector_store_up 1\n"),
+            "{metrics}"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
@@ -367,7 +370,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     assert_eq!(status("Upload", &[auth], &sound), 200);
     assert_eq!(status("Upload", &[auth], &sound), 429);
     let counted = |reason: &str, n: u64| {
-        let line = format!("collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
+        let line = format!("epwatch_collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
         let metrics = collector.metrics().encode();
         assert!(metrics.contains(&line), "no {line} in\n{metrics}");
     };
@@ -387,7 +390,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         collector
             .metrics()
             .encode()
-            .contains("collector_requests_total 13\n")
+            .contains("epwatch_collector_requests_total 13\n")
     );
 
     // A body that never ends takes the room of others. If one of them is there first, it has to come again;
@@ -418,7 +421,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
 
 /// Calls that were refused for this reason.
 fn n_refused(collector: &Collector, reason: &str) -> f64 {
-    let name = format!("collector_requests_refused_total{{reason=\"{reason}\"}}");
+    let name = format!("epwatch_collector_requests_refused_total{{reason=\"{reason}\"}}");
     metric(collector, &name)
 }
 
@@ -439,7 +442,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     let begun = b"\0\0\0\0\x40\x0a".as_slice();
     sender.send(Ok(begun.into())).await.unwrap();
     // A call that is reset before anybody looked at it never was one.
-    let n_calls = || metric(&collector, "collector_requests_total");
+    let n_calls = || metric(&collector, "epwatch_collector_requests_total");
     eventually("the call arrives", || n_calls() == 1.0).await;
     let gone = std::io::ErrorKind::ConnectionReset.into();
     sender.send(Err(gone)).await.unwrap();
@@ -487,7 +490,7 @@ async fn a_clean_stop_stores_the_last_refusals_too() {
     }
     let stored = "SELECT count() AS n FROM reports";
     store.eventually(stored, 2_000).await;
-    let none_failed = "collector_store_errors_total{what=\"report_outcomes\"} 0\n";
+    let none_failed = "epwatch_collector_store_errors_total{call=\"report_outcomes\"} 0\n";
     let deadline = Instant::now() + PATIENCE;
     while collector.metrics().encode().contains(none_failed) {
         assert!(Instant::now() < deadline, "the counts were never sent");

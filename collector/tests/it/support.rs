@@ -207,7 +207,10 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Ou
 
 /// Waits until a collector has heard from its store: before, it takes reports all the same.
 pub(crate) async fn hears_its_store(collector: &Collector) {
-    let known = ["collector_installations_read", "collector_store_up"];
+    let known = [
+        "epwatch_collector_known_installations_loaded",
+        "epwatch_collector_store_up",
+    ];
     let is_known = |name| metric(collector, name) > 0.0;
     eventually("the store is heard", || known.into_iter().all(is_known)).await;
 }

@@ -181,7 +181,7 @@ async fn another_collector_hears_who_was_let_in() {
         send_all(&mut device, n..n + 1, 1).await;
         n += 1;
         let text = two.metrics().encode();
-        if text.contains("collector_unproven_reports_total{reason=\"app\"} 1\n") {
+        if text.contains("epwatch_collector_unproven_reports_total{reason=\"app\"} 1\n") {
             break;
         }
         assert!(std::time::Instant::now() < deadline, "{text}");
@@ -227,7 +227,7 @@ async fn one_network_has_its_part_of_the_room() {
         .await;
     assert_eq!(store.number(UNPROVEN).await, 2);
     let text = collector.metrics().encode();
-    let line = "collector_unproven_reports_total{reason=\"network\"} 2\n";
+    let line = "epwatch_collector_unproven_reports_total{reason=\"network\"} 2\n";
     assert!(text.contains(line), "no {line} in\n{text}");
     collector.stop().await;
     store.engine.stop().await;

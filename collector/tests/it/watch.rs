@@ -36,7 +36,7 @@ async fn a_collector_that_nobody_sends_to_does_not_lag() {
     let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
         .await
         .unwrap();
-    let lag = || metric(&collector, "collector_wal_lag_seconds");
+    let lag = || metric(&collector, "epwatch_collector_wal_lag_seconds");
     eventually("it is complete", || lag() < 600.0).await;
     clock.0.store(HOUR_US, Ordering::Relaxed);
     eventually("it is complete an hour later", || lag() < 600.0).await;
@@ -54,7 +54,7 @@ async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
 
     let again = start(&store, "wal").await;
     eventually("nothing waits", || again.is_drained()).await;
-    assert_eq!(metric(&again, "collector_wal_lag_bytes"), 0.0);
+    assert_eq!(metric(&again, "epwatch_collector_wal_lag_bytes"), 0.0);
     again.stop().await;
 }
 
@@ -108,7 +108,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
         .expect("it ends by itself");
-    assert_eq!(metric(&collector, "collector_store_up"), 0.0);
+    assert_eq!(metric(&collector, "epwatch_collector_store_up"), 0.0);
     collector.stop().await;
 
     let again = start(&store, "wal").await;

@@ -1,0 +1,97 @@
+//! Registration of a component's metrics as a table: name, help and kind in one line each.
+
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Metric, Registry};
+
+/// One label with a value of a known set.
+pub type Label = [(&'static str, &'static str); 1];
+
+/// Metrics under one prefix. Counters are named without `_total`, which the text format adds.
+#[derive(Debug)]
+pub struct MetricTable(Registry);
+
+impl MetricTable {
+    /// Returns a table whose names begin with `prefix` and an underscore.
+    #[must_use]
+    pub fn new(prefix: &str) -> Self {
+        Self(Registry::with_prefix(prefix))
+    }
+
+    /// Adds a metric at zero; the field that takes it says which kind it is.
+    pub fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.add_metric(name, help, M::default())
+    }
+
+    /// Adds a metric that needs arguments, such as a histogram.
+    pub fn add_metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Adds a counter for each value of a label, at zero, so that a rate exists from the first event on.
+    /// More values may be counted later.
+    pub fn add_counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        values: impl IntoIterator<Item = &'static str>,
+    ) -> Family<Label, Counter> {
+        let counters = Family::<Label, Counter>::default();
+        for value in values {
+            drop(counters.get_or_create(&[(label, value)]));
+        }
+        self.add_metric(name, help, counters)
+    }
+
+    /// Returns the registry of all that was added.
+    #[must_use]
+    pub fn into_registry(self) -> Registry {
+        self.0
+    }
+}
+
+/// Returns the metrics of several registries as one page in the OpenMetrics text format.
+pub fn open_metrics<'a>(registries: impl IntoIterator<Item = &'a Registry>) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
+    let encoded = registries
+        .into_iter()
+        .try_for_each(|registry| encode_registry(&mut text, registry))
+        .and_then(|()| encode_eof(&mut text));
+    debug_assert!(encoded.is_ok(), "metrics do not encode");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_is_on_the_page_from_the_start() {
+        let mut table = MetricTable::new("epwatch_test");
+        let requests: Counter = table.add("requests", "Requests");
+        let _open: Gauge = table.add("open", "Open requests");
+        let _ends = table.add_counters("ends", "Ends of requests", "result", ["done", "failed"]);
+        requests.inc();
+        let other = Registry::with_prefix("other");
+        let text = open_metrics([&table.into_registry(), &other]);
+        for line in [
+            "# HELP epwatch_test_requests Requests.",
+            "epwatch_test_requests_total 1",
+            "epwatch_test_open 0",
+            "epwatch_test_ends_total{result=\"done\"} 0",
+            "epwatch_test_ends_total{result=\"failed\"} 0",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "no {line} in\n{text}"
+            );
+        }
+        assert_eq!(text.matches("# EOF").count(), 1);
+    }
+}
