@@ -26,6 +26,7 @@ mod refusals;
 mod schema;
 mod support;
 mod unproven;
+mod wal_crash;
 mod watch;
 mod zookeeper;
 

@@ -1,5 +1,5 @@
-//! Our numbers against those of other implementations, read from `fixtures/` (made by the scripts
-//! beside them).
+//! Our numbers against those of other implementations, read from `tests/fixtures` (made by the scripts
+//! in it).
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, ln_upper_tail};
 use epwatch_stats::multiple_testing::benjamini_hochberg;
@@ -73,7 +73,7 @@ struct MixtureFit {
 }
 
 fn datasets() -> Vec<Dataset> {
-    serde_json::from_str(include_str!("fixtures/datasets.json")).expect("the fixture parses")
+    serde_json::from_str(include_str!("../fixtures/datasets.json")).expect("the fixture parses")
 }
 
 fn dataset(name: &str) -> Dataset {
@@ -84,7 +84,7 @@ fn dataset(name: &str) -> Dataset {
 }
 
 fn references() -> References {
-    serde_json::from_str(include_str!("fixtures/references.json")).expect("the fixture parses")
+    serde_json::from_str(include_str!("../fixtures/references.json")).expect("the fixture parses")
 }
 
 #[track_caller]

@@ -1,11 +1,5 @@
 //! A process that appends is killed in the middle of it, again and again, on one directory.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test, its child included"
-)]
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -64,7 +58,7 @@ fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "acknowledged_records_survive_kills",
+            "wal_crash::acknowledged_records_survive_kills",
             "--nocapture",
         ])
         .env(CHILD_DIR, dir)
