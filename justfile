@@ -6,8 +6,8 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
 
 # All tests, with the real engine, ONNX Runtime and QNN; fetches them once.
-test:
-    cargo test --workspace
+test *ARGS:
+    .ci/tests {{ARGS}}
 
 # The whole product on this machine, with a simulated fleet and real sessions.
 demo *ARGS:
@@ -59,6 +59,10 @@ deny:
 # What the runtimes are and where they lie; fetches what is missing.
 engines:
     cargo run -- engines fetch
+
+# What CI runs, and what it shortens or leaves out, in full: CONTRIBUTING.md lists it. Needs Java.
+nightly:
+    EPWATCH_NIGHTLY=1 bash .ci/run
 
 # What CI runs, on a machine that may have nothing but Rust.
 ci:

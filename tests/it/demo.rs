@@ -2,6 +2,7 @@
 
 use std::{process::Command, sync::Mutex};
 
+use epwatch_runtimes::is_nightly;
 use serde_json::Value;
 
 use crate::support::EPWATCH;
@@ -89,6 +90,9 @@ fn a_silent_fallback_is_found_and_paged_with_its_cause() {
 
 #[test]
 fn a_healthy_version_pages_nobody() {
+    if !is_nightly("the demo of a healthy version") {
+        return;
+    }
     let document = demo(&["--seconds", "35", "--healthy"]);
     assert_eq!(document["incidents"], serde_json::json!([]));
     assert_eq!(document["first_page_seconds"], Value::Null);
@@ -97,6 +101,9 @@ fn a_healthy_version_pages_nobody() {
 
 #[test]
 fn without_the_runtimes_recorded_placements_stand_in() {
+    if !is_nightly("the demo without ONNX Runtime and QNN") {
+        return;
+    }
     let document = demo(&["--seconds", "50", "--no-runtimes"]);
     check_one_page(&document);
     assert_eq!(document["real_sessions"], serde_json::json!([]));

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use clickhouse::Row;
 use epwatch_collector::Client;
 use epwatch_collector::schema::{self, DATABASE, MIGRATIONS, Retention};
+use epwatch_runtimes::is_nightly;
 use epwatch_store::embedded::EmbeddedStore;
 use epwatch_store::{Cluster, plan};
 use serde::Deserialize;
@@ -52,6 +53,9 @@ async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
 /// Two servers that are replicas of one shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schema_of_a_replicated_cluster_is_made_on_zookeeper() {
+    if !is_nightly("the schema of a replicated cluster on ZooKeeper") {
+        return;
+    }
     let Some(zookeeper) = ZooKeeper::start().await else {
         return;
     };
