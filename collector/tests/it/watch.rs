@@ -58,17 +58,17 @@ async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
     again.stop().await;
 }
 
-/// A clock that ends who asks for the time from code in these files, as a mistake of ours there would.
+/// A clock that panics in functions of one module, as a mistake there would.
 #[derive(Debug)]
 struct Trap {
-    files: &'static str,
+    module: &'static str,
     is_set: AtomicBool,
 }
 
 impl Trap {
-    fn within(files: &'static str) -> Arc<Self> {
+    fn within(module: &'static str) -> Arc<Self> {
         let is_set = AtomicBool::new(false);
-        Arc::new(Self { files, is_set })
+        Arc::new(Self { module, is_set })
     }
 
     fn set(&self) {
@@ -79,11 +79,12 @@ impl Trap {
 impl Clock for Trap {
     fn now_us(&self) -> u64 {
         if self.is_set.load(Ordering::Relaxed) {
+            // Symbols have the names without debug information, too.
             let callers = Backtrace::force_capture().to_string();
             assert!(
-                !callers.contains(self.files),
+                !callers.contains(self.module),
                 "{} steps into the trap of a test",
-                self.files
+                self.module
             );
         }
         SystemClock.now_us()
@@ -93,7 +94,7 @@ impl Clock for Trap {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     let store = Store::start().await;
-    let clock = Trap::within("src/writer/");
+    let clock = Trap::within("epwatch_collector::writer::");
     let (first, stop) = (
         config(&store.dir.path().join("wal")),
         CancellationToken::new(),
@@ -123,7 +124,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     let store = Store::start().await;
-    let clock = Trap::within("src/deletions/worker.rs");
+    let clock = Trap::within("epwatch_collector::deletions::worker::");
     let (mut config, stop) = (
         config(&store.dir.path().join("wal")),
         CancellationToken::new(),
