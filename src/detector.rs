@@ -2,7 +2,8 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use epwatch_detector::{Detector, clock::SystemClock, http::Pages};
+use epwatch_detector::Detector;
+use epwatch_server::{AdminServer, SystemClock, bind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,6 +40,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = Store::open(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
     let http_listen = config.detector.http_listen;
+    let (listener, address) = bind(http_listen, "detector.http_listen").await?;
     let detector = Detector::start(
         config.detector,
         store.client(),
@@ -46,16 +48,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Arc::new(SystemClock),
         stop.clone(),
     )?;
-    let pages = Pages::start(http_listen, detector.metrics(), stop.clone()).await?;
-    output::line(format_args!(
-        "metrics and health on  http://{}",
-        pages.address
-    ))?;
+    let admin = AdminServer::start(listener, detector.admin_pages(), stop.clone());
+    output::line(format_args!("metrics and health on  http://{address}"))?;
     output::line("judging; Ctrl-C ends it")?;
     signals::asked_to_end().await?;
     stop.cancel();
     detector.stopped().await;
-    pages.stopped().await;
+    admin.stopped().await;
     store.stop().await;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_detector::base_rates::BaseRates;
-use epwatch_detector::period::Period;
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::{DetectorConfig, summary};
+use epwatch_server::Period;
 use jiff::Timestamp;
 
 use crate::store_args::StoreArgs;
@@ -29,7 +29,7 @@ pub(crate) const WRONG_USE: u8 = 2;
 pub(crate) struct Args {
     #[command(flatten)]
     over: Over,
-    /// BaseRates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
+    /// Rates that `epwatch detector calibrate` wrote; they hold until seven windows taught others.
     #[arg(long, value_name = "FILE")]
     rates: Option<PathBuf>,
     /// Print healthy verdicts too.
@@ -112,7 +112,7 @@ impl Over {
         all: bool,
     ) -> anyhow::Result<Option<(Source, ReplayOptions, bool)>> {
         let config = self.config();
-        let problems = config.validate();
+        let problems = config.validate().err().unwrap_or_default().0;
         for problem in &problems {
             // Nothing is left to do when stderr is gone.
             let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");

@@ -181,6 +181,8 @@ impl ServerArgs {
         }
         // A relative log folder lies in the data folder; an absolute one stays.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
+        // One key for both, since windows are whole buckets of the roll-up.
+        config.detector.bucket = config.collector.rollup.bucket;
         Ok((config, sources))
     }
 }
@@ -194,15 +196,8 @@ impl ServerConfig {
             problems.extend(found.0.iter().map(|p| format!("collector.{p}")));
         }
         if matches!(runs, Runs::Both | Runs::Detector) {
-            let found = self.detector.validate();
-            problems.extend(found.iter().map(|p| format!("detector.{p}")));
-        }
-        // Who runs one of them alone learns it from the file that both share.
-        if runs != Runs::Neither && self.detector.bucket.0 != self.collector.rollup.bucket.0 {
-            problems.push(format!(
-                "detector.bucket: must equal collector.rollup.bucket ({}), got {}",
-                self.collector.rollup.bucket, self.detector.bucket
-            ));
+            let found = self.detector.validate().err().unwrap_or_default();
+            problems.extend(found.0.iter().map(|p| format!("detector.{p}")));
         }
         said(&problems, sources)
     }
@@ -244,7 +239,7 @@ mod tests {
             ("EPWATCH_STORE__RAW_DAYS", "1"),
             ("EPWATCH_STORE__READER__LISTEN", "0.0.0.0:8123"),
             ("EPWATCH_COLLECTOR__LISTEN", "0.0.0.0:4717"),
-            ("EPWATCH_DETECTOR__BUCKET", "7s"),
+            ("EPWATCH_DETECTOR__STEP", "7s"),
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
         let (config, sources): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
@@ -255,7 +250,7 @@ mod tests {
             "EPWATCH_STORE__READER__LISTEN: store.reader.listen",
             "default: store.reader.password_file",
             "default: collector.keys",
-            "EPWATCH_DETECTOR__BUCKET: detector.bucket",
+            "EPWATCH_DETECTOR__STEP: detector.step",
         ] {
             assert!(text.contains(key), "{text}");
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use epwatch_collector::Collector;
-use epwatch_detector::{Detector, clock::SystemClock, notify::Notifier};
+use epwatch_detector::{Detector, notify::Notifier};
+use epwatch_server::SystemClock;
 use tokio_util::sync::CancellationToken;
 
 use crate::{server_config::ServerConfig, store::Store};

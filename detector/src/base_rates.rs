@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use epwatch_server::replace_file;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::Tally;
@@ -112,20 +113,17 @@ impl BaseRates {
         })
     }
 
-    /// Writes them for the next start: beside the old file, then in its place.
+    /// Writes them for the next start; a crash leaves the old file or the new one.
     ///
     /// # Errors
     /// The file could not be written.
     pub fn write(&self, path: &Path) -> Result<(), BaseRatesError> {
-        let failed = |source| BaseRatesError::Io {
+        let text = serde_json::to_string_pretty(self).expect("rates have text keys only");
+        replace_file(path, (text + "\n").as_bytes()).map_err(|source| BaseRatesError::Io {
             what: "write",
             path: path.to_owned(),
             source,
-        };
-        let text = serde_json::to_string_pretty(self).expect("rates have text keys only");
-        let beside = path.with_extension("new");
-        std::fs::write(&beside, text + "\n").map_err(failed)?;
-        std::fs::rename(&beside, path).map_err(failed)
+        })
     }
 }
 

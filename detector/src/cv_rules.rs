@@ -1,9 +1,9 @@
 //! CV rules on the coefficient of variation of all runs, as people ask for them first. Off by
 //! default: on healthy fleets they fire in most windows, and a replay says how often.
 
+use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 
-use crate::config::ConfigProblem;
 use crate::reason::Reason;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
@@ -37,7 +37,7 @@ fn ticket() -> Severity {
 
 /// What a replay always counts, so that a rule's cost is known before it is switched on.
 #[must_use]
-pub fn stock() -> Vec<CvRule> {
+pub(crate) fn stock() -> Vec<CvRule> {
     let rule = |name: &str, cv_above, cv_above_baseline_times| CvRule {
         name: name.to_owned(),
         app: None,
@@ -96,34 +96,32 @@ pub(crate) fn apply(rules: &[CvRule], verdict: &mut CohortVerdict, baseline: Opt
     }
 }
 
-/// Returns what is wrong with rules, by key.
-pub(crate) fn validate(rules: &[CvRule]) -> Vec<ConfigProblem> {
-    let mut problems = Vec::new();
+/// Adds what is wrong with rules, by key.
+pub(crate) fn check(rules: &[CvRule], problems: &mut Problems) {
+    let is_limit = |limit: Option<f64>| limit.is_none_or(|limit| limit.is_finite() && limit > 0.0);
     for (at, rule) in rules.iter().enumerate() {
-        let mut wrong = |key: &str, problem: &str| {
-            problems.push(ConfigProblem {
-                key: format!("cv_rules[{at}].{key}"),
-                problem: problem.to_owned(),
-            });
+        let mut check = |key: &str, is_right: bool, text: &str| {
+            let key = format!("cv_rules[{at}].{key}");
+            problems.check(&key, is_right, || text.to_owned());
         };
-        if rule.name.is_empty() {
-            wrong("name", "must not be empty");
-        }
-        if rule.cv_above.is_none() && rule.cv_above_baseline_times.is_none() {
-            wrong("cv_above", "or cv_above_baseline_times must be given");
-        }
-        let sound = |limit: Option<f64>| limit.is_none_or(|l| l.is_finite() && l > 0.0);
-        if !sound(rule.cv_above) {
-            wrong("cv_above", "must be above 0, for example 0.15 for 15 %");
-        }
-        if !sound(rule.cv_above_baseline_times) {
-            wrong(
-                "cv_above_baseline_times",
-                "must be above 0, for example 1.5",
-            );
-        }
+        check("name", !rule.name.is_empty(), "must not be empty");
+        let times = rule.cv_above_baseline_times;
+        check(
+            "cv_above",
+            rule.cv_above.is_some() || times.is_some(),
+            "or cv_above_baseline_times must be given",
+        );
+        check(
+            "cv_above",
+            is_limit(rule.cv_above),
+            "must be above 0, for example 0.15 for 15 %",
+        );
+        check(
+            "cv_above_baseline_times",
+            is_limit(times),
+            "must be above 0, for example 1.5",
+        );
     }
-    problems
 }
 
 #[cfg(test)]
@@ -179,8 +177,13 @@ mod tests {
 
     #[test]
     fn rules_without_a_sound_limit_are_refused() {
+        let problems = |rules: &[CvRule]| {
+            let mut problems = Problems::default();
+            check(rules, &mut problems);
+            problems.0
+        };
         let keys = |rule| {
-            let problems = validate(&[rule]).into_iter();
+            let problems = problems(&[rule]).into_iter();
             problems.map(|problem| problem.key).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -191,6 +194,6 @@ mod tests {
             keys(rule(Some(0.1), Some(f64::NAN), Severity::Page)),
             ["cv_rules[0].cv_above_baseline_times"]
         );
-        assert!(validate(&stock()).is_empty());
+        assert!(problems(&stock()).is_empty());
     }
 }

@@ -8,23 +8,20 @@
 
 pub mod base_rates;
 pub mod baseline;
-pub mod clock;
 pub mod cohort;
 pub mod config;
-pub mod cv_rules;
+mod cv_rules;
 pub mod describe;
 pub mod device_events;
 mod evaluate;
 mod hash;
-pub mod http;
 pub mod incident;
 mod incident_set;
 mod judged;
 mod lease;
-pub mod metrics;
+mod metrics;
 mod next_step;
 pub mod notify;
-pub mod period;
 mod pinned_references;
 pub mod placement;
 pub mod read;
@@ -41,6 +38,8 @@ pub mod verdict_store;
 pub mod window;
 
 pub use config::DetectorConfig;
+pub use cv_rules::CvRule;
 pub use evaluate::{Evaluation, Evaluator};
+pub use metrics::Metrics;
 pub use pinned_references::PinnedReferences;
 pub use run_loop::{Detector, StartError};

@@ -1,7 +1,9 @@
 //! What Prometheus reads of the detector; `docs/metrics.md` lists all of it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use epwatch_server::{AdminPages, open_metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,7 +14,7 @@ use crate::verdict::VerdictClass;
 
 /// How an attempt to notify ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// It got through.
     Delivered,
     /// It will be tried again.
@@ -106,6 +108,19 @@ impl Metrics {
         registry
     }
 
+    pub(crate) fn admin_pages(self: &Arc<Self>) -> AdminPages {
+        let (metrics, judged) = (self.clone(), self.clone());
+        let not_ready =
+            "no window was judged yet: the store does not answer, or nothing is complete";
+        AdminPages {
+            metrics: Box::new(move || open_metrics(&[metrics.registry()])),
+            not_ready: Box::new(move || match judged.has_judged() {
+                true => Vec::new(),
+                false => vec![not_ready],
+            }),
+        }
+    }
+
     pub(crate) fn judged(&self, class: VerdictClass) {
         self.windows
             .get_or_create(&[("verdict", class.as_str())])
@@ -161,6 +176,19 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ready_once_a_window_was_judged() {
+        let metrics = Arc::new(Metrics::default());
+        let pages = metrics.admin_pages();
+        assert_eq!((pages.not_ready)().len(), 1);
+        metrics.evaluated(0.1, 1_800_000_000.0);
+        assert!((pages.not_ready)().is_empty());
+        let text = (pages.metrics)();
+        let counted = "detector_evaluation_seconds_count 1\n";
+        assert!(text.contains(counted), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
 
     #[test]
     fn names_and_labels_are_what_dashboards_ask_for() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clickhouse::Client;
+use epwatch_server::{AdminPages, Clock, Problems};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
@@ -14,8 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::base_rates::BaseRates;
-use crate::clock::Clock;
-use crate::config::{ConfigProblem, DetectorConfig};
+use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident::Incident;
 use crate::incident_set::IncidentSet;
@@ -43,11 +43,10 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The configuration is wrong.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to start the detector: {}", problems.iter().map(ToString::to_string)
-    .collect::<Vec<_>>().join("; "))]
+#[error("failed to start the detector: {problems}")]
 pub struct StartError {
-    /// All that is wrong.
-    pub problems: Vec<ConfigProblem>,
+    /// All mistakes.
+    pub problems: Problems,
 }
 
 /// A running detector.
@@ -72,20 +71,16 @@ impl Detector {
         clock: Arc<dyn Clock>,
         cancel: CancellationToken,
     ) -> Result<Detector, StartError> {
-        let problems = config.validate();
-        if !problems.is_empty() {
-            return Err(StartError { problems });
-        }
+        config
+            .validate()
+            .map_err(|problems| StartError { problems })?;
         let metrics = Arc::new(Metrics::default());
         let (incidents_tx, incidents) = watch::channel(Arc::default());
         let (verdicts_tx, verdicts) = watch::channel(Arc::default());
         let rates = match &config.rates_file {
             None => BaseRates::default(),
             Some(path) => BaseRates::read(path).map_err(|error| StartError {
-                problems: vec![ConfigProblem {
-                    key: "rates_file".into(),
-                    problem: error.to_string(),
-                }],
+                problems: Problems::one("rates_file", error.to_string()),
             })?,
         };
         let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
@@ -126,6 +121,12 @@ impl Detector {
     #[must_use]
     pub fn verdicts(&self) -> watch::Receiver<Arc<Vec<CohortVerdict>>> {
         self.verdicts.clone()
+    }
+
+    /// Returns what its admin endpoint shows.
+    #[must_use]
+    pub fn admin_pages(&self) -> AdminPages {
+        self.metrics.admin_pages()
     }
 
     /// Its metrics.

@@ -9,7 +9,8 @@ use crate::describe::WindowStatistics;
 use crate::incident::{Incident, State};
 use crate::notify::summary;
 use crate::signals::Signal;
-use crate::verdict::CohortVerdict;
+use crate::summary::IncidentSummary;
+use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// Version of the arithmetic behind a row; sums and histories stay within one value.
 const ALGO: &str = "v1";
@@ -79,7 +80,7 @@ struct IncidentRow {
     changed_at: i64,
     state: &'static str,
     severity: &'static str,
-    verdict: String,
+    verdict: &'static str,
     app_id: String,
     environment: String,
     model_id: String,
@@ -294,32 +295,30 @@ fn described(told: &WindowStatistics) -> Vec<(&'static str, f64)> {
 }
 
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
-    let (devices_hit, devices_seen) = incident.devices();
-    let lead = incident.lead();
-    let told = lead.map(|lead| lead.statistics.clone()).unwrap_or_default();
+    let facts = IncidentSummary::from(incident);
     IncidentRow {
-        incident_id: incident.id.clone(),
+        incident_id: facts.incident,
         changed_at: changed_at.as_millisecond(),
-        state: incident.state.as_str(),
-        severity: match incident.state {
+        state: facts.state.as_str(),
+        severity: match facts.state {
             State::Inactive => "none",
-            _ => incident.severity().as_str(),
+            _ => facts.severity.as_str(),
         },
-        verdict: lead.map(|lead| lead.class.to_string()).unwrap_or_default(),
-        app_id: incident.key.model.app_id.clone(),
-        environment: incident.key.model.environment.clone(),
-        model_id: incident.key.model.model_id.clone(),
-        model_version: incident.key.model_version.clone(),
-        chipsets: incident.chipsets(),
+        verdict: facts.verdict.map_or("", VerdictClass::as_str),
+        app_id: facts.app,
+        environment: facts.environment,
+        model_id: facts.model,
+        model_version: facts.version,
+        chipsets: facts.chipsets,
         started_at: incident.started_at.as_millisecond(),
-        devices_hit,
-        devices_seen,
-        latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
-        cv_within: told.cv_within,
-        cv_between: told.cv_between,
-        dip: told.dip,
-        cpu_ops: lead.map(|lead| lead.cpu_ops.clone()).unwrap_or_default(),
-        cpu_macs_share: lead.and_then(|lead| lead.cpu_macs_share),
+        devices_hit: facts.devices_hit,
+        devices_seen: facts.devices_seen,
+        latency_ratio: facts.latency_ratio,
+        cv_within: facts.cv_within,
+        cv_between: facts.cv_between,
+        dip: facts.dip,
+        cpu_ops: facts.cpu_ops,
+        cpu_macs_share: facts.cpu_macs_share,
         summary: summary(incident),
         document: serde_json::to_string(incident).expect("an incident has text keys only"),
     }

@@ -1,10 +1,8 @@
 //! A real Alertmanager of Debian's, on a free loopback port.
 
-use std::{
-    process::{Child, Command, Stdio},
-    sync::Arc,
-};
+use std::process::{Child, Command, Stdio};
 
+use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::{self, AlertmanagerConfig};
 use epwatch_runtimes::Package;
 use serde_json::Value;
@@ -94,9 +92,13 @@ async fn an_incident_arrives_at_a_real_alertmanager() {
     let Some(receiver) = Alertmanager::start().await else {
         return;
     };
-    let notifier = AlertmanagerConfig::new(&receiver.url);
-    let notifier = notify::Alertmanager::new("alertmanager", notifier, None).unwrap();
-    let fleet = WatchedFleet::start(vec![Arc::new(notifier)]).await;
+    let config = DetectorConfig {
+        alertmanager: vec![AlertmanagerConfig::new(&receiver.url)],
+        stdout: false,
+        ..DetectorConfig::default()
+    };
+    let notifiers = notify::notifiers(&config, std::io::sink()).unwrap();
+    let fleet = WatchedFleet::start(notifiers).await;
     until("a page is with Alertmanager", || async {
         receiver
             .alerts()

@@ -31,7 +31,6 @@ impl Serve {
             .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
             .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "1s")
             .env("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms")
-            .env("EPWATCH_DETECTOR__BUCKET", "1s")
             .env("EPWATCH_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

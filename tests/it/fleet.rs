@@ -4,10 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use epwatch_collector::{Collector, config::AppKeyConfig};
-use epwatch_detector::{Detector, DetectorConfig, clock::SystemClock, notify::Notifier};
+use epwatch_detector::{Detector, DetectorConfig, notify::Notifier};
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, RecordedModel, Rollout, Scenario,
 };
+use epwatch_server::SystemClock;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::Store;

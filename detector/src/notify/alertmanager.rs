@@ -2,67 +2,30 @@
 //!
 //! An alert is its labels; one alert an incident. It is sent again while it fires, with an end a few
 //! repeats ahead: if the detector dies, Alertmanager resolves it by time-out instead of keeping a
-//! lie. When labels change (another severity, more chipsets) the old alert is ended beside the new.
+//! lie. When labels change (another severity, more chipsets) the old alert is ended together with the new one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::incident::{Headline, Incident, State};
-use crate::period::Period;
-use crate::verdict::Severity;
 
+use super::config::AlertmanagerConfig;
 use super::document::dashboard_link;
-use super::http::HttpChannel;
-use super::{Notification, Notifier, NotifyError, description, summary};
+use super::error::NotifyError;
+use super::http_notifier::{Format, HttpNotifier};
+use super::notifier::Notification;
+use super::text::{description, summary};
 
 /// Repeats that may fail before Alertmanager takes the alert for over.
 const REPEATS_UNTIL_END: i32 = 4;
 
-/// Where Alertmanager is and what it is sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AlertmanagerConfig {
-    /// Its address, for example `http://localhost:9093`.
-    pub url: String,
-    /// Incidents below this are not sent.
-    #[serde(default = "super::ticket")]
-    pub min_severity: Severity,
-    /// How often a firing incident is sent again.
-    #[serde(default = "repeat")]
-    pub repeat_every: Period,
-    /// How long one attempt may take.
-    #[serde(default = "super::timeout")]
-    pub timeout: Period,
-}
-
-fn repeat() -> Period {
-    Period(Duration::from_secs(60))
-}
-
-impl AlertmanagerConfig {
-    /// Alertmanager at `url`, everything else as by default.
-    #[must_use]
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            min_severity: super::ticket(),
-            repeat_every: repeat(),
-            timeout: super::timeout(),
-        }
-    }
-}
-
-/// Sends alerts to one Alertmanager.
 #[derive(Debug)]
-pub struct Alertmanager {
-    channel: HttpChannel,
-    config: AlertmanagerConfig,
+struct Alerts {
+    repeat_every: Duration,
     dashboard_url: Option<String>,
 }
 
@@ -77,24 +40,30 @@ struct Alert {
     generator_url: Option<String>,
 }
 
-impl Alertmanager {
-    /// Prepares the client; nothing is sent. `name` is what incidents remember it by.
-    ///
-    /// # Errors
-    /// The address is none, or TLS could not be set up.
-    pub fn new(
-        name: &str,
-        config: AlertmanagerConfig,
-        dashboard_url: Option<String>,
-    ) -> Result<Self, NotifyError> {
-        let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
-        Ok(Self {
-            channel: HttpChannel::new(name, &endpoint, config.timeout.0)?,
-            config,
-            dashboard_url,
-        })
-    }
+pub(super) fn notifier(
+    name: &str,
+    config: &AlertmanagerConfig,
+    dashboard_url: Option<String>,
+) -> Result<HttpNotifier, NotifyError> {
+    let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
+    let repeat_every = config.repeat_every.0;
+    let format = Alerts {
+        repeat_every,
+        dashboard_url,
+    };
+    let notifier = HttpNotifier::new(name, &endpoint, config.min_severity, format)?;
+    Ok(notifier.repeated_every(repeat_every))
+}
 
+impl Format for Alerts {
+    fn request(&self, notification: &Notification, now: Timestamp) -> (HeaderMap, Vec<u8>) {
+        let alerts = self.alerts(&notification.incident, now);
+        let json = serde_json::to_vec(&alerts).expect("texts and times serialise");
+        (HeaderMap::new(), json)
+    }
+}
+
+impl Alerts {
     fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
         let Some(headline) = &incident.headline else {
             return Vec::new();
@@ -103,7 +72,7 @@ impl Alertmanager {
         let ends_at = match (incident.state, incident.resolved_at) {
             (State::Resolved, Some(resolved_at)) => resolved_at,
             _ => {
-                let repeat = SignedDuration::try_from(self.config.repeat_every.0);
+                let repeat = SignedDuration::try_from(self.repeat_every);
                 let ahead = repeat
                     .unwrap_or(SignedDuration::MAX)
                     .saturating_mul(REPEATS_UNTIL_END);
@@ -126,35 +95,6 @@ impl Alertmanager {
             .into_iter()
             .chain([alert(headline, ends_at)])
             .collect()
-    }
-
-    async fn send(&self, notification: &Notification, now: Timestamp) -> Result<(), NotifyError> {
-        let alerts = self.alerts(&notification.incident, now);
-        let json = serde_json::to_vec(&alerts).expect("texts and times serialise");
-        let taken = StatusCode::OK;
-        self.channel.post(HeaderMap::new(), json, taken).await
-    }
-}
-
-impl Notifier for Alertmanager {
-    fn name(&self) -> &str {
-        &self.channel.name
-    }
-
-    fn min_severity(&self) -> Severity {
-        self.config.min_severity
-    }
-
-    fn repeat_every(&self) -> Option<Duration> {
-        Some(self.config.repeat_every.0)
-    }
-
-    fn notify<'a>(
-        &'a self,
-        notification: &'a Notification,
-        now: Timestamp,
-    ) -> BoxFuture<'a, Result<(), NotifyError>> {
-        self.send(notification, now).boxed()
     }
 }
 

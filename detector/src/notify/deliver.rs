@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_server::{Backoff, Clock};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
 use crate::incident::Incident;
 use crate::metrics::{Delivery, Metrics};
 
-use super::{Notification, Notifier, Retry};
+use super::error::Retry;
+use super::notifier::{Notification, Notifier};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -47,6 +48,7 @@ pub(crate) async fn deliver(
         metrics,
         done: HashMap::new(),
         repeats: HashMap::new(),
+        backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         pause: None,
     };
     loop {
@@ -79,6 +81,8 @@ struct Round {
     done: HashMap<String, u64>,
     /// Firing incident: when it was told last.
     repeats: HashMap<String, Instant>,
+    backoff: Backoff,
+    /// While the channel is down: how long it is left alone.
     pause: Option<Duration>,
 }
 
@@ -128,8 +132,7 @@ impl Round {
             };
             match retry {
                 Some(Retry::WithBackoff) => {
-                    let pause = self.pause.map_or(FIRST_PAUSE, |pause| pause * 2);
-                    self.pause = Some(pause.min(LONGEST_PAUSE));
+                    self.pause = Some(self.backoff.pause());
                     return self.pause;
                 }
                 Some(Retry::After(pause)) => {
@@ -139,7 +142,7 @@ impl Round {
                 Some(Retry::Never) | None => self.mark_done(incident).await,
             }
         }
-        self.pause = None;
+        self.is_up();
         let next = self.repeats.values().min().copied();
         let every = self.notifier.repeat_every()?;
         next.map(|told| (told + every).saturating_duration_since(Instant::now()))
@@ -153,8 +156,13 @@ impl Round {
         incident.state.is_told() && told.is_none_or(|told| told.elapsed() >= every)
     }
 
-    async fn mark_done(&mut self, incident: &Incident) {
+    fn is_up(&mut self) {
         self.pause = None;
+        self.backoff.reset();
+    }
+
+    async fn mark_done(&mut self, incident: &Incident) {
+        self.is_up();
         if incident.state.is_told() {
             self.repeats.insert(incident.id.clone(), Instant::now());
         } else {
@@ -177,11 +185,11 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
 
     use futures::FutureExt;
     use futures::future::BoxFuture;
     use jiff::SignedDuration;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::incident::advance;
@@ -206,7 +214,7 @@ mod tests {
             notification: &'a Notification,
             now: Timestamp,
         ) -> BoxFuture<'a, Result<(), NotifyError>> {
-            *self.attempts.lock().unwrap() += 1;
+            *self.attempts.lock() += 1;
             let is_down = now < at(3_600);
             let result = if is_down {
                 Err(NotifyError::Busy {
@@ -216,7 +224,7 @@ mod tests {
                 })
             } else {
                 let chipsets = notification.incident.chipsets();
-                let mut told = self.told.lock().unwrap();
+                let mut told = self.told.lock();
                 told.push((notification.occasion, chipsets));
                 Ok(())
             };
@@ -250,6 +258,7 @@ mod tests {
             metrics: Arc::new(Metrics::default()),
             done: HashMap::new(),
             repeats: HashMap::new(),
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             pause: None,
         };
         let mut now = at(0);
@@ -260,11 +269,11 @@ mod tests {
             assert!(wait <= LONGEST_PAUSE, "{wait:?}");
             now += SignedDuration::try_from(wait).unwrap();
         }
-        let told = pager.told.lock().unwrap().clone();
+        let told = pager.told.lock().clone();
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!(told[0].1, ["SM7550", "SM8635"]);
         // Six pauses to reach a minute, then one attempt a minute.
-        let attempts = *pager.attempts.lock().unwrap();
+        let attempts = *pager.attempts.lock();
         assert!((60..=70).contains(&attempts), "{attempts}");
         let done = delivered.recv().await.unwrap();
         assert_eq!((&done.incident_id, done.news), (&grown[0].id, 2));

@@ -29,7 +29,11 @@ use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 use url::{Position, Url};
 
-use super::NotifyError;
+use super::config::parse_url;
+use super::error::NotifyError;
+
+/// How long one attempt may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of a refusal is kept.
 const MAX_DETAIL_CHARS: usize = 300;
@@ -44,12 +48,12 @@ type Connector = HttpsConnector<HttpConnector>;
 
 /// An address that takes notifications by POST.
 pub(super) struct HttpChannel {
-    pub(super) name: String,
+    name: String,
     route: Route,
     /// The request's target: a path, or the whole address if a proxy forwards the request.
     target: Uri,
     headers: HeaderMap,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 enum Route {
@@ -69,7 +73,7 @@ impl fmt::Debug for HttpChannel {
 
 impl HttpChannel {
     /// Prepares requests to `url`; nothing is sent. The error does not hold the address.
-    pub(super) fn new(name: &str, url: &str, timeout: Duration) -> Result<Self, NotifyError> {
+    pub(super) fn new(name: &str, url: &str) -> Result<Self, NotifyError> {
         let bad_address = || NotifyError::Address {
             channel: name.to_owned(),
         };
@@ -118,8 +122,12 @@ impl HttpChannel {
             route,
             target,
             headers,
-            timeout,
+            timeout: TIMEOUT,
         })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Posts JSON; only `taken` means that it got through.
@@ -169,12 +177,6 @@ impl HttpChannel {
             detail: answer.chars().take(MAX_DETAIL_CHARS).collect(),
         })
     }
-}
-
-/// The address, if it is one to post to.
-pub(crate) fn parse_url(text: &str) -> Option<Url> {
-    let url = Url::parse(text).ok()?;
-    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
 }
 
 /// User and password of an address, as a header.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::NotifyError;
+use super::error::NotifyError;
 
 /// A routing key, a webhook's address or a signing key.
 #[derive(Clone, PartialEq, Eq)]

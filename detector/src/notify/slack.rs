@@ -1,67 +1,48 @@
 //! Slack, by an incoming webhook, in blocks. The address is the secret.
 
-use std::path::PathBuf;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::period::Period;
-use crate::verdict::Severity;
-
+use super::config::SlackConfig;
 use super::document::dashboard_link;
-use super::http::HttpChannel;
+use super::error::NotifyError;
+use super::http_notifier::{Format, HttpNotifier};
+use super::notifier::Notification;
 use super::secret::Secret;
-use super::text::{facts, title};
-use super::{Notification, Notifier, NotifyError, summary};
+use super::text::{facts, summary, title};
 
 /// Longest texts that Slack takes, in characters: a header, and a section.
 const MAX_HEADER_CHARS: usize = 150;
 const MAX_SECTION_CHARS: usize = 3000;
 
-/// Where Slack shall show incidents.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SlackConfig {
-    /// A file that holds the incoming webhook's address and nothing else.
-    pub webhook_url_file: PathBuf,
-    /// Incidents below this are not sent.
-    #[serde(default = "super::ticket")]
-    pub min_severity: Severity,
-    /// How long one attempt may take.
-    #[serde(default = "super::timeout")]
-    pub timeout: Period,
-}
-
-/// Posts to one Slack channel.
 #[derive(Debug)]
-pub struct Slack {
-    channel: HttpChannel,
-    min_severity: Severity,
+struct Messages {
     dashboard_url: Option<String>,
 }
 
-impl Slack {
-    /// Prepares the client; nothing is sent. `name` is what incidents remember it by.
-    ///
-    /// # Errors
-    /// The address cannot be read or is none, or TLS could not be set up.
-    pub fn new(
-        name: &str,
-        config: &SlackConfig,
-        dashboard_url: Option<String>,
-    ) -> Result<Self, NotifyError> {
-        let webhook_url = Secret::read(name, &config.webhook_url_file)?;
-        Ok(Self {
-            channel: HttpChannel::new(name, webhook_url.expose(), config.timeout.0)?,
-            min_severity: config.min_severity,
-            dashboard_url,
-        })
-    }
+pub(super) fn notifier(
+    name: &str,
+    config: &SlackConfig,
+    dashboard_url: Option<String>,
+) -> Result<HttpNotifier, NotifyError> {
+    let url = Secret::read(name, &config.webhook_url_file)?;
+    HttpNotifier::new(
+        name,
+        url.expose(),
+        config.min_severity,
+        Messages { dashboard_url },
+    )
+}
 
+impl Format for Messages {
+    fn request(&self, notification: &Notification, _now: Timestamp) -> (HeaderMap, Vec<u8>) {
+        let message = self.message(notification).to_string();
+        (HeaderMap::new(), message.into_bytes())
+    }
+}
+
+impl Messages {
     fn message(&self, notification: &Notification) -> Value {
         let incident = &notification.incident;
         let title = title(notification);
@@ -98,30 +79,6 @@ impl Slack {
         }
         // `text` is what a notification on the phone shows.
         json!({"text": escaped(&format!("{title}: {summary}")), "blocks": blocks})
-    }
-
-    async fn send(&self, notification: &Notification) -> Result<(), NotifyError> {
-        let message = self.message(notification).to_string().into_bytes();
-        let taken = StatusCode::OK;
-        self.channel.post(HeaderMap::new(), message, taken).await
-    }
-}
-
-impl Notifier for Slack {
-    fn name(&self) -> &str {
-        &self.channel.name
-    }
-
-    fn min_severity(&self) -> Severity {
-        self.min_severity
-    }
-
-    fn notify<'a>(
-        &'a self,
-        notification: &'a Notification,
-        _now: Timestamp,
-    ) -> BoxFuture<'a, Result<(), NotifyError>> {
-        self.send(notification).boxed()
     }
 }
 

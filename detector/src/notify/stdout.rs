@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::io::Write;
-use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
-use super::{Notification, Notifier, NotifyError, block};
+use super::error::NotifyError;
+use super::notifier::{Notification, Notifier};
+use super::text::block;
 
 /// Writes one block a notification.
 pub struct Stdout {
@@ -34,11 +36,7 @@ impl Stdout {
     }
 
     fn write(&self, text: &str) -> std::io::Result<()> {
-        // A writer that panicked in another thread can still be written to.
-        let mut writer = self
-            .writer
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut writer = self.writer.lock();
         writer.write_all(text.as_bytes())?;
         writer.flush()
     }

@@ -10,7 +10,7 @@ use crate::incident::{CLEAN_WINDOWS, Incident, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity};
 
-use super::{Notification, Occasion};
+use super::notifier::{Notification, Occasion};
 
 /// Returns one line: what and where.
 #[must_use]

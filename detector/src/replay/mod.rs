@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
+use epwatch_server::Period;
 use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
@@ -165,9 +166,7 @@ fn windows(
     options: &ReplayOptions,
 ) -> Vec<(Timestamp, bool)> {
     let config = &options.config;
-    let seconds = |period: crate::period::Period| {
-        i64::try_from(period.0.as_secs()).unwrap_or(i64::MAX).max(1)
-    };
+    let seconds = |period: Period| i64::try_from(period.0.as_secs()).unwrap_or(i64::MAX).max(1);
     let (bucket, window, step) = (
         seconds(config.bucket),
         seconds(config.window),
@@ -209,7 +208,6 @@ fn beginning(first_s: i64, window_s: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::period::Period;
     use std::time::Duration;
 
     fn at(hours: i64, seconds: i64) -> Timestamp {

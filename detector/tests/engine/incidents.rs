@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use epwatch_detector::Detector;
-use epwatch_detector::clock::ManualClock;
 use epwatch_detector::notify::{Notification, Notifier, NotifyError, Occasion, Stdout};
+use epwatch_server::ManualClock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -232,7 +232,7 @@ async fn a_healthy_roll_out_is_quiet() {
 async fn a_wrong_configuration_is_refused_whole() {
     let mut config = config();
     config.max_votes = 0;
-    config.step = epwatch_detector::period::Period(std::time::Duration::from_secs(7200));
+    config.step = epwatch_server::Period(std::time::Duration::from_secs(7200));
     let cancel = CancellationToken::new();
     let client = clickhouse::Client::default();
     let clock = Arc::new(ManualClock::at(base()));

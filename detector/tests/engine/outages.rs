@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use epwatch_detector::clock::ManualClock;
 use epwatch_detector::notify::Occasion;
+use epwatch_server::ManualClock;
 use epwatch_store::StoreTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::period::Period;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
+use epwatch_server::Period;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base};

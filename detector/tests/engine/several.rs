@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use epwatch_detector::clock::ManualClock;
 use epwatch_detector::notify::Occasion;
+use epwatch_server::ManualClock;
 use jiff::Timestamp;
 
 use crate::incidents::{Pager, Running, healthy_window};

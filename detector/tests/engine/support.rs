@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clickhouse::{Client, Row};
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::period::Period;
 use epwatch_proto::histogram::bucket_of_us;
+use epwatch_server::Period;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
-use epwatch_detector::period::Period;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
 use epwatch_detector::verdict::Severity;
 use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Story};
+use epwatch_server::Period;
 
 use crate::START_MS;
 use crate::outcome::{FaultOutcome, Outcome};

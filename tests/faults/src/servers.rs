@@ -257,7 +257,6 @@ fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
         ("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__COLLECTOR_TIMEOUT", &timeout),
         ("EPWATCH_COLLECTOR__DELETION__REFRESH", "1s"),
-        ("EPWATCH_DETECTOR__BUCKET", "2s"),
     ];
     StartLine {
         program: options.program.clone(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ring::hmac;
 
+use super::super::{pagerduty, slack, webhook};
 use super::*;
 
 /// A file that holds a secret.
@@ -30,9 +31,8 @@ async fn pagerduty_gets_one_alert_an_incident() {
         routing_key_file: secret(&dir, "R0UT1NGKEY"),
         url: format!("{url}/v2/enqueue"),
         min_severity: Severity::Page,
-        timeout: Period(Duration::from_secs(5)),
     };
-    let pagerduty = PagerDuty::new("pagerduty", &config, dashboard()).unwrap();
+    let pagerduty = pagerduty::notifier("pagerduty", &config, dashboard()).unwrap();
     assert!(!format!("{pagerduty:?}").contains("R0UT1NGKEY"));
     for incident in [firing(), grown(), resolved()] {
         let news = Notification::news(incident);
@@ -59,9 +59,8 @@ async fn only_the_answer_of_the_channel_counts_as_told() {
         routing_key_file: secret(&dir, "key"),
         url: format!("{url}/v2/enqueue"),
         min_severity: Severity::Page,
-        timeout: Period(Duration::from_secs(5)),
     };
-    let pagerduty = PagerDuty::new("pagerduty", &config, None).unwrap();
+    let pagerduty = pagerduty::notifier("pagerduty", &config, None).unwrap();
     let mut retries = Vec::new();
     for _ in answers {
         let news = Notification::news(firing());
@@ -80,9 +79,8 @@ async fn slack_gets_blocks_without_links_of_strangers() {
     let config = SlackConfig {
         webhook_url_file: secret(&dir, &format!("{url}/services/T0/B0/secret")),
         min_severity: Severity::Ticket,
-        timeout: Period(Duration::from_secs(5)),
     };
-    let slack = Slack::new("slack", &config, dashboard()).unwrap();
+    let slack = slack::notifier("slack", &config, dashboard()).unwrap();
     assert!(!format!("{slack:?}").contains("secret"));
     let mut hostile = firing();
     hostile.key.model.model_id = format!("<!channel> & {}", "x".repeat(4000));
@@ -107,9 +105,8 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
         url: format!("{url}/hook"),
         key_file: secret(&dir, "shared key"),
         min_severity: Severity::Ticket,
-        timeout: Period(Duration::from_secs(5)),
     };
-    let webhook = Webhook::new("webhook", &config, dashboard()).unwrap();
+    let webhook = webhook::notifier("webhook", &config, dashboard()).unwrap();
     for _ in 0..2 {
         let news = Notification::news(firing());
         webhook.notify(&news, at(30)).await.unwrap();
@@ -135,9 +132,10 @@ fn a_secret_that_is_not_there_is_said_with_its_file() {
     let config = SlackConfig {
         webhook_url_file: dir.path().join("nothing"),
         min_severity: Severity::Ticket,
-        timeout: Period(Duration::from_secs(5)),
     };
-    let error = Slack::new("slack", &config, None).unwrap_err().to_string();
+    let error = slack::notifier("slack", &config, None)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("nothing") && error.contains("slack"),
         "{error}"
@@ -147,13 +145,15 @@ fn a_secret_that_is_not_there_is_said_with_its_file() {
         ..config.clone()
     };
     assert!(matches!(
-        Slack::new("slack", &empty, None),
+        slack::notifier("slack", &empty, None),
         Err(NotifyError::Secret { .. })
     ));
     let none = SlackConfig {
         webhook_url_file: secret(&dir, "ftp://hidden"),
         ..config
     };
-    let error = Slack::new("slack", &none, None).unwrap_err().to_string();
+    let error = slack::notifier("slack", &none, None)
+        .unwrap_err()
+        .to_string();
     assert!(!error.contains("hidden"), "{error}");
 }

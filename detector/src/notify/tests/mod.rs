@@ -2,7 +2,7 @@ mod channels;
 mod proxies;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -10,17 +10,18 @@ use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use epwatch_server::{ManualClock, Period};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::http_notifier::HttpNotifier;
 use super::*;
-use crate::clock::ManualClock;
 use crate::device_events::FailedStart;
-use crate::incident::{IncidentKey, advance};
+use crate::incident::{Incident, IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
-use crate::period::Period;
 use crate::testing::{Fleet, at, device, golden_tests, judged, reference};
 use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
@@ -165,7 +166,7 @@ impl Receiver {
             path,
             ..Receiver::default()
         };
-        receiver.answers.lock().unwrap().extend(answers);
+        receiver.answers.lock().extend(answers);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let app = Router::new().fallback(receive).with_state(receiver.clone());
@@ -175,8 +176,8 @@ impl Receiver {
 
     #[track_caller]
     fn requests(&self) -> Vec<(HeaderMap, Bytes)> {
-        assert_eq!(*self.unexpected.lock().unwrap(), Vec::<String>::new());
-        self.got.lock().unwrap().clone()
+        assert_eq!(*self.unexpected.lock(), Vec::<String>::new());
+        self.got.lock().clone()
     }
 
     #[track_caller]
@@ -207,10 +208,10 @@ async fn receive(
             .get("content-type")
             .is_some_and(|kind| kind == "application/json");
     let is_json = serde_json::from_slice::<Value>(&body).is_ok();
-    let answer = receiver.answers.lock().unwrap().pop_front();
+    let answer = receiver.answers.lock().pop_front();
     match (is_expected && is_json, answer) {
         (true, Some((status, retry_after))) => {
-            receiver.got.lock().unwrap().push((headers, body));
+            receiver.got.lock().push((headers, body));
             let headers = retry_after.map(|after| [("retry-after", after)]);
             match headers {
                 Some(headers) => (status, headers, "said the receiver").into_response(),
@@ -218,20 +219,16 @@ async fn receive(
             }
         }
         _ => {
-            receiver
-                .unexpected
-                .lock()
-                .unwrap()
-                .push(format!("{method} {uri}"));
+            receiver.unexpected.lock().push(format!("{method} {uri}"));
             StatusCode::NOT_IMPLEMENTED.into_response()
         }
     }
 }
 
-fn alertmanager(url: &str) -> Alertmanager {
+fn alertmanager(url: &str) -> HttpNotifier {
     let config = AlertmanagerConfig::new(format!("{url}/"));
     let dashboard = Some("http://grafana/d/epwatch-model".to_owned());
-    Alertmanager::new("alertmanager", config, dashboard).unwrap()
+    super::alertmanager::notifier("alertmanager", &config, dashboard).unwrap()
 }
 
 const OK: Answer = (StatusCode::OK, None);
@@ -299,7 +296,7 @@ async fn each_answer_says_whether_to_come_again() {
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let nobody = AlertmanagerConfig::new(nobody);
-    let nobody = super::Alertmanager::new("alertmanager", nobody, None).unwrap();
+    let nobody = super::alertmanager::notifier("alertmanager", &nobody, None).unwrap();
     let error = nobody.notify(&notification, at(0)).await.unwrap_err();
     assert_eq!(error.retry(), Retry::WithBackoff);
 }
@@ -394,7 +391,7 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
         ..AlertmanagerConfig::new(url)
     };
     let running = Running::start(
-        Alertmanager::new("alertmanager", config, None).unwrap(),
+        super::alertmanager::notifier("alertmanager", &config, None).unwrap(),
         vec![firing()],
     );
     eventually("three repeats", || receiver.alerts().len() >= 4).await;
@@ -429,7 +426,7 @@ struct Page(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Page {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -445,7 +442,7 @@ async fn text_goes_to_the_writer_block_by_block() {
     let notification = Notification::news(firing());
     stdout.notify(&notification, at(0)).await.unwrap();
     stdout.notify(&notification, at(0)).await.unwrap();
-    let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let written = String::from_utf8(page.0.lock().clone()).unwrap();
     assert_eq!(written, format!("{}\n", block(&notification)).repeat(2));
 }
 

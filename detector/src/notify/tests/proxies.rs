@@ -2,6 +2,7 @@
 //! the address it was meant for.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
@@ -41,7 +42,7 @@ async fn take(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, heads: Head
     assert!(head.contains("content-length: 2\r\n"), "{head}");
     let mut body = [0; 2];
     stream.read_exact(&mut body).await.unwrap();
-    heads.lock().unwrap().push(head);
+    heads.lock().push(head);
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     stream.write_all(answer).await.unwrap();
     // Until the other side has read it and goes.
@@ -95,7 +96,7 @@ async fn start_proxy() -> (SocketAddr, Heads) {
             let taken = taken.clone();
             tokio::spawn(async move {
                 let head = head(&mut client).await;
-                taken.lock().unwrap().push(head.clone());
+                taken.lock().push(head.clone());
                 let (method, rest) = head.split_once(' ').unwrap();
                 let (target, rest) = rest.split_once(' ').unwrap();
                 let (host, forwarded) = if method == "CONNECT" {
@@ -119,7 +120,8 @@ async fn start_proxy() -> (SocketAddr, Heads) {
 }
 
 async fn post(url: &str, timeout: Duration) -> Result<(), NotifyError> {
-    let channel = HttpChannel::new("webhook", url, timeout)?;
+    let mut channel = HttpChannel::new("webhook", url)?;
+    channel.timeout = timeout;
     let json = b"{}".to_vec();
     channel.post(HeaderMap::new(), json, StatusCode::OK).await
 }
@@ -157,7 +159,7 @@ async fn proxies_of_the_environment_are_obeyed() {
     assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"));
 
     let lines = |heads: &Heads| -> Vec<String> {
-        let heads = heads.lock().unwrap();
+        let heads = heads.lock();
         let first = heads
             .iter()
             .map(|head| head.lines().next().unwrap().to_owned());
@@ -171,10 +173,10 @@ async fn proxies_of_the_environment_are_obeyed() {
     assert_eq!(lines(&https_heads), ["POST /hook HTTP/1.1"]);
 
     // "proxy:word" is for the proxy, "user:p@ss" for the address.
-    let proxied = proxied.lock().unwrap();
+    let proxied = proxied.lock();
     let basic = "proxy-authorization: Basic cHJveHk6d29yZA==\r\n";
     assert!(proxied[0].contains(basic), "{}", proxied[0]);
-    let https_heads = https_heads.lock().unwrap();
+    let https_heads = https_heads.lock();
     let basic = "authorization: Basic dXNlcjpwQHNz\r\n";
     assert!(https_heads[0].contains(basic), "{}", https_heads[0]);
     assert!(https_heads[0].contains(&format!("host: {https}\r\n")));

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
-use epwatch_detector::period::Period;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
@@ -27,6 +26,7 @@ use epwatch_detector::verdict::{Severity, VerdictClass};
 use epwatch_fleet::labelled::{
     Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Story,
 };
+use epwatch_server::Period;
 
 const START_MS: i64 = 1_767_225_600_000;
 const DAY_MS: i64 = 86_400_000;

@@ -1,0 +1,102 @@
+//! The config of each channel, and what can be wrong with it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use epwatch_server::{Period, Problems};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::verdict::Severity;
+
+/// An Alertmanager, as `[[detector.alertmanager]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlertmanagerConfig {
+    /// Its address, for example `http://localhost:9093`.
+    pub url: String,
+    /// Incidents below this are not sent.
+    #[serde(default = "ticket")]
+    pub min_severity: Severity,
+    /// How often a firing incident is sent again. No key: Alertmanager's own `resolve_timeout` is longer.
+    #[serde(skip, default = "repeat_every")]
+    pub repeat_every: Period,
+}
+
+/// A PagerDuty integration, as `[[detector.pagerduty]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagerDutyConfig {
+    /// A file that holds the integration's routing key and nothing else.
+    pub routing_key_file: PathBuf,
+    /// Where events go; the default is PagerDuty's main region.
+    #[serde(default = "pagerduty_events")]
+    pub url: String,
+    /// Incidents below this are not sent.
+    #[serde(default = "page")]
+    pub min_severity: Severity,
+}
+
+/// A Slack channel, as `[[detector.slack]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlackConfig {
+    /// A file that holds the incoming webhook's address and nothing else.
+    pub webhook_url_file: PathBuf,
+    /// Incidents below this are not sent.
+    #[serde(default = "ticket")]
+    pub min_severity: Severity,
+}
+
+/// A webhook of the operator's, as `[[detector.webhook]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// The address that incidents are posted to.
+    pub url: String,
+    /// A file that holds the key for signatures and nothing else.
+    pub key_file: PathBuf,
+    /// Incidents below this are not sent.
+    #[serde(default = "ticket")]
+    pub min_severity: Severity,
+}
+
+fn ticket() -> Severity {
+    Severity::Ticket
+}
+
+fn page() -> Severity {
+    Severity::Page
+}
+
+fn repeat_every() -> Period {
+    Period(Duration::from_secs(60))
+}
+
+fn pagerduty_events() -> String {
+    "https://events.pagerduty.com/v2/enqueue".to_owned()
+}
+
+impl AlertmanagerConfig {
+    /// Alertmanager at `url`, everything else as by default.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            min_severity: ticket(),
+            repeat_every: repeat_every(),
+        }
+    }
+}
+
+/// Returns the address, if it is one that notifications can be posted to.
+pub(super) fn parse_url(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
+}
+
+/// Adds a problem unless the value of `key` is an address.
+pub(crate) fn check_url(problems: &mut Problems, key: &str, url: &str) {
+    let is_url = parse_url(url).is_some();
+    problems.check(key, is_url, || "is no http or https address".to_owned());
+}

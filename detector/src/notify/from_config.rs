@@ -1,0 +1,56 @@
+//! The notifiers that a config names.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use crate::config::DetectorConfig;
+
+use super::error::NotifyError;
+use super::notifier::Notifier;
+use super::stdout::Stdout;
+use super::{alertmanager, pagerduty, slack, webhook};
+
+/// Makes the notifiers of a configuration; `text` takes those of standard output.
+///
+/// # Errors
+/// A secret cannot be read, an address is none, or TLS could not be set up.
+pub fn notifiers(
+    config: &DetectorConfig,
+    text: impl Write + Send + 'static,
+) -> Result<Vec<Arc<dyn Notifier>>, NotifyError> {
+    let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
+    if config.stdout {
+        notifiers.push(Arc::new(Stdout::new(text)));
+    }
+    let dashboard = || config.dashboard_url.clone();
+    for (at, channel) in config.alertmanager.iter().enumerate() {
+        let name = numbered("alertmanager", at);
+        notifiers.push(Arc::new(alertmanager::notifier(
+            &name,
+            channel,
+            dashboard(),
+        )?));
+    }
+    for (at, channel) in config.pagerduty.iter().enumerate() {
+        let name = numbered("pagerduty", at);
+        notifiers.push(Arc::new(pagerduty::notifier(&name, channel, dashboard())?));
+    }
+    for (at, channel) in config.slack.iter().enumerate() {
+        let name = numbered("slack", at);
+        notifiers.push(Arc::new(slack::notifier(&name, channel, dashboard())?));
+    }
+    for (at, channel) in config.webhook.iter().enumerate() {
+        let name = numbered("webhook", at);
+        notifiers.push(Arc::new(webhook::notifier(&name, channel, dashboard())?));
+    }
+    Ok(notifiers)
+}
+
+/// The first of a kind has the kind's name, the next has a number: incidents keep by name what was
+/// delivered.
+fn numbered(kind: &str, at: usize) -> String {
+    match at {
+        0 => kind.to_owned(),
+        _ => format!("{kind}-{}", at + 1),
+    }
+}

@@ -1,0 +1,103 @@
+//! What a channel to people implements, and what it is given.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::incident::{Incident, State};
+use crate::verdict::Severity;
+
+use super::error::NotifyError;
+
+/// A channel to people.
+pub trait Notifier: fmt::Debug + Send + Sync + 'static {
+    /// Returns its name: a metric label, and the key under which incidents keep what it delivered.
+    fn name(&self) -> &str;
+
+    /// Returns the least severity of incidents that it delivers.
+    fn min_severity(&self) -> Severity {
+        Severity::Ticket
+    }
+
+    /// Returns how often a firing incident is sent again; `None` for channels that remember.
+    fn repeat_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Delivers the state of an incident. The same news may come twice after a crash.
+    ///
+    /// # Errors
+    /// It did not get through; [`NotifyError::retry`] says what to do.
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), NotifyError>>;
+}
+
+/// The state of an incident, and the reason to send it now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notification {
+    /// The incident as it is now.
+    pub incident: Incident,
+    /// The reason to send it.
+    pub occasion: Occasion,
+}
+
+/// Why an incident is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// It fired.
+    Firing,
+    /// It grew: worse, or more chipsets.
+    Grown,
+    /// A directive took its devices off the NPU.
+    Mitigated,
+    /// It is back after that.
+    Returned,
+    /// Nothing new; the channel forgets.
+    Repeated,
+    /// It is over.
+    Resolved,
+}
+
+impl Occasion {
+    /// Returns the name used in payloads.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Firing => "firing",
+            Self::Grown => "grown",
+            Self::Mitigated => "mitigated",
+            Self::Returned => "returned",
+            Self::Repeated => "repeated",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+impl Notification {
+    /// The news of a changed incident.
+    #[must_use]
+    pub fn news(incident: Incident) -> Self {
+        let occasion = match incident.state {
+            State::Resolved => Occasion::Resolved,
+            State::Mitigated => Occasion::Mitigated,
+            _ if incident.superseded.is_some() => Occasion::Grown,
+            _ if incident.returned_at.is_some() => Occasion::Returned,
+            _ => Occasion::Firing,
+        };
+        Self { incident, occasion }
+    }
+
+    /// The same news again, for a channel that forgets.
+    #[must_use]
+    pub fn repeated(incident: Incident) -> Self {
+        Self {
+            incident,
+            occasion: Occasion::Repeated,
+        }
+    }
+}
