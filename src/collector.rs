@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use epwatch_collector::Collector;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     output,
     server_config::{Runs, ServerArgs},
-    signals,
+    shutdown,
     store::Store,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CollectorCommand>,
     #[command(flatten)]
     server: ServerArgs,
     /// Print the addresses it listens on as one JSON document once it runs.
@@ -34,11 +34,11 @@ pub(crate) struct Args {
 
 /// What there is beside running it.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CollectorCommand {
     Key(key::Args),
 }
 
-impl Command {
+impl CollectorCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Key(args) => key::run(&args),
@@ -47,7 +47,7 @@ impl Command {
 }
 
 /// Where a running collector listens.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Addresses {
     /// Devices send here.
     pub(crate) collector: std::net::SocketAddr,
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         ))?;
     }
     tokio::select! {
-        asked = signals::asked_to_end() => asked?,
+        asked = shutdown::requested() => asked?,
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
     }

@@ -7,9 +7,9 @@ use epwatch_server::{AdminServer, SystemClock, bind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    calibrate, output,
+    all_in_one, calibrate, output,
     server_config::{Runs, ServerArgs},
-    signals, stack,
+    shutdown,
     store::Store,
 };
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if config.store.clickhouse.is_none() {
         anyhow::bail!(output::no_server_is_named());
     }
-    let notifiers = stack::notifiers(&config.detector)?;
+    let notifiers = all_in_one::notifiers(&config.detector)?;
     let store = Store::open(&config.store, &config.data_dir).await?;
     let stop = CancellationToken::new();
     let http_listen = config.detector.http_listen;
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let admin = AdminServer::start(listener, detector.admin_pages(), stop.clone());
     output::line(format_args!("metrics and health on  http://{address}"))?;
     output::line("judging; Ctrl-C ends it")?;
-    signals::asked_to_end().await?;
+    shutdown::requested().await?;
     stop.cancel();
     detector.stopped().await;
     admin.stopped().await;

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
+mod all_in_one;
 mod backup;
 mod calibrate;
 mod collector;
@@ -11,16 +12,16 @@ mod detector;
 mod directive;
 mod engines;
 mod inspect;
+mod ledger;
 mod load;
 mod migrate;
 mod output;
 mod replay;
 mod serve;
 mod server_config;
-mod signals;
-mod stack;
+mod shutdown;
 mod store;
-mod store_args;
+mod store_options;
 mod telemetry;
 
 use std::pin::Pin;

@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 /// What `--json` says.
 #[derive(Debug, Serialize)]
-struct Document {
+struct MigrateDocument {
     database: String,
     cluster: Option<String>,
     dry_run: bool,
@@ -114,7 +114,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     if args.json {
-        output::json(&Document {
+        output::json(&MigrateDocument {
             migrations: of_versions(&planned, &versions),
             database,
             cluster,

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::{
+    all_in_one::{self, AllInOne},
     collector::Addresses,
     output,
     server_config::{Runs, ServerArgs},
-    signals,
-    stack::{self, Stack},
+    shutdown,
 };
 
 /// Runs collector, detector and store in one process.
@@ -27,9 +27,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.server.load(Runs::Both)?;
     // Standard output holds one document then.
     config.detector.stdout &= !args.json;
-    let notifiers = stack::notifiers(&config.detector)?;
+    let notifiers = all_in_one::notifiers(&config.detector)?;
     let data_dir = config.data_dir.display().to_string();
-    let stack = Stack::start(config, notifiers).await?;
+    let stack = AllInOne::start(config, notifiers).await?;
     let addresses = Addresses::of(&stack.collector, &stack.store);
     if args.json {
         output::json(&addresses)?;
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::line("Ctrl-C ends it; reports that were acknowledged are safe")?;
     }
     tokio::select! {
-        asked = signals::asked_to_end() => asked?,
+        asked = shutdown::requested() => asked?,
         error = stack.failed() => return Err(error),
     }
     stack.stop().await;

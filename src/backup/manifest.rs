@@ -9,13 +9,27 @@ use epwatch_store::backup::{SqlFunction, TableSize};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Refused;
-
 const NAME: &str = "backup.json";
 /// Longest that is read.
 const MAX_BYTES: u64 = 16 << 20;
 /// What this version writes, and the only one that it reads.
 const FORMAT: u32 = 1;
+
+/// The archive's name in a backup.
+pub(super) const ARCHIVE: &str = "store.tar.zst";
+/// The folder of the log in a backup.
+pub(super) const WAL: &str = "wal";
+
+/// Why a backup or a restore was not even begun.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// Asked for wrongly.
+    #[error("{0}")]
+    WrongUse(String),
+    /// The backup is not one that can be restored.
+    #[error("{0}")]
+    Unsound(String),
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {

@@ -11,25 +11,22 @@ mod save;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use manifest::Refused;
+
 use crate::{
     output,
     server_config::{FolderArgs, StoreArgs},
 };
 
-/// The archive's name in a backup.
-const ARCHIVE: &str = "store.tar.zst";
-/// The folder of the log in a backup.
-const WAL: &str = "wal";
-
 /// Saves and restores the embedded store.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: StoreCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum StoreCommand {
     Backup(BackupArgs),
     Restore(RestoreArgs),
 }
@@ -68,22 +65,11 @@ struct RestoreArgs {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Backup(args) => answer(save::backup(&args.to, &args.store, args.json).await),
-        Command::Restore(args) => {
+        StoreCommand::Backup(args) => answer(save::backup(&args.to, &args.store, args.json).await),
+        StoreCommand::Restore(args) => {
             answer(restore::restore(&args.from, &args.folder, args.json).await)
         }
     }
-}
-
-/// Why a backup or a restore was not even begun.
-#[derive(Debug, thiserror::Error)]
-enum Refused {
-    /// Asked for wrongly.
-    #[error("{0}")]
-    WrongUse(String),
-    /// The backup is not one that can be restored.
-    #[error("{0}")]
-    Unsound(String),
 }
 
 fn answer(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {

@@ -13,14 +13,13 @@ use epwatch_store::backup::{TableSize, bring_back, tables};
 use epwatch_store::embedded;
 use serde::Serialize;
 
-use super::manifest::{Manifest, SavedWal};
-use super::{ARCHIVE, Refused, WAL};
+use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
 use crate::server_config::{FolderArgs, ServerConfig};
 use crate::{output, store::Store};
 
 /// What `--json` says.
 #[derive(Debug, Serialize)]
-struct Done {
+struct RestoreDocument {
     data_dir: PathBuf,
     database: String,
     schema_version: u32,
@@ -46,7 +45,7 @@ pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> any
     let (tables, left_to_the_log) = done?;
     made.0.clear();
 
-    let done = Done {
+    let done = RestoreDocument {
         data_dir: config.data_dir.clone(),
         database: manifest.database,
         schema_version: manifest.schema_version,

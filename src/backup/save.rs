@@ -11,14 +11,13 @@ use epwatch_collector::backup::{WalCopy, copy_wal};
 use epwatch_store::{StoreTarget, backup, embedded};
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{Manifest, SavedFile, SavedWal};
-use super::{ARCHIVE, Refused, WAL};
+use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
 use crate::server_config::{ServerConfig, StoreArgs};
 use crate::{output, store::Store};
 
 /// What `--json` says.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct BackupDocument<'a> {
     backup: PathBuf,
     bytes: u64,
     seconds: f64,
@@ -46,7 +45,7 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
     unfinished.finish(to)?;
 
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
-    let done = Done {
+    let done = BackupDocument {
         backup: to.to_owned(),
         bytes,
         seconds: started.elapsed().as_secs_f64(),

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct KeyDocument<'a> {
     key: &'a str,
     sha256: &'a str,
     name: &'a str,
@@ -48,7 +48,7 @@ struct Document<'a> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let made = NewKey::random()?;
-    let document = Document {
+    let document = KeyDocument {
         key: &made.secret,
         sha256: &made.sha256,
         name: &args.name,

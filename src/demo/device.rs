@@ -23,8 +23,9 @@ use epwatch_sdk::{
 };
 use ort::{inputs, logging::LogLevel, value::Tensor};
 use prost::Message;
+use serde::{Deserialize, Serialize};
 
-use super::real::SessionLine;
+use super::models::{APP, MODEL};
 use crate::output;
 
 /// The app key reaches the process in this variable.
@@ -39,6 +40,14 @@ const RUNS_OF_A_VERSION: usize = 25;
 const PAUSE: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A session of a device process, written to its standard output, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SessionLine {
+    pub(super) version: String,
+    /// An encoded `v1::Placement`.
+    pub(super) placement: Vec<u8>,
+}
 
 /// A chipset that the demo has real sessions on.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +123,7 @@ impl FromStr for VersionedModel {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let app_ends = stdin_closes()?;
     let app_key = std::env::var(APP_KEY_ENV).context("failed to read the app key")?;
-    let config = SdkConfig::builder(super::APP, &args.endpoint, app_key, &args.dir)
+    let config = SdkConfig::builder(APP, &args.endpoint, app_key, &args.dir)
         .with_environment(ENVIRONMENT)
         .with_device(DeviceFacts::simulated(&args.chipset))
         .with_runtime(runtime(&args.qnn_version))
@@ -188,7 +197,7 @@ fn open(
     let side_car = std::fs::read(model.path.with_extension("macs.json"))?;
     let side_car: SideCar = serde_json::from_slice(&side_car)?;
     let session = watch
-        .session(ModelInfo::new(super::MODEL, &model.version)?, htp.builder)
+        .session(ModelInfo::new(MODEL, &model.version)?, htp.builder)
         .requesting(htp.requested_eps)
         .with_options(htp.options)
         .with_reasons(htp.reasons)

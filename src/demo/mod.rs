@@ -6,6 +6,7 @@
 //! a device is slow because of the placement it got, and somebody is paged because the detector
 //! says so.
 
+mod access;
 pub(crate) mod device;
 mod models;
 mod pager;
@@ -27,21 +28,18 @@ use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
 };
 use epwatch_server::{ByteSize, Period};
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, server_config::ServerConfig, signals, stack::Stack, store::engine};
-use models::Story;
+use crate::{all_in_one::AllInOne, output, server_config::ServerConfig, shutdown, store::engine};
+use access::{AppKey, CollectorAccess};
+use models::{APP, MODEL, Story};
 use pager::{Page, Pager};
 use real::RealDevices;
 use screen::{Counts, Screen};
 use summary::Summary;
 
-const APP: &str = "demo.camera";
 const ENVIRONMENT: &str = "production";
-const MODEL: &str = "scene-classifier";
-
 /// Enough runs of version 1 for every device to know itself; then version 2 rolls out.
 const ROLLOUT_STARTS: Duration = Duration::from_secs(8);
 const ROLLOUT_TAKES: Duration = Duration::from_secs(4);
@@ -51,34 +49,6 @@ const ROLLOUT_SHARE: f64 = 0.7;
 /// For what devices still hold when the demo ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const REFRESH: Duration = Duration::from_millis(500);
-
-/// The key that the demo's app has; it lives as long as the demo.
-#[derive(Clone)]
-struct AppKey(String);
-
-/// Where the demo's devices send to, and the key they send with.
-#[derive(Debug, Clone)]
-struct WayIn {
-    endpoint: String,
-    app_key: AppKey,
-}
-
-impl AppKey {
-    fn random() -> Self {
-        let bits = [epwatch_sdk::random_u64(), epwatch_sdk::random_u64()];
-        Self(format!("{:016x}{:016x}", bits[0], bits[1]))
-    }
-
-    fn sha256(&self) -> String {
-        epwatch_proto::hex(&Sha256::digest(&self.0))
-    }
-}
-
-impl std::fmt::Debug for AppKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AppKey(***)")
-    }
-}
 
 /// Shows the whole product on this machine: real sessions, a simulated fleet, and the page.
 ///
@@ -112,8 +82,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut screen = Screen::new(started);
     screen.say("starting collector, detector and the embedded ClickHouse");
     let app_key = AppKey::random();
-    let stack = Stack::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]).await?;
-    let way_in = WayIn {
+    let stack = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]).await?;
+    let access = CollectorAccess {
         endpoint: format!("http://{}", stack.collector.listen()),
         app_key,
     };
@@ -122,7 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         &stack,
         &mut screen,
         pages,
-        (dir.path(), &way_in),
+        (dir.path(), &access),
         started,
     )
     .await;
@@ -152,10 +122,10 @@ async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
 /// Devices report, the screen tells, and at the end everything is drained and summed up.
 async fn show(
     args: &Args,
-    stack: &Stack,
+    stack: &AllInOne,
     screen: &mut Screen,
     pages: mpsc::Receiver<Page>,
-    (dir, way_in): (&Path, &WayIn),
+    (dir, access): (&Path, &CollectorAccess),
     started: Instant,
 ) -> anyhow::Result<Summary> {
     let story = if args.healthy {
@@ -164,14 +134,14 @@ async fn show(
         Story::FloatHead
     };
     let mut placements = story.recorded_placements();
-    let real = start_real(args, story, way_in, dir, screen).await;
+    let real = start_real(args, story, access, dir, screen).await;
     if let Ok(real) = &real {
         for session in real.sessions() {
             screen.say(session);
             placements.insert(&session.version, session.chipset, session.placement.clone());
         }
     }
-    let fleet = start_fleet(args, placements, way_in)?;
+    let fleet = start_fleet(args, placements, access)?;
     screen.say(format_args!(
         "{} simulated devices run version 1; version 2 begins to roll out in {} s",
         args.devices,
@@ -200,7 +170,7 @@ async fn show(
 
 /// Shows what happens until the demo is to end. Returns when the first page came.
 async fn watch(
-    stack: &Stack,
+    stack: &AllInOne,
     fleet: &Live,
     screen: &mut Screen,
     mut pages: mpsc::Receiver<Page>,
@@ -265,14 +235,14 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
 async fn start_real(
     args: &Args,
     story: Story,
-    way_in: &WayIn,
+    access: &CollectorAccess,
     dir: &Path,
     screen: &mut Screen,
 ) -> Result<RealDevices, String> {
     let started = if args.no_runtimes {
         Err(anyhow::anyhow!("--no-runtimes was given"))
     } else {
-        RealDevices::start(story, way_in, dir).await
+        RealDevices::start(story, access, dir).await
     };
     started.map_err(|error| {
         let reason = format!("{error:#}");
@@ -284,7 +254,11 @@ async fn start_real(
     })
 }
 
-fn start_fleet(args: &Args, placements: Placements, way_in: &WayIn) -> anyhow::Result<Live> {
+fn start_fleet(
+    args: &Args,
+    placements: Placements,
+    access: &CollectorAccess,
+) -> anyhow::Result<Live> {
     let share = |chipset, share| ChipsetShare { chipset, share };
     let mut scenario = Scenario::new(APP, MODEL, "1", usize::try_from(args.devices)?);
     scenario.environment = ENVIRONMENT.to_owned();
@@ -306,7 +280,7 @@ fn start_fleet(args: &Args, placements: Placements, way_in: &WayIn) -> anyhow::R
     let fleet = Fleet::new(scenario, placements, now)?;
     Ok(Live::start(
         fleet,
-        &LiveOptions::new(&way_in.endpoint, &way_in.app_key.0),
+        &LiveOptions::new(&access.endpoint, &access.app_key.0),
         CancellationToken::new(),
     )?)
 }
@@ -322,12 +296,12 @@ async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {
     };
     tokio::select! {
         () = time_is_up => Ok(()),
-        asked = signals::asked_to_end() => Ok(asked?),
+        asked = shutdown::requested() => Ok(asked?),
     }
 }
 
 /// Waits until everything acknowledged is in the store; the devices have ended by now.
-async fn drained(stack: &Stack) {
+async fn drained(stack: &AllInOne) {
     let until = Instant::now() + DRAIN_TIMEOUT;
     while !stack.collector.is_drained() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;

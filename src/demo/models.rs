@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 
 use epwatch_fleet::{Placements, RecordedModel};
 
+/// The app and the model that all of the demo's devices report.
+pub(super) const APP: &str = "demo.camera";
+pub(super) const MODEL: &str = "scene-classifier";
+
 /// One version of the model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ModelFile {

@@ -8,7 +8,6 @@ use epwatch_engines::Engine;
 use epwatch_fleet::Chipset;
 use epwatch_proto::{Placement, v1};
 use prost::Message;
-use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
@@ -16,9 +15,9 @@ use tokio::{
 };
 
 use super::{
-    WayIn,
-    device::{APP_KEY_ENV, Phone},
-    models::Story,
+    access::CollectorAccess,
+    device::{APP_KEY_ENV, Phone, SessionLine},
+    models::{MODEL, Story},
     summary::{EpNodes, RealSession},
 };
 use crate::store::engine;
@@ -27,14 +26,6 @@ use crate::store::engine;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// A device uploads what it holds and ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A session of a device process, as it tells it on its standard output, a line each.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct SessionLine {
-    pub(super) version: String,
-    /// An encoded `v1::Placement`.
-    pub(super) placement: Vec<u8>,
-}
 
 /// A session that was really made.
 #[derive(Debug)]
@@ -53,7 +44,11 @@ pub(super) struct RealDevices {
 
 impl RealDevices {
     /// Starts one process for each chipset and waits for its sessions.
-    pub(super) async fn start(story: Story, way_in: &WayIn, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        story: Story,
+        access: &CollectorAccess,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
         let ort = engine(Engine::OnnxRuntime).await?.ort_library();
         let qnn = engine(Engine::OnnxRuntimeQnn).await?;
         let models = story.models();
@@ -71,9 +66,9 @@ impl RealDevices {
                 .arg("demo-device")
                 .args(["--chipset", phone.chipset.name()])
                 .args(["--soc-model", phone.soc_model])
-                .args(["--endpoint", &way_in.endpoint])
+                .args(["--endpoint", &access.endpoint])
                 // Not an argument: those are for everyone on the machine to read.
-                .env(APP_KEY_ENV, &way_in.app_key.0)
+                .env(APP_KEY_ENV, &access.app_key.0)
                 .arg("--dir")
                 .arg(dir.join(phone.chipset.name()))
                 .arg("--ort")
@@ -177,7 +172,7 @@ impl Session {
             .collect();
         RealSession {
             chipset: self.chipset.name().to_owned(),
-            model: super::MODEL.to_owned(),
+            model: MODEL.to_owned(),
             version: self.version.clone(),
             placement_source: self.placement.source.as_str().to_owned(),
             eps,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use clickhouse::{Client, Row};
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::ReportLedger;
+
 /// The one document of `demo --json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
@@ -17,7 +19,7 @@ pub(super) struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) no_real_sessions: Option<String>,
     pub(super) incidents: Vec<Incident>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: ReportLedger,
 }
 
 /// One session on the emulator.
@@ -75,17 +77,6 @@ FROM incidents_v1
 WHERE state IN ('firing', 'resolved')
 ORDER BY started_at, incident_id";
 
-/// How the loss ledger closed, in reports.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize, Row)]
-pub(super) struct Ledger {
-    pub(super) recorded: u64,
-    pub(super) stored: u64,
-    pub(super) dropped: u64,
-    pub(super) refused: u64,
-    pub(super) duplicate: u64,
-    pub(super) missing: i64,
-}
-
 const LEDGER: &str = "
 SELECT
     sum(recorded) AS recorded, sum(stored) AS stored, sum(dropped) AS dropped, sum(refused) AS refused,
@@ -96,7 +87,7 @@ pub(super) async fn incidents(store: &Client) -> anyhow::Result<Vec<Incident>> {
     Ok(store.query(INCIDENTS).fetch_all().await?)
 }
 
-pub(super) async fn ledger(store: &Client) -> anyhow::Result<Ledger> {
+pub(super) async fn ledger(store: &Client) -> anyhow::Result<ReportLedger> {
     Ok(store.query(LEDGER).fetch_one().await?)
 }
 
@@ -113,7 +104,7 @@ impl std::fmt::Display for Summary {
                 incident.severity, incident.verdict, incident.state, incident.summary
             )?;
         }
-        let Ledger {
+        let ReportLedger {
             recorded,
             stored,
             dropped,

@@ -19,7 +19,6 @@ use serde::Serialize;
 use super::{
     file::{self, Content},
     key::SigningKey,
-    now_unix_ms,
 };
 use crate::output;
 
@@ -115,7 +114,7 @@ pub(super) struct ShowArgs {
 
 /// What a directive says, for people and programs.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Document {
+pub(super) struct DirectiveDocument {
     pub(super) id: String,
     action: &'static str,
     /// The action's number or name, where it has one.
@@ -140,7 +139,7 @@ struct ScopeDocument {
     firmware: String,
 }
 
-impl Document {
+impl DirectiveDocument {
     pub(super) fn of(directive: &Directive, signed: Option<&SignedDirective>) -> Self {
         let scope = directive.scope.clone();
         Self {
@@ -280,7 +279,7 @@ pub(super) fn make(args: &MakeArgs) -> anyhow::Result<ExitCode> {
     write_and_say(
         &args.out,
         &bytes,
-        &Document::of(&directive, signed.as_ref()),
+        &DirectiveDocument::of(&directive, signed.as_ref()),
         args.json,
     )
 }
@@ -291,14 +290,14 @@ pub(super) fn sign(args: &SignArgs) -> anyhow::Result<ExitCode> {
     };
     let directive = Directive::parse(&bytes)?;
     let signed = SigningKey::read(&args.key)?.sign(bytes);
-    let document = Document::of(&directive, Some(&signed));
+    let document = DirectiveDocument::of(&directive, Some(&signed));
     write_and_say(&args.out, &file::encode(&signed), &document, args.json)
 }
 
 fn write_and_say(
     out: &std::path::Path,
     bytes: &[u8],
-    document: &Document,
+    document: &DirectiveDocument,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     if out == std::path::Path::new("-") {
@@ -322,7 +321,7 @@ fn write_and_say(
 #[derive(Debug, Serialize)]
 struct ShowDocument {
     #[serde(flatten)]
-    document: Document,
+    document: DirectiveDocument,
     /// Absent unless a public key was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
@@ -347,7 +346,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
             Some(signed.as_ref().is_some_and(verify))
         }
     };
-    let document = Document::of(&directive, signed);
+    let document = DirectiveDocument::of(&directive, signed);
     if args.json {
         output::json(&ShowDocument { document, verified })?;
     } else {
@@ -370,4 +369,9 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
 /// The latest end that a directive which begins then can have.
 pub(super) fn latest_end(not_before_unix_ms: i64) -> i64 {
     not_before_unix_ms.saturating_add(directive::MAX_LIFE_MS)
+}
+
+/// Milliseconds since 1970, now.
+pub(super) fn now_unix_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }

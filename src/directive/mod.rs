@@ -27,11 +27,11 @@ Example:
   epwatch directive revoke ID --key ops.pem")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: DirectiveCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum DirectiveCommand {
     Keygen(key::KeygenArgs),
     Make(Box<make::MakeArgs>),
     Sign(make::SignArgs),
@@ -43,17 +43,12 @@ enum Command {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Keygen(args) => key::keygen(&args),
-        Command::Make(args) => make::make(&args),
-        Command::Sign(args) => make::sign(&args),
-        Command::Show(args) => make::show(&args),
-        Command::Publish(args) => published::publish(&args).await,
-        Command::List(args) => published::list(&args).await,
-        Command::Revoke(args) => published::revoke(&args).await,
+        DirectiveCommand::Keygen(args) => key::keygen(&args),
+        DirectiveCommand::Make(args) => make::make(&args),
+        DirectiveCommand::Sign(args) => make::sign(&args),
+        DirectiveCommand::Show(args) => make::show(&args),
+        DirectiveCommand::Publish(args) => published::publish(&args).await,
+        DirectiveCommand::List(args) => published::list(&args).await,
+        DirectiveCommand::Revoke(args) => published::revoke(&args).await,
     }
-}
-
-/// Milliseconds since 1970, now.
-fn now_unix_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
 }

@@ -11,8 +11,7 @@ use serde::Serialize;
 use super::{
     file,
     key::SigningKey,
-    make::{Document, checked, latest_end, made_up_id},
-    now_unix_ms,
+    make::{DirectiveDocument, checked, latest_end, made_up_id, now_unix_ms},
 };
 use crate::{output, server_config::StoreArgs};
 
@@ -65,7 +64,7 @@ pub(super) struct RevokeArgs {
 
 #[derive(Debug, Serialize)]
 struct PublishDocument {
-    published: Vec<Document>,
+    published: Vec<DirectiveDocument>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,7 +75,7 @@ struct ListDocument {
 #[derive(Debug, Serialize)]
 struct ListedDocument {
     #[serde(flatten)]
-    document: Document,
+    document: DirectiveDocument,
     /// `waiting`, `live`, `over` or `revoked`.
     state: &'static str,
     published_at: String,
@@ -102,14 +101,14 @@ pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let mut documents = Vec::with_capacity(signed.len());
     for signed in &signed {
         match store::publish(&client, signed, now_unix_ms()).await {
-            Ok(directive) => documents.push(Document::of(&directive, Some(signed))),
+            Ok(directive) => documents.push(DirectiveDocument::of(&directive, Some(signed))),
             Err(error) => return answer(error),
         }
     }
     say(args.json, documents)
 }
 
-fn say(json: bool, published: Vec<Document>) -> anyhow::Result<ExitCode> {
+fn say(json: bool, published: Vec<DirectiveDocument>) -> anyhow::Result<ExitCode> {
     if json {
         output::json(&PublishDocument { published })?;
     } else {
@@ -138,7 +137,7 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let now_ms = now_unix_ms();
     let published = store::list(&client).await?;
     let documents = published.iter().map(|published| ListedDocument {
-        document: Document::of(&published.directive, Some(&published.signed)),
+        document: DirectiveDocument::of(&published.directive, Some(&published.signed)),
         state: state(published, now_ms),
         published_at: jiff::Timestamp::from_millisecond(published.published_at_unix_ms)
             .map_or_else(|_| String::new(), |at| at.to_string()),
@@ -195,7 +194,10 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
     })?;
     let signed = key.sign(revocation.to_bytes());
     match store::publish(&client, &signed, now_ms).await {
-        Ok(directive) => say(args.json, vec![Document::of(&directive, Some(&signed))]),
+        Ok(directive) => say(
+            args.json,
+            vec![DirectiveDocument::of(&directive, Some(&signed))],
+        ),
         Err(error @ DirectiveError::Store(_)) => {
             Err(error).context("failed to publish the revocation")
         }

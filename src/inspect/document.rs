@@ -1,19 +1,22 @@
 //! What `inspect` says: the document of `--json`, and the same for people.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
-use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP};
-use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason};
-use serde::{Deserialize, Serialize};
+use epwatch_proto::{ReasonCode, placement::QNN_EP};
+use epwatch_sdk::{ExplainedNode, ExplainedReason};
+use serde::Serialize;
 
-use super::{chipset::SocModel, session::Answer};
+use super::{
+    answer::{Answer, Placed},
+    chipset::SocModel,
+};
 
 /// CPU nodes of a chipset that people are shown; `--json` has all.
 const SHOWN_NODES: usize = 20;
 
 /// The one document of `inspect --json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Document {
+pub(super) struct InspectDocument {
     pub(super) model: String,
     /// In the order asked.
     pub(super) chipsets: Vec<OnChipset>,
@@ -35,37 +38,6 @@ pub(super) struct OnChipset {
     requested: Vec<String>,
     #[serde(flatten)]
     placed: Placed,
-}
-
-/// Where the nodes of one session are; empty for one that was not made.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Placed {
-    /// `assignment_api`, `log` or `unavailable`.
-    source: String,
-    graph_kind: Option<String>,
-    eps: BTreeMap<String, ExplainedEp>,
-    /// All of them, in ONNX Runtime's order.
-    cpu_nodes: Vec<ExplainedNode>,
-    /// Of the pairs of node and EP as they are; `null` where nodes are not known.
-    fingerprint: Option<String>,
-    /// Of the computing nodes, with names normalised over runtime versions.
-    fingerprint_normalised: Option<String>,
-    /// Why the NPU did not get everything.
-    reasons: Vec<ExplainedReason>,
-}
-
-impl Placed {
-    pub(super) fn of(placement: &Placement) -> Self {
-        Self {
-            source: placement.source.as_str().to_owned(),
-            graph_kind: Some(placement.graph_kind.as_str().to_owned()),
-            eps: ExplainedEp::all_of(placement),
-            cpu_nodes: ExplainedNode::all_of(placement),
-            fingerprint: placement.exact.map(|f| f.to_string()),
-            fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
-            reasons: placement.reasons.iter().copied().map(Into::into).collect(),
-        }
-    }
 }
 
 /// The code's reason; an unknown code is from a newer program.
@@ -176,7 +148,7 @@ const HEAD: [&str; 6] = [
     "CPU nodes",
 ];
 
-impl fmt::Display for Document {
+impl fmt::Display for InspectDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = vec![HEAD.map(str::to_owned)];
         for on in &self.chipsets {

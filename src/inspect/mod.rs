@@ -3,6 +3,7 @@
 //! Each chipset has a process of its own: several in one do not run side by side, and one that
 //! crashes or hangs must not take the others' answers with it.
 
+mod answer;
 mod chipset;
 mod document;
 pub(crate) mod session;
@@ -17,14 +18,13 @@ use std::{
 
 use anyhow::Context;
 use epwatch_engines::Engine;
-use epwatch_proto::{ModelManifest, SideCar};
 use epwatch_server::Period;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{output, store::engine};
 use chipset::SocModel;
-use document::{Document, OnChipset};
-use session::Runtimes;
+use document::{InspectDocument, OnChipset};
+use session::{Runtimes, read_manifest};
 
 /// Chipsets that are looked at where none are named: one of each HTP generation in the field, with
 /// FP16 and without.
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .context("without QNN and its emulator there is no chipset to look at")?;
     let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
     let chipsets = on_each(&args, &inputs, &runtimes).await?;
-    let document = Document {
+    let document = InspectDocument {
         model: args.model.display().to_string(),
         chipsets,
     };
@@ -123,12 +123,6 @@ fn readable(path: &Path, argument: &str) -> Result<PathBuf, String> {
     }
     let opened = std::fs::File::open(path).and_then(|_| path.canonicalize());
     opened.map_err(|error| format!("failed to read {argument} {shown}: {error}"))
-}
-
-/// Reads a side-car of MACs.
-pub(crate) fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
-    let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
-    Ok(ModelManifest::try_from(side_car)?)
 }
 
 /// One process a chipset, as many at a time as there are processors; answers in the order asked.

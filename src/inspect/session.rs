@@ -9,16 +9,18 @@ use std::{
 
 use anyhow::Context;
 use epwatch_engines::Installed;
-use epwatch_proto::{ReasonCode, placement::QNN_EP};
+use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP};
 use epwatch_sdk::{
     placement::{InspectInput, Inspection, inspect_file},
     qnn::{HtpOptions, Plugin},
 };
 use ort::logging::LogLevel;
-use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncReadExt, process::Command, time::timeout};
 
-use super::{chipset::SocModel, document::Placed, read_manifest};
+use super::{
+    answer::{Answer, Placed},
+    chipset::SocModel,
+};
 use crate::output;
 
 /// What stands before the answer: QNN's libraries write to standard output, too.
@@ -44,23 +46,6 @@ impl Runtimes {
             ort: ort.ort_library(),
             qnn_provider: qnn.qnn_provider_library(),
             qnn_backend: qnn.qnn_htp_library(),
-        }
-    }
-}
-
-/// How a chipset's session ended.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
-    Placed(Placed),
-    Failed { error: String, reason: String },
-}
-
-impl Answer {
-    fn without_reason(error: impl Into<String>) -> Self {
-        Self::Failed {
-            error: error.into(),
-            reason: ReasonCode::Unknown.as_str().to_owned(),
         }
     }
 }
@@ -198,4 +183,10 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         },
         _ => Answer::without_reason("the SDK gave an answer that this program does not know"),
     })
+}
+
+/// Reads a side-car of MACs.
+pub(super) fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
+    let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(ModelManifest::try_from(side_car)?)
 }

@@ -16,10 +16,11 @@ use epwatch_server::Period;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::store_args::StoreArgs;
-use crate::{output, signals};
+use crate::ledger::ReportLedger;
+use crate::store_options::StoreOptions;
+use crate::{output, shutdown};
 use own_server::{OwnServer, cpu_seconds};
-use stored::{Ledger, LedgerBefore, StoreLedger, Stored};
+use stored::{LedgerBefore, StoreLedger, Stored};
 
 /// The exit code of a load whose reports are not all in the store, once, by its views and its ledger.
 const ANSWER_IS_NO: u8 = 1;
@@ -55,7 +56,7 @@ pub(crate) struct Args {
     ca: Option<PathBuf>,
     /// That collector's, which is checked at the end.
     #[command(flatten)]
-    store: StoreArgs,
+    store: StoreOptions,
     /// Process id of that collector on this machine, to tell what it cost.
     #[arg(long, value_name = "PID", requires = "endpoint")]
     server_pid: Option<u32>,
@@ -87,7 +88,7 @@ pub(crate) struct Args {
 
 /// The one document of `load --json`.
 #[derive(Debug, Serialize)]
-struct Document {
+struct LoadDocument {
     /// Distinct reports that were sent.
     sent: u64,
     /// Of those, acknowledged.
@@ -107,7 +108,7 @@ struct Document {
     /// `null` where no store was named.
     store: Option<Stored>,
     /// What became of the reports of this load, as it counted them itself; it closes.
-    ledger: Option<Ledger>,
+    ledger: Option<ReportLedger>,
     /// What the store's loss ledger says of the time of this load.
     store_ledger: Option<StoreLedger>,
 }
@@ -153,7 +154,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> {
+async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadDocument> {
     let options = options(args, own)?;
     let store = match own {
         Some(own) => Some(own.store()?),
@@ -172,13 +173,13 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> 
     let stop = CancellationToken::new();
     let stop_early = stop.clone();
     // Ctrl-C ends the sending; what was sent is still checked.
-    let signals = tokio::spawn(async move {
-        if signals::asked_to_end().await.is_ok() {
+    let interrupt = tokio::spawn(async move {
+        if shutdown::requested().await.is_ok() {
             stop_early.cancel();
         }
     });
     let result = load::run(&options, progress, stop).await;
-    signals.abort();
+    interrupt.abort();
     if std::io::stderr().is_terminal() {
         let _ = writeln!(std::io::stderr());
     }
@@ -193,7 +194,11 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<Document> 
         }
         None => None,
     };
-    Ok(Document::new(&result, stored, cpu_after.zip(cpu_before)))
+    Ok(LoadDocument::new(
+        &result,
+        stored,
+        cpu_after.zip(cpu_before),
+    ))
 }
 
 fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> {
@@ -237,7 +242,7 @@ fn progress(progress: LoadProgress) {
     }
 }
 
-impl Document {
+impl LoadDocument {
     fn new(
         result: &LoadResult,
         stored: Option<(Stored, StoreLedger)>,
@@ -261,7 +266,7 @@ impl Document {
                 max: ack.max,
             }),
             server_cpu_seconds: cpu.map(|(after, before)| after - before),
-            ledger: store.as_ref().map(|store| Ledger {
+            ledger: store.as_ref().map(|store| ReportLedger {
                 recorded: result.sent,
                 stored: store.distinct,
                 dropped: 0,
@@ -298,7 +303,7 @@ impl Document {
     }
 }
 
-impl std::fmt::Display for Document {
+impl std::fmt::Display for LoadDocument {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,

@@ -1,12 +1,13 @@
 //! A server of the load's own: `epwatch serve` in a process of its own, so that its cost can be told
 //! from the load's, in a temporary folder.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::Context;
 use epwatch_store::StoreTarget;
-use serde::Deserialize;
 use tokio::process::{Child, Command};
+
+use crate::collector::Addresses;
 
 /// For what the log still holds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -19,15 +20,9 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) struct OwnServer {
     child: Child,
     pid: u32,
-    addresses: Addresses,
-    _dir: tempfile::TempDir,
-}
-
-/// What `serve --json` says.
-#[derive(Debug, Deserialize)]
-struct Addresses {
-    collector: std::net::SocketAddr,
+    listen: SocketAddr,
     store: String,
+    _dir: tempfile::TempDir,
 }
 
 impl OwnServer {
@@ -62,13 +57,14 @@ impl OwnServer {
         Ok(Self {
             child,
             pid,
-            addresses,
+            listen: addresses.collector,
+            store: addresses.store.context("the server names no store")?,
             _dir: dir,
         })
     }
 
     pub(super) fn endpoint(&self) -> String {
-        format!("http://{}", self.addresses.collector)
+        format!("http://{}", self.listen)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -77,7 +73,7 @@ impl OwnServer {
 
     pub(super) fn store(&self) -> anyhow::Result<StoreTarget> {
         let database = epwatch_collector::schema::DATABASE;
-        Ok(StoreTarget::parse(&self.addresses.store, database)?)
+        Ok(StoreTarget::parse(&self.store, database)?)
     }
 
     /// Lets it drain and end.

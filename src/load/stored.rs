@@ -17,17 +17,6 @@ pub(super) struct Stored {
     pub(super) copies: u64,
 }
 
-/// What became of the reports: recorded = stored + dropped + refused + missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Ledger {
-    pub(super) recorded: u64,
-    pub(super) stored: u64,
-    pub(super) dropped: u64,
-    pub(super) refused: u64,
-    pub(super) duplicate: u64,
-    pub(super) missing: i64,
-}
-
 /// What the store's own ledger counted of the load's app and environment while the load ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Row)]
 pub(super) struct StoreLedger {

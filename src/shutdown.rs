@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Returns when the process is asked to end.
-pub(crate) async fn asked_to_end() -> std::io::Result<()> {
+pub(crate) async fn requested() -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted,

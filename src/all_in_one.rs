@@ -12,14 +12,14 @@ use crate::{server_config::ServerConfig, store::Store};
 
 /// A running stack.
 #[derive(Debug)]
-pub(crate) struct Stack {
+pub(crate) struct AllInOne {
     pub(crate) store: Store,
     pub(crate) collector: Collector,
     pub(crate) detector: Detector,
     stop_detector: CancellationToken,
 }
 
-impl Stack {
+impl AllInOne {
     pub(crate) async fn start(
         mut config: ServerConfig,
         notifiers: Vec<Arc<dyn Notifier>>,

@@ -10,7 +10,7 @@ use crate::output::WrongUse;
 /// A store by its address, and who reads it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub(crate) struct StoreArgs {
+pub(crate) struct StoreOptions {
     /// A store to read: http://host:8123, https://host:8443 or unix:/path.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) clickhouse: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct StoreArgs {
     password_file: Option<PathBuf>,
 }
 
-impl StoreArgs {
+impl StoreOptions {
     /// The store, if one is named.
     ///
     /// # Errors

@@ -1,0 +1,55 @@
+//! The answer about one chipset, as its process passes it to `inspect`.
+
+use std::collections::BTreeMap;
+
+use epwatch_proto::{Placement, ReasonCode};
+use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason};
+use serde::{Deserialize, Serialize};
+
+/// How a chipset's session ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Placed(Placed),
+    Failed { error: String, reason: String },
+}
+
+impl Answer {
+    pub(super) fn without_reason(error: impl Into<String>) -> Self {
+        Self::Failed {
+            error: error.into(),
+            reason: ReasonCode::Unknown.as_str().to_owned(),
+        }
+    }
+}
+
+/// Where the nodes of one session are; empty for one that was not made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Placed {
+    /// `assignment_api`, `log` or `unavailable`.
+    pub(super) source: String,
+    pub(super) graph_kind: Option<String>,
+    pub(super) eps: BTreeMap<String, ExplainedEp>,
+    /// All of them, in ONNX Runtime's order.
+    pub(super) cpu_nodes: Vec<ExplainedNode>,
+    /// Of the pairs of node and EP as they are; `null` where nodes are not known.
+    pub(super) fingerprint: Option<String>,
+    /// Of the computing nodes, with names normalised over runtime versions.
+    pub(super) fingerprint_normalised: Option<String>,
+    /// Why the NPU did not get everything.
+    pub(super) reasons: Vec<ExplainedReason>,
+}
+
+impl Placed {
+    pub(super) fn of(placement: &Placement) -> Self {
+        Self {
+            source: placement.source.as_str().to_owned(),
+            graph_kind: Some(placement.graph_kind.as_str().to_owned()),
+            eps: ExplainedEp::all_of(placement),
+            cpu_nodes: ExplainedNode::all_of(placement),
+            fingerprint: placement.exact.map(|f| f.to_string()),
+            fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
+            reasons: placement.reasons.iter().copied().map(Into::into).collect(),
+        }
+    }
+}
