@@ -40,6 +40,10 @@ faults *ARGS:
 fuzz *ARGS:
     tests/fuzz/run {{ARGS}}
 
+# Lines of the product and of tests, crates, executables, config keys, empty docs.
+size:
+    tests/size.py
+
 # Third-party crates that a build of one member compiles again; none, or `src/features/Cargo.toml` lacks them.
 features *MEMBERS:
     tests/features.py {{MEMBERS}}

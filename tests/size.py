@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Prints how large the house is. Usage: tests/size.py [FOLDER], a checkout; `just size`.
+
+Product: Rust below the `src` folders of the crates that ship, without what only tests compile (`#[cfg(test)]` modules,
+in the file or in files of their own) and without generated code. Tests: that, `tests/`, `benches/` and `examples/` of
+those crates, all crates below `tests/`, and `proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An empty doc is one
+line of one or two words.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+GENERATED = "proto/src/generated/"
+CFG_TEST = re.compile(r'#\[cfg\((?:test|feature = "samples"|all\(test\b.*|any\(test\b.*)\)\]')
+MODULE = re.compile(r"\s*(?:pub(?:\(\w+\))? )?mod (\w+)\s*([;{])")
+EMPTY_DOC = re.compile(r"\s*/// \w+( \w+)?\.$")
+KEY = re.compile(r"(?:# ?)?([a-z_0-9]+) = ")
+SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
+
+
+def kind(line):
+    text = line.strip()
+    if not text:
+        return "blank"
+    if text.startswith(("///", "//!")):
+        return "doc"
+    return "comment" if text.startswith("//") else "code"
+
+
+def split(path, lines):
+    """The lines of the product, those of tests, and the files of modules that only tests compile."""
+    product, tests, files = [], [], set()
+    at = 0
+    while at < len(lines):
+        if not CFG_TEST.match(lines[at].strip()):
+            product.append(lines[at])
+            at += 1
+            continue
+        end = at + 1
+        while lines[end].strip().startswith(("#[", "//")) or not re.search(r"[;{},]\s*$", lines[end]):
+            end += 1
+        if module := MODULE.match(lines[end]):
+            folder = path.parent if path.stem in ("mod", "lib", "main") else path.with_suffix("")
+            if module[2] == ";":
+                files |= {folder / f"{module[1]}.rs", folder / module[1]}
+        # The item ends where its first line's indentation comes back with a closing brace.
+        if lines[end].rstrip().endswith("{"):
+            indent = re.match(r"\s*", lines[end])[0]
+            while not re.match(indent + r"[})]", lines[end]):
+                end += 1
+        tests += lines[at : end + 1]
+        at = end + 1
+    return product, tests, files
+
+
+def rust(root):
+    listed = subprocess.check_output(["git", "ls-files", "*.rs"], cwd=root, text=True).split()
+    product, tests, only_tests = {}, {}, set()
+    for name in listed:
+        path = Path(name)
+        lines = (root / path).read_text().splitlines()
+        if name.startswith(GENERATED):
+            continue
+        if name.startswith("tests/") or "src" not in path.parts or not {"tests", "benches"}.isdisjoint(path.parts[:-1]):
+            tests[path] = lines
+            continue
+        product[path], tests[path], files = split(path, lines)
+        only_tests |= files
+    for path in list(product):
+        if not only_tests.isdisjoint([path, *path.parents]):
+            tests[path] += product.pop(path)
+    return product, tests
+
+
+def executables(root):
+    metadata = subprocess.check_output(["cargo", "metadata", "--no-deps", "--format-version=1"], cwd=root)
+    return sum(target["test"] for package in json.loads(metadata)["packages"] for target in package["targets"])
+
+
+def config_keys(root):
+    section, keys = "", set()
+    for line in (root / "epwatch.example.toml").read_text().splitlines():
+        if match := SECTION.match(line):
+            section = match[1]
+        elif match := KEY.match(line):
+            keys.add(f"{section}.{match[1]}")
+    return len(keys)
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    product, tests = rust(root)
+    of_product = Counter(kind(line) for lines in product.values() for line in lines)
+    of_tests = Counter(kind(line) for lines in tests.values() for line in lines)
+    everything = [line for lines in [*product.values(), *tests.values()] for line in lines]
+    lock = tomllib.loads((root / "Cargo.lock").read_text())
+    figures = {
+        "product: files": len(product),
+        "product: lines of code": of_product["code"],
+        "product: lines of doc": of_product["doc"],
+        "product: lines of comment": of_product["comment"],
+        "tests: lines of code": of_tests["code"],
+        "crates in the lock": len(lock["package"]),
+        "executables of a test run": executables(root),
+        "config keys": config_keys(root),
+        "empty docs": sum(bool(EMPTY_DOC.match(line)) for line in everything),
+    }
+    for name, figure in figures.items():
+        print(f"{name:<28}{figure:>8,}")
+
+
+if __name__ == "__main__":
+    main()
