@@ -1,13 +1,18 @@
--- Raw: what devices sent, one row for each copy that reached the store.
+-- Raw: the reports of devices, one row for each copy that reached the store.
 --
--- A report may be here several times (a lost ack makes a device send it again, to any collector).
--- A copy is (collector_id, wal_offset). `report_copies` decides which one counts: the first by
+-- A report may be here several times, because a device sends it again after a lost ack, to any collector.
+-- A copy is (collector_id, wal_offset). `report_copies` decides which copy counts: the first by
 -- (received_at, collector_id, wal_offset) over all copies of (installation, stream_id, sequence).
--- The writer inserts a batch into report_copies first, then into reports: a reader in between
--- counts a report too few for a moment, never twice.
+-- The writer inserts a batch into report_copies first, then into reports. A reader in between counts a
+-- report too few for a moment, never twice.
 --
 -- Times: `received_at` is the collector's and rules buckets, partitions and TTL. `occurred_at` is an
 -- estimate for charts.
+--
+-- An insert into tables with `fsync_after_insert` is on disk before it is acknowledged, because nothing
+-- else holds the rows after that: the WAL gives its segments up, a deletion or directive is reported as
+-- done, and summaries outlive their reports. Checkpoints, watermarks, checks and beats lack it, because
+-- their writers repeat them.
 CREATE TABLE IF NOT EXISTS report_copies ${on_cluster} (
     installation FixedString(16),
     stream_id UInt64,
@@ -21,20 +26,22 @@ CREATE TABLE IF NOT EXISTS report_copies ${on_cluster} (
 PARTITION BY toDate(received_at)
 ORDER BY (installation, stream_id, sequence, received_at, collector_id, wal_offset)
 TTL toDateTime(received_at) + INTERVAL ${raw_ttl_days} DAY
-SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1;
+SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Copies of closed buckets that do not count. Only ever added to.
+-- Copies of closed buckets that do not count. Rows are only ever added. A row stays at least as long as
+-- its copy: a report goes with its whole day, hours after its bucket is old enough.
 CREATE TABLE IF NOT EXISTS surplus_copies ${on_cluster} (
     bucket DateTime('UTC'),
     collector_id UInt64,
     wal_offset UInt64
 ) ENGINE = ${replicated}ReplacingMergeTree
 ORDER BY (bucket, collector_id, wal_offset)
-TTL bucket + INTERVAL ${raw_ttl_days} DAY;
+TTL bucket + INTERVAL ${surplus_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- One row for each copy. Arrays `session_*` have one element for each session of the report,
 -- `series_*` one for each latency series (`series_session` is the 1-based position of its session),
--- and so on. Names, units and bounds are those of the wire contract; enums are the contract's names
+-- and so on. Names, units and bounds are those of the wire contract. Enums are the contract's names
 -- in lower case without their prefix.
 CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     collector_id UInt64 CODEC(ZSTD(1)),
@@ -207,10 +214,10 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
 PARTITION BY toDate(received_at)
 ORDER BY (app_id, environment, bucket, installation, stream_id, sequence)
 TTL toDateTime(received_at) + INTERVAL ${raw_ttl_days} DAY
-SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1;
+SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Every placement seen, once: the nodes behind a fingerprint. The report's row holds the numbers;
--- this holds the names that a page shows.
+-- The nodes behind each fingerprint, once for each placement. A report's row holds the numbers of a
+-- placement, this table the names that a page shows.
 CREATE TABLE IF NOT EXISTS placements ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),
@@ -233,16 +240,18 @@ CREATE TABLE IF NOT EXISTS placements ${on_cluster} (
     cpu_nodes_truncated Bool
 ) ENGINE = ${replicated}ReplacingMergeTree
 ORDER BY (app_id, environment, model_id, model_version, fingerprint_algorithm, fingerprint_exact)
-TTL toDateTime(first_seen) + INTERVAL ${rollup_ttl_days} DAY;
+TTL toDateTime(first_seen) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Installations that asked to be forgotten. Never expires; every view honours it.
+-- Deleted installations. Rows never expire, and every view leaves these installations out.
 CREATE TABLE IF NOT EXISTS tombstones ${on_cluster} (
     installation FixedString(16),
     tombstoned_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}ReplacingMergeTree
-ORDER BY installation;
+ORDER BY installation
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Reports that were not stored, by outcome: with them the loss ledger closes. Additive.
+-- Counts of reports that were not stored, by outcome. They close the loss ledger. Additive.
 CREATE TABLE IF NOT EXISTS report_outcomes ${on_cluster} (
     bucket DateTime('UTC'),
     collector_id UInt64,
@@ -253,12 +262,22 @@ CREATE TABLE IF NOT EXISTS report_outcomes ${on_cluster} (
 ) ENGINE = ${replicated}SummingMergeTree
 ORDER BY (app_id, environment, bucket, outcome, collector_id)
 TTL bucket + INTERVAL ${rollup_ttl_days} DAY
-SETTINGS ${deduplication_window} = 10000;
+SETTINGS ${deduplication_window} = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- How far each collector is: every report it received before `passed_until` is in the store.
+-- The checkpoint of each collector: every report it received before `passed_until` is in the store.
 CREATE TABLE IF NOT EXISTS collector_checkpoints ${on_cluster} (
     collector_id UInt64,
     passed_until DateTime64(3, 'UTC'),
     updated_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}ReplacingMergeTree(updated_at)
 ORDER BY collector_id;
+
+-- Each change of the TTL of reports. Days before `whole_since` may have lost reports to the TTL that held
+-- until then, so their summaries are never rebuilt.
+CREATE TABLE IF NOT EXISTS raw_retention ${on_cluster} (
+    changed_at DateTime64(3, 'UTC') DEFAULT now64(3),
+    raw_days UInt16,
+    whole_since DateTime('UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY changed_at
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;

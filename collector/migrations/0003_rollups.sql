@@ -1,9 +1,9 @@
 -- Roll-ups: summaries of closed buckets, for dashboards and baselines. No device ids.
 --
 -- A bucket closes when every collector's checkpoint has passed its end. Its surplus copies are
--- named, then its summary is written under a new revision, then the revision is published in
+-- listed, then its summary is written under a new revision, then the revision is published in
 -- bucket_revisions, then the watermark moves. Readers take the latest revision of closed buckets and
--- raw for open ones, so a build that died half-way, or two builders at once, show nothing twice.
+-- raw for open ones, so neither a build that stopped half-way nor two builders at once count twice.
 CREATE TABLE IF NOT EXISTS rollup_watermark ${on_cluster} (
     -- Buckets that start before this are closed.
     closed_until DateTime('UTC'),
@@ -11,20 +11,30 @@ CREATE TABLE IF NOT EXISTS rollup_watermark ${on_cluster} (
 ) ENGINE = ${replicated}MergeTree
 ORDER BY closed_until;
 
+-- The end of the last check for rows that arrived while their buckets were being closed. The collector that
+-- closes buckets checks after their end is in rollup_watermark, then writes it here. If it stops in between,
+-- the next one checks.
+CREATE TABLE IF NOT EXISTS rollup_checks ${on_cluster} (
+    checked_until DateTime('UTC'),
+    checked_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY checked_until;
+
 CREATE TABLE IF NOT EXISTS bucket_revisions ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),
     bucket DateTime('UTC'),
     slice UInt8,
-    -- Grows; unique to a build.
+    -- Unique to a build; a later build has a higher one.
     revision UInt64,
     reason LowCardinality(String),
     built_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}MergeTree
 ORDER BY (app_id, environment, bucket, slice, revision)
-TTL bucket + INTERVAL ${rollup_ttl_days} DAY;
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Latency of one cohort in one bucket. Everything adds up, over buckets and slices too: variance
+-- Latency of one cohort in one bucket. All numbers can be added over buckets and slices: variance
 -- within devices is sum(m2_us2), between devices sum(device_square) - sum(sum_us)^2 / sum(n).
 CREATE TABLE IF NOT EXISTS cohort_buckets ${on_cluster} (
     app_id LowCardinality(String),
@@ -40,10 +50,10 @@ CREATE TABLE IF NOT EXISTS cohort_buckets ${on_cluster} (
     runtime LowCardinality(String),
     shape_key LowCardinality(String),
     fingerprint_normalised UInt64,
-    -- `clean`, `cold` or `strained` (hot, saving power, or not known though it could be).
+    -- `clean`, `cold` or `strained` (hot, saving power, or unknown on a device that could report it).
     context LowCardinality(String),
     hist_scheme LowCardinality(String),
-    -- How the numbers were made; sums stay within one value.
+    -- Version of the computation; sums stay within one value.
     algo LowCardinality(String),
     devices UInt64,
     n UInt64,
@@ -58,7 +68,8 @@ CREATE TABLE IF NOT EXISTS cohort_buckets ${on_cluster} (
 ) ENGINE = ${replicated}MergeTree
 PARTITION BY toYYYYMM(bucket)
 ORDER BY (app_id, environment, model_id, bucket, model_version, chipset)
-TTL bucket + INTERVAL ${rollup_ttl_days} DAY;
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- Sessions and placements of one cohort in one bucket.
 CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
@@ -91,4 +102,5 @@ CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
 ) ENGINE = ${replicated}MergeTree
 PARTITION BY toYYYYMM(bucket)
 ORDER BY (app_id, environment, model_id, bucket, model_version, chipset)
-TTL bucket + INTERVAL ${rollup_ttl_days} DAY;
+TTL bucket + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;

@@ -1,7 +1,7 @@
--- What the detector found. It alone writes here.
+-- Results of the detector. It alone writes here.
 
--- One row for each cohort and window it judged: what explains (CV, bimodality), what decided
--- (signals), and the verdict. Counted devices of these rows are the cohort's own history.
+-- One row for each cohort and window that was judged: explaining statistics (CV, bimodality), deciding
+-- signals, and the verdict. The counted devices of these rows are the cohort's own history.
 CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     window_end DateTime64(3, 'UTC'),
     window_seconds Float64,
@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     runs UInt64,
     p50_us Nullable(Float64),
     p95_us Nullable(Float64),
-    -- NULL where the statistic says nothing.
+    -- NULL where the statistic is undefined.
     cv_within Nullable(Float64),
     cv_between Nullable(Float64),
     dip Nullable(Float64),
@@ -37,9 +37,10 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
 ) ENGINE = ${replicated}ReplacingMergeTree(judged_at)
 PARTITION BY toYYYYMM(window_end)
 ORDER BY (app_id, environment, model_id, window_end, model_version, chipset, firmware, window_seconds)
-TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY;
+TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Every state an incident was in. The latest by `changed_at` is its state now.
+-- Every state of an incident. The latest by `changed_at` is its current state.
 CREATE TABLE IF NOT EXISTS incidents ${on_cluster} (
     incident_id String,
     changed_at DateTime64(3, 'UTC'),
@@ -65,4 +66,19 @@ CREATE TABLE IF NOT EXISTS incidents ${on_cluster} (
     document String
 ) ENGINE = ${replicated}MergeTree
 ORDER BY (incident_id, changed_at)
-TTL toDateTime(changed_at) + INTERVAL ${rollup_ttl_days} DAY;
+TTL toDateTime(changed_at) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Beats of detectors, which decide the one that judges and notifies. The store's clock stamps them, so the
+-- detectors' clocks need not agree.
+CREATE TABLE IF NOT EXISTS detector_beats ${on_cluster} (
+    holder UInt64,
+    -- Grows with each beat of a holder.
+    beat UInt64,
+    leads Bool,
+    -- A holder that has stopped gives the lease back with its last beat.
+    is_gone Bool,
+    beaten_at DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = ${replicated}MergeTree
+ORDER BY (holder, beat)
+TTL toDateTime(beaten_at) + INTERVAL 1 DAY;

@@ -1,25 +1,41 @@
--- What readers see. A report counts once in each; deleted installations are in none. A view never
+-- Views for readers. A report counts once in each; deleted installations are in none. A view never
 -- changes its meaning: a new one gets the next number.
 
--- Copies that do not count: named already in closed buckets, found now in open ones. Only keys that
--- have a copy in an open bucket are looked up, over all time.
-CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
-SELECT collector_id, wal_offset FROM surplus_copies
-UNION ALL
+-- Copies in open buckets that do not count. Only keys that have a copy in an open bucket are looked up, over
+-- all time. Stream and sequence are two numbers that hardly two reports share, so they are looked up first,
+-- and whole keys are read and compared only where they match.
+CREATE OR REPLACE VIEW open_surplus_copies_v1 ${on_cluster} AS
 SELECT collector_id, wal_offset FROM report_copies
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
   AND (installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
     SELECT installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
     FROM report_copies
+    PREWHERE (stream_id, sequence) IN (
+        SELECT stream_id, sequence FROM report_copies
+        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
     WHERE (installation, stream_id, sequence) IN (
         SELECT installation, stream_id, sequence FROM report_copies
         WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
     GROUP BY installation, stream_id, sequence);
 
+-- Copies that do not count: those of closed buckets are listed in a table, those of open ones are found here.
+CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
+SELECT collector_id, wal_offset FROM surplus_copies
+UNION ALL
+SELECT collector_id, wal_offset FROM open_surplus_copies_v1;
+
 -- Every report, once.
 CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
 SELECT * FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND installation NOT IN (SELECT installation FROM tombstones);
+
+-- Reports less the listed copies. A report of an open bucket is here as often as it came;
+-- `open_surplus_copies_v1` has its copies that do not count. A reader of the same reports in several queries
+-- reads this view in each, and those copies once.
+CREATE OR REPLACE VIEW settled_reports_v1 ${on_cluster} AS
+SELECT * FROM reports
+WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
   AND installation NOT IN (SELECT installation FROM tombstones);
 
 -- Every session of every report: a session that spans reports has a row in each.
@@ -93,8 +109,8 @@ ARRAY JOIN
     series_earlier_p95_us AS earlier_p95_us, series_earlier_cv AS earlier_cv,
     series_baseline_absence AS baseline_absence;
 
--- One device in one bucket, per cohort, input shape, placement and context: histograms and moments
--- added up. What the detector reads; a vote is the sum of these over a window.
+-- One device in one bucket, per cohort, input shape, placement and context: the sums of histograms and
+-- moments. A vote is the sum of these over a window.
 CREATE OR REPLACE VIEW device_buckets_v1 ${on_cluster} AS
 SELECT
     bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
@@ -112,12 +128,12 @@ SELECT
     max(device_series_v1.max_us) AS max_us,
     sum(device_series_v1.runs_seen) AS runs_seen,
     sum(device_series_v1.dropped_runs) AS dropped_runs,
-    -- NULL where no series had a baseline to exceed; `n_exceed` are the runs that had one.
+    -- NULL if no series had a baseline to exceed; `n_exceed` counts the runs that had one.
     sum(device_series_v1.beyond_1_4x) AS beyond_1_4x,
     sum(device_series_v1.beyond_2x) AS beyond_2x,
     sum(device_series_v1.beyond_3x) AS beyond_3x,
     sumIf(device_series_v1.n, isNotNull(device_series_v1.beyond_2x)) AS n_exceed,
-    -- The device's own baselines, as of its latest series here.
+    -- The device's own baselines, from its latest series here.
     argMax((previous_version, previous_n, previous_p10_us, previous_p50_us, previous_p95_us, previous_cv), (received_at, stream_id)) AS previous,
     argMax((earlier_firmware, earlier_runtime, earlier_n, earlier_p10_us, earlier_p50_us, earlier_p95_us, earlier_cv), (received_at, stream_id)) AS earlier,
     argMax(baseline_absence, (received_at, stream_id)) AS baseline_absence,
@@ -128,7 +144,7 @@ GROUP BY
     device_model, requests_npu, directive_id, graph_kind, placement_source,
     fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme, votes;
 
--- One device in one bucket, per cohort and placement: where it ran.
+-- One device in one bucket, per cohort and placement.
 CREATE OR REPLACE VIEW device_placements_v1 ${on_cluster} AS
 SELECT
     bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
@@ -156,8 +172,8 @@ SELECT * FROM placements
 ORDER BY first_seen
 LIMIT 1 BY app_id, environment, model_id, model_version, fingerprint_algorithm, fingerprint_exact;
 
--- What a bucket's summary is, from rows counted once. The roll-up of a closed bucket is this view's
--- answer, kept; readers of open buckets get it fresh.
+-- The summary of a bucket, from rows counted once. The roll-up of a closed bucket is a stored answer of
+-- this view; for open buckets readers query it.
 CREATE OR REPLACE VIEW cohort_buckets_fresh_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, epwatch_slice(installation) AS slice,
@@ -195,7 +211,7 @@ GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised;
 
--- For people: a cohort's latency in a bucket, closed or open.
+-- A cohort's latency in a bucket, closed or open.
 CREATE OR REPLACE VIEW cohort_buckets_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
@@ -232,19 +248,19 @@ SELECT
 FROM cohort_sessions_fresh_v1
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 
--- What the detector found, latest judgement of each window.
+-- The latest judgement of each window.
 CREATE OR REPLACE VIEW cohort_windows_v1 ${on_cluster} AS
 SELECT * FROM cohort_windows
 ORDER BY judged_at DESC
 LIMIT 1 BY app_id, environment, model_id, window_end, model_version, chipset, firmware, window_seconds;
 
--- Incidents as they are now.
+-- The current state of each incident.
 CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
 SELECT * FROM incidents
 ORDER BY changed_at DESC
 LIMIT 1 BY incident_id;
 
--- Streams as far as they are known: from their own reports, and from later streams that name them.
+-- Streams, as known from their own reports and from later streams that name them.
 CREATE OR REPLACE VIEW streams_v1 ${on_cluster} AS
 SELECT
     app_id, environment, installation, stream_id,
@@ -262,22 +278,7 @@ FROM (
 )
 GROUP BY app_id, environment, installation, stream_id;
 
--- The loss ledger, in reports, as the devices tell it: recorded = stored + dropped + refused + missing.
--- `refused` is what devices gave up because a collector refused it for good; what a stranger sent
--- without a stream of its own is in report_outcomes only. `duplicate` counts copies that ended as an
--- ack or as surplus; it is beside the sum.
-CREATE OR REPLACE VIEW loss_ledger_v1 ${on_cluster} AS
-SELECT
-    app_id, environment,
-    sum(streams_v1.last_sequence) AS recorded,
-    sum(streams_v1.stored) AS stored,
-    toUInt64(sum(arraySum(mapValues(streams_v1.dropped_reports))) - refused) AS dropped,
-    sum(streams_v1.dropped_reports['refused']) AS refused,
-    toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing
-FROM streams_v1
-GROUP BY app_id, environment;
-
--- Copies beyond the counted one: answered as duplicate at once, or found surplus in the store.
+-- Copies beyond the counted one: answered as duplicate at once, or found as surplus in the store.
 CREATE OR REPLACE VIEW duplicates_v1 ${on_cluster} AS
 SELECT app_id, environment, sum(copies) AS duplicate
 FROM (

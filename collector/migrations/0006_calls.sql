@@ -1,8 +1,8 @@
--- What the calls beside Upload store: deletions, directives, manifests, certified placements.
+-- Data of the calls other than Upload: deletions, directives, manifests, certified placements.
 
--- What was done about each deletion, and when. `requested`: the tombstone is durable at a collector.
+-- The steps of each deletion and their times. `requested`: the tombstone is durable at a collector.
 -- `hidden`: it is in `tombstones`, so no view shows the installation, and the summaries of `buckets`
--- slices were built again without it. `erased`: its `reports` rows are gone from disk.
+-- slices were rebuilt without it. `erased`: its `reports` rows are gone from disk.
 CREATE TABLE IF NOT EXISTS deletion_log ${on_cluster} (
     installation FixedString(16),
     step LowCardinality(String),
@@ -11,9 +11,10 @@ CREATE TABLE IF NOT EXISTS deletion_log ${on_cluster} (
     buckets UInt64,
     reports UInt64
 ) ENGINE = ${replicated}ReplacingMergeTree(at)
-ORDER BY (installation, step, collector_id);
+ORDER BY (installation, step, collector_id)
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- One row for each deletion; a step that is not done yet is 1970.
+-- One row for each deletion; the time of a step that is not done yet is 1970.
 CREATE OR REPLACE VIEW deletions_v1 ${on_cluster} AS
 SELECT
     installation,
@@ -25,8 +26,8 @@ SELECT
 FROM deletion_log FINAL
 GROUP BY installation;
 
--- Directives as the operator signed them; the other columns are what the bytes say, for people and
--- for matching. Ids are unique for ever, so nothing expires here.
+-- Directives as the operator signed them. The other columns repeat the content of the bytes, for people and
+-- for matching. Ids are unique for ever, so rows never expire.
 CREATE TABLE IF NOT EXISTS directives ${on_cluster} (
     id String,
     published_at DateTime64(3, 'UTC'),
@@ -34,29 +35,29 @@ CREATE TABLE IF NOT EXISTS directives ${on_cluster} (
     -- Lower-case hex: the signature is over exactly these bytes.
     directive_hex String,
     signature_hex String,
-    -- Empty matches everything.
+    -- An empty column matches everything.
     app_id String,
     model_id String,
     model_version String,
     chipset String,
     firmware String,
     action LowCardinality(String),
-    -- The id of the directive that this one takes back, or empty.
+    -- The id of the directive that this one revokes, or empty.
     revokes String,
     not_before DateTime64(3, 'UTC'),
     expires DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}MergeTree
-ORDER BY id;
+ORDER BY id
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Every directive once; of an id that was published twice the first one counts.
+-- Every directive once; if an id was published twice, the first one counts.
 CREATE OR REPLACE VIEW directives_v1 ${on_cluster} AS
 SELECT *, id IN (SELECT revokes FROM directives WHERE revokes != '') AS is_revoked
 FROM directives
 ORDER BY published_at
 LIMIT 1 BY id;
 
--- MACs per node of model files. App and environment are what the key proved, `*` where it proves
--- none.
+-- MACs per node of model files. App and environment are those of the key, or `*` if the key proves none.
 CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),
@@ -64,7 +65,7 @@ CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
     model_version LowCardinality(String),
     -- Lower-case hex, or empty.
     model_sha256 String,
-    -- What placements name; lower-case hex.
+    -- The hash that placements name; lower-case hex.
     manifest_sha256 String,
     stored_at DateTime64(3, 'UTC'),
     algorithm UInt32,
@@ -73,12 +74,13 @@ CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
     node_op_type Array(LowCardinality(String)),
     node_macs Array(UInt64) CODEC(ZSTD(1))
 ) ENGINE = ${replicated}ReplacingMergeTree(stored_at)
-ORDER BY (app_id, environment, model_id, model_version, manifest_sha256);
+ORDER BY (app_id, environment, model_id, model_version, manifest_sha256)
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 CREATE OR REPLACE VIEW model_manifests_v1 ${on_cluster} AS
 SELECT * FROM model_manifests FINAL;
 
--- Where a model ran when it was certified: the reference for a first version.
+-- Placements of models at certification: the reference of a first version.
 CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),
@@ -121,7 +123,8 @@ CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
     cpu_node_macs_share Array(Nullable(Float32)),
     cpu_nodes_truncated Bool
 ) ENGINE = ${replicated}MergeTree
-ORDER BY (app_id, environment, model_id, model_version, chipset, stored_at);
+ORDER BY (app_id, environment, model_id, model_version, chipset, stored_at)
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- The latest certification of each model version on each chipset, per runtime.
 CREATE OR REPLACE VIEW certified_placements_v1 ${on_cluster} AS

@@ -1,20 +1,20 @@
--- What became of every report and run, by day of receipt (UTC). It closes in reports and in runs, for
+-- The fate of every report and run, by day of receipt (UTC). The ledger closes in reports and in runs, for
 -- each app, environment and day, and so in total:
 --     recorded = stored + dropped + refused + missing
 --
--- A stream spans days: what a day recorded is how much further the stream was known at its end than
--- at the end of the day before, and likewise for what the device gave up. So a report that comes days
--- late is stored on the day it comes, and takes itself off what is missing: `missing` is negative on a
--- day that fills gaps of earlier ones. In total it is what is not, or not yet, seen.
+-- A stream spans days. The recorded reports of a day are the growth of the stream's highest known sequence
+-- since the end of the day before, and likewise for drops on the device. A report that arrives days late is
+-- stored on the day of its arrival and reduces what is missing: `missing` is negative on a day that fills gaps
+-- of earlier days. In total it counts reports that are not, or not yet, seen.
 --
--- Refusals are told twice. `refused` is what devices gave up because a collector refused it for good:
--- that closes the sum. What collectors answered, by outcome, stands beside it: a report that was told
--- to come again is answered each time, and what a stranger makes up belongs to no stream.
+-- Refusals appear twice. `refused` counts reports that devices dropped because a collector refused them for
+-- good; it closes the sum. The collectors' answers by outcome are not part of the sum: a report that may come
+-- again is answered each time, and a made-up report belongs to no stream.
 --
--- All of it is read from raw, so it reaches back as far as raw does. Of streams that are older than
--- that only the part within is told; their first two days here may name a loss of before.
+-- All of it is read from raw, so it reaches back as far as raw does. Older streams are counted from there on;
+-- their first two days here may include an earlier loss.
 
--- One stream on one day: how far it was known, and what it had given up so far.
+-- One stream on one day: its highest known sequence, and its drops so far.
 CREATE OR REPLACE VIEW stream_days_v1 ${on_cluster} AS
 SELECT
     app_id, environment, installation, stream_id, toDate(at) AS day,
@@ -33,7 +33,7 @@ FROM (
         CAST(health_dropped_runs, 'Map(String, UInt64)') AS runs_given_up
     FROM counted_reports_v1
     UNION ALL
-    -- A later stream names it. What its reports that never came held is not known.
+    -- A later stream names it. The content of its reports that never came is unknown.
     SELECT app_id, environment, installation, id AS stream_id, received_at AS at, ifNull(last, 0) AS known_sequence, false AS is_stored,
         toUInt64(0) AS runs, toUInt64(0) AS runs_recorded, ifNull(left_over, 0) AS unsealed,
         CAST(map(), 'Map(String, UInt64)') AS reports_given_up,
@@ -43,7 +43,7 @@ FROM (
 GROUP BY app_id, environment, installation, stream_id, day;
 
 -- The entries of the ledger. `kind` is recorded, stored, dropped, refused, duplicate or answered;
--- `reason` is the device's reason for what it dropped, and the outcome of what was answered.
+-- `reason` is the device's reason of a drop, or the outcome of an answer.
 CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
 SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
 FROM (
@@ -65,7 +65,7 @@ FROM (
             if(r = 'refused', 'refused', 'dropped'), r,
             toInt64(greatest(dropped_reports[r], dropped_reports_from[r]) - dropped_reports_from[r]),
             toInt64(greatest(dropped_runs[r], dropped_runs_from[r]) - dropped_runs_from[r])), reasons) AS given_up,
-        -- These runs never were in a sealed report: the device's own count of recorded ones lacks them.
+        -- These runs never were in a sealed report, so the device's own count of recorded runs lacks them.
         arraySum(arrayMap(d -> d.4, arrayFilter(d -> d.2 IN ('contended', 'consent'), given_up))) AS new_lost,
         arrayConcat(
             [('recorded', '', new_reports, new_runs + new_unsealed + toInt64(new_lost)),
@@ -90,7 +90,7 @@ ARRAY JOIN entries AS entry
 WHERE entry.3 != 0 OR entry.4 != 0 OR entry.1 IN ('recorded', 'stored')
 GROUP BY app_id, environment, day, kind, reason
 UNION ALL
--- Copies beyond the counted one: found surplus in the store ...
+-- Copies beyond the counted one: found as surplus in the store ...
 SELECT app_id, environment, toDate(received_at) AS day, 'duplicate' AS kind, 'surplus' AS reason,
     toInt64(count()) AS reports, toInt64(sum(arraySum(series_n))) AS runs
 FROM reports
@@ -98,7 +98,7 @@ WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplu
   AND installation NOT IN (SELECT installation FROM tombstones)
 GROUP BY app_id, environment, day
 UNION ALL
--- ... or answered as duplicate at once; then nobody counted their runs.
+-- ... or answered as duplicate at once, without counting their runs.
 SELECT app_id, environment, toDate(bucket) AS day,
     if(outcome = 'duplicate', 'duplicate', 'answered') AS kind, toString(outcome) AS reason,
     toInt64(sum(report_outcomes.reports)) AS reports, toInt64(0) AS runs
@@ -106,7 +106,7 @@ FROM report_outcomes
 WHERE bucket >= toDateTime(toDate(now('UTC')) - ${raw_ttl_days}, 'UTC')
 GROUP BY app_id, environment, day, kind, reason;
 
--- In reports. An empty app is that of refusals whose app nothing proved.
+-- In reports. An empty app stands for refused calls without a valid key.
 CREATE OR REPLACE VIEW loss_ledger_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, day,
@@ -117,12 +117,12 @@ SELECT
     recorded - stored - dropped - refused AS missing,
     sumIf(reports, kind = 'duplicate') AS duplicate,
     sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
-    -- What collectors answered, by outcome; beside the sum.
+    -- Answers of collectors by outcome; not part of the sum.
     sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome
 FROM loss_ledger_entries_v1
 GROUP BY app_id, environment, day;
 
--- In runs, as far as devices counted them: sampled ones, not all that the app made.
+-- In runs that devices counted: the sampled ones, not all runs of the app.
 CREATE OR REPLACE VIEW loss_ledger_runs_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, day,
@@ -131,14 +131,14 @@ SELECT
     sumIf(runs, kind = 'dropped') AS dropped,
     sumIf(runs, kind = 'refused') AS refused,
     recorded - stored - dropped - refused AS missing,
-    -- Of surplus copies in the store; those answered at once were not read.
+    -- Of surplus copies in the store; copies that were answered at once were not read.
     sumIf(runs, kind = 'duplicate') AS duplicate,
     sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
 FROM loss_ledger_entries_v1
 WHERE kind != 'answered'
 GROUP BY app_id, environment, day;
 
--- The ledger of the app as a whole, as before, from the same entries.
+-- The ledger of an app as a whole.
 CREATE OR REPLACE VIEW loss_ledger_v1 ${on_cluster} AS
 SELECT
     app_id, environment,
@@ -151,7 +151,7 @@ FROM loss_ledger_entries_v1
 WHERE kind IN ('recorded', 'stored', 'dropped', 'refused')
 GROUP BY app_id, environment;
 
--- Reports with a name that the cardinality guard put into `__other__`, by dimension.
+-- Reports with a name that the cardinality limit replaced by `__other__`, by dimension.
 CREATE OR REPLACE VIEW cardinality_limited_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, toDate(received_at) AS day,
@@ -166,8 +166,8 @@ SELECT
 FROM counted_reports_v1
 GROUP BY app_id, environment, day;
 
--- Installations by whether they vote. Unproven ones were more new ones than the app or their network
--- usually has.
+-- Installations by whether they vote. Unproven ones exceeded the usual number of new installations of their
+-- app or network.
 CREATE OR REPLACE VIEW installation_standing_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, toDate(received_at) AS day,

@@ -25,14 +25,6 @@ pub const MIGRATIONS: &[Migration] = &[
     migration!(5, "0005_views"),
     migration!(6, "0006_calls"),
     migration!(7, "0007_ledger"),
-    migration!(8, "0008_lease"),
-    migration!(9, "0009_settled"),
-    migration!(10, "0010_copies_by_hash"),
-    migration!(11, "0011_rollup_checks"),
-    migration!(12, "0012_copies_by_stream"),
-    migration!(13, "0013_durable_inserts"),
-    migration!(14, "0014_raw_retention"),
-    migration!(15, "0015_surplus_outlives"),
 ];
 
 /// Days that surplus copies stay named beyond `raw_days`: a day's reports go together, up to a day after

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context;
+use epwatch_store::SERIES;
 use epwatch_store::backup::{SqlFunction, TableSize};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -37,6 +38,9 @@ pub(super) struct Manifest {
     /// The epwatch that made it.
     pub(super) epwatch: String,
     pub(super) database: String,
+    /// Empty in backups from before 0.1.0.
+    #[serde(default)]
+    pub(super) schema_series: String,
     pub(super) schema_version: u32,
     /// When the log was copied: the backup holds what was acknowledged before. Milliseconds since
     /// 1970.
@@ -71,6 +75,7 @@ impl Manifest {
             format: FORMAT,
             epwatch: env!("CARGO_PKG_VERSION").to_owned(),
             database: database.to_owned(),
+            schema_series: SERIES.to_owned(),
             schema_version: 0,
             taken_at_ms,
             functions: Vec::new(),

@@ -10,7 +10,7 @@ use anyhow::Context;
 use epwatch_collector::backup::{WalCopy, cut_back};
 use epwatch_collector::schema;
 use epwatch_store::backup::{TableSize, bring_back, tables};
-use epwatch_store::embedded;
+use epwatch_store::{MADE_IN_DEVELOPMENT, SERIES, embedded};
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
@@ -102,8 +102,12 @@ fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
 }
 
 fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> Result<(), Refused> {
+    if manifest.schema_series.is_empty() {
+        let text = format!("the backup was {MADE_IN_DEVELOPMENT}");
+        return Err(Refused::Unsound(text));
+    }
     let known = schema::MIGRATIONS.last().map_or(0, |last| last.version);
-    if manifest.schema_version > known {
+    if manifest.schema_series != SERIES || manifest.schema_version > known {
         return Err(Refused::Unsound(format!(
             "the backup has schema version {}, this epwatch knows {known}; use epwatch {}",
             manifest.schema_version, manifest.epwatch
@@ -213,5 +217,40 @@ impl Drop for Made {
         for place in self.0.iter().rev() {
             let _ = fs::remove_dir_all(place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::SavedFile;
+    use super::*;
+
+    #[track_caller]
+    fn check(series: Option<&str>, version: u32, expected: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(ARCHIVE), b"rows").unwrap();
+        let mut manifest = Manifest::new("epwatch", 1);
+        manifest.files = vec![SavedFile::of(dir.path(), ARCHIVE).unwrap()];
+        manifest.schema_version = version;
+        let mut text = serde_json::to_value(&manifest).unwrap();
+        match series {
+            Some(series) => text["schema_series"] = series.into(),
+            None => drop(text.as_object_mut().unwrap().remove("schema_series")),
+        }
+        fs::write(dir.path().join("backup.json"), text.to_string()).unwrap();
+        let manifest = Manifest::read(dir.path()).unwrap();
+        let fits = refuse_what_does_not_fit(&manifest, &ServerConfig::default());
+        let said = fits.map_or_else(|error| error.to_string(), |()| "fits".to_owned());
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains("upgrade epwatch"), "{said}");
+    }
+
+    #[test]
+    fn a_backup_of_another_schema_is_refused_with_what_to_do() {
+        check(Some(SERIES), 1, "fits");
+        check(None, 15, "made by a development version");
+        check(None, 1, "start a new data_dir");
+        check(Some(SERIES), 1_000, "use epwatch");
+        check(Some("epwatch-2"), 1, "use epwatch");
     }
 }

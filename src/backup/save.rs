@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use clickhouse::Row;
 use epwatch_collector::backup::{WalCopy, copy_wal};
 use epwatch_store::{StoreTarget, backup, embedded};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
 use crate::server_config::{ServerConfig, StoreArgs};
@@ -79,7 +78,7 @@ async fn save(
     let mut manifest = Manifest::new(target.database(), taken_at_ms);
     let copy = save_wal(&config.collector.wal.dir, to).await?;
 
-    manifest.schema_version = schema_version(target).await?;
+    manifest.schema_version = epwatch_store::schema_version(target).await?;
     manifest.functions = backup::functions(target).await?;
     save_store(data_dir, target, &to.join(ARCHIVE)).await?;
     manifest.tables = backup::tables(target).await?;
@@ -139,20 +138,6 @@ fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(0o600))
         .and_then(|()| fs::File::open(to)?.sync_all())
         .with_context(|| format!("failed to write {}", to.display()))
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct Version {
-    version: u32,
-}
-
-async fn schema_version(target: &StoreTarget) -> anyhow::Result<u32> {
-    let found: Version = epwatch_store::client(target)
-        .query("SELECT max(version) AS version FROM schema_migrations")
-        .fetch_one()
-        .await
-        .context("failed to read the store's schema version")?;
-    Ok(found.version)
 }
 
 /// A folder that only this user reads: reports are in it.

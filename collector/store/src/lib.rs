@@ -17,7 +17,7 @@ mod ttl;
 pub use client::{StoreTarget, TargetError, client};
 pub use cluster::{CLUSTER_SETTINGS, Cluster};
 pub use migrate::{
-    MigrateError, Migration, Planned, PlannedMigration, TemplateValues, migrate, pending, plan,
-    stale_views,
+    MADE_IN_DEVELOPMENT, MigrateError, Migration, Planned, PlannedMigration, SERIES,
+    TemplateValues, migrate, pending, plan, schema_version, stale_views,
 };
 pub use ttl::{TableTtl, table_ttls};

@@ -1,8 +1,8 @@
 //! Brings a database to the schema this program knows: numbered SQL files, forward only.
 //!
 //! A file holds several statements and `${name}` placeholders, so that one text serves a single
-//! engine and a replicated cluster. What was applied stands in `schema_migrations` with a
-//! checksum of the file as written, before placeholders.
+//! engine and a replicated cluster. The table `schema_migrations` records each applied file with its
+//! [`SERIES`] and a checksum of its text before placeholders are filled.
 //!
 //! ClickHouse has no lock to take and no DDL transaction, so every statement must be harmless
 //! when run again (`IF NOT EXISTS`, `OR REPLACE`). Then two runners at once, and a runner killed
@@ -23,8 +23,16 @@ use crate::client::{StoreTarget, client};
 use crate::cluster::{Cluster, ClusterStatementError, Made};
 use crate::lexer::{TokenKind, tokens};
 
-/// What is recorded of a migration.
-const RECORDED: &str = "(version, name, checksum)";
+/// Name of the files' series. It changes if files that were released are ever squashed into others. Stores
+/// that were made before 0.1.0 have no series in their records, and no upgrade.
+pub const SERIES: &str = "epwatch-1";
+
+/// The columns of the record of a migration.
+const RECORDED: &str = "(series, version, name, checksum)";
+
+/// The end of a sentence on a store or a backup without a series.
+pub const MADE_IN_DEVELOPMENT: &str =
+    "made by a development version of epwatch, whose schema has no upgrade; start a new data_dir";
 
 /// One numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +176,9 @@ pub enum MigrateError {
         /// The checksum that was applied.
         stored: String,
     },
+    /// The store was made before the schema had a [`SERIES`].
+    #[error("the store was {MADE_IN_DEVELOPMENT} (on a ClickHouse server: a new database)")]
+    Development,
     /// The store was made by a newer program.
     #[error("the store has schema version {stored}, this epwatch knows {known}; upgrade epwatch")]
     Newer {
@@ -198,6 +209,7 @@ impl MigrateError {
             | MigrateError::Placeholder { .. }
             | MigrateError::Cluster { .. }
             | MigrateError::Changed { .. }
+            | MigrateError::Development
             | MigrateError::Newer { .. } => false,
         }
     }
@@ -335,9 +347,9 @@ pub fn plan<'a>(
         .map(|sql| sql.trim_end().to_owned())
         .collect();
     let table = format!(
-        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (version UInt32, name String, \
-         checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = \
-         {replicated}ReplacingMergeTree(applied_at) ORDER BY (version, checksum)"
+        "CREATE TABLE IF NOT EXISTS schema_migrations {on_cluster} (series LowCardinality(String), \
+         version UInt32, name String, checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) \
+         ENGINE = {replicated}ReplacingMergeTree(applied_at) ORDER BY (series, version, checksum)"
     );
     let mut made = Made::default();
     let record = spread(values, database, &mut made, (0, "schema_migrations"), table)?;
@@ -353,7 +365,7 @@ pub fn plan<'a>(
             |_| Cluster::written_table(database, "schema_migrations", RECORDED),
         );
         let done = format!(
-            "INSERT INTO {table} SELECT {}, '{}', '{}'",
+            "INSERT INTO {table} SELECT '{SERIES}', {}, '{}', '{}'",
             migration.version,
             migration.name,
             migration.checksum()
@@ -434,17 +446,9 @@ pub fn pending<'a>(
 ) -> BoxFuture<'a, Result<Vec<&'a Migration>, MigrateError>> {
     Box::pin(async move {
         let rendered = render_all(migrations, values)?;
-        let server = client(&target.clone().with_database("system"));
-        let exists = server
-        .query(
-            "SELECT count() FROM system.tables WHERE database = ? AND name = 'schema_migrations'",
-        )
-        .bind(target.database());
-        let exists = exists.fetch_one::<u64>().await.map_err(unread)?;
-        if exists == 0 {
+        let Some(applied) = applied(target).await? else {
             return Ok(migrations.iter().collect());
-        }
-        let applied = applied(&client(target)).await?;
+        };
         let missing = missing(migrations, &applied)?;
         let first_stale = first_stale(&rendered, &stored_views(target).await?);
         let first = missing.first().map_or(u32::MAX, |first| first.version);
@@ -558,16 +562,37 @@ fn statements(sql: &str) -> Vec<String> {
 
 #[derive(Debug, Row, Deserialize)]
 struct AppliedRow {
+    series: String,
     version: u32,
     checksum: String,
 }
 
-async fn applied(client: &Client) -> Result<Vec<AppliedRow>, MigrateError> {
-    client
-        .query("SELECT DISTINCT version, checksum FROM schema_migrations ORDER BY version")
-        .fetch_all()
-        .await
-        .map_err(unread)
+/// The records of the store's migrations, by version; `None` if it has no table for them.
+async fn applied(target: &StoreTarget) -> Result<Option<Vec<AppliedRow>>, MigrateError> {
+    let columns = client(&target.clone().with_database("system"))
+        .query("SELECT name FROM system.columns WHERE database = ? AND table = 'schema_migrations'")
+        .bind(target.database());
+    let columns = columns.fetch_all::<String>().await.map_err(unread)?;
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    if !columns.iter().any(|name| name == "series") {
+        return Err(MigrateError::Development);
+    }
+    let rows = client(target)
+        .query("SELECT DISTINCT series, version, checksum FROM schema_migrations ORDER BY version");
+    rows.fetch_all().await.map(Some).map_err(unread)
+}
+
+/// Returns the version of the target's schema, 0 if it has none.
+///
+/// # Errors
+/// The store was made before 0.1.0, or it did not answer.
+pub fn schema_version(target: &StoreTarget) -> BoxFuture<'_, Result<u32, MigrateError>> {
+    Box::pin(async move {
+        let applied = applied(target).await?.unwrap_or_default();
+        Ok(applied.last().map_or(0, |last| last.version))
+    })
 }
 
 fn unread(source: clickhouse::error::Error) -> MigrateError {
@@ -581,9 +606,10 @@ fn missing<'a>(
     applied: &[AppliedRow],
 ) -> Result<Vec<&'a Migration>, MigrateError> {
     let known = migrations.last().map_or(0, |last| last.version);
-    if let Some(last) = applied.last().filter(|last| last.version > known) {
+    let is_newer = |row: &&AppliedRow| row.series != SERIES || row.version > known;
+    if let Some(newer) = applied.iter().rfind(is_newer) {
         return Err(MigrateError::Newer {
-            stored: last.version,
+            stored: newer.version,
             known,
         });
     }
@@ -634,6 +660,7 @@ mod tests {
 
     fn row(version: u32, checksum: &str) -> AppliedRow {
         AppliedRow {
+            series: SERIES.to_owned(),
             version,
             checksum: checksum.to_owned(),
         }
@@ -750,6 +777,12 @@ mod tests {
             changed,
             Err(MigrateError::Changed { version: 1, .. })
         ));
+        let other_series = AppliedRow {
+            series: "epwatch-2".to_owned(),
+            ..row(1, "beef")
+        };
+        let newer = missing(&[ONE], &[other_series]);
+        assert!(matches!(newer, Err(MigrateError::Newer { .. })));
         let newer = missing(&[ONE], &[row(1, &sum), row(2, "beef")]);
         assert!(matches!(
             newer,

@@ -1,6 +1,8 @@
 //! The migrations runner on the real engine.
 
-use epwatch_store::{MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending, plan};
+use epwatch_store::{
+    MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending, plan, schema_version,
+};
 
 use crate::support::TestStore;
 
@@ -76,6 +78,7 @@ async fn two_runners_at_once_end_in_the_same_schema() {
         done.unwrap();
     }
     assert!(pending(&target, &both, &values).await.unwrap().is_empty());
+    assert_eq!(schema_version(&target).await.unwrap(), 2);
     test.store.stop().await;
 }
 
@@ -141,6 +144,38 @@ async fn a_changed_file_and_a_newer_store_are_refused() {
     migrate(&target, &[FIRST, SECOND], &values().with("days", 60))
         .await
         .unwrap();
+    test.store.stop().await;
+}
+
+/// Its record has no series, whatever its versions are.
+#[tokio::test]
+async fn a_store_of_a_development_version_is_refused_and_left_as_it_is() {
+    let test = TestStore::start().await;
+    let target = target(&test);
+    let server = test.store.client("");
+    for sql in [
+        "CREATE DATABASE fresh",
+        "CREATE TABLE fresh.schema_migrations (version UInt32, name String, checksum String, applied_at \
+         DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = ReplacingMergeTree(applied_at) ORDER BY (version, checksum)",
+        "INSERT INTO fresh.schema_migrations (version, name, checksum) VALUES (15, '0015_surplus_outlives', 'beef')",
+    ] {
+        server.query_raw(sql).execute().await.unwrap();
+    }
+    let refusals = [
+        migrate(&target, &[FIRST], &values()).await.unwrap_err(),
+        pending(&target, &[FIRST], &values()).await.unwrap_err(),
+        schema_version(&target).await.unwrap_err(),
+    ];
+    for error in refusals {
+        let text = error.to_string();
+        assert!(matches!(error, MigrateError::Development), "{text}");
+        assert!(text.contains("made by a development version"), "{text}");
+        assert!(text.contains("start a new data_dir"), "{text}");
+        assert!(!text.contains("upgrade epwatch") && !error.is_temporary());
+    }
+    let tables = server.query("SELECT name FROM system.tables WHERE database = 'fresh'");
+    let tables = tables.fetch_all::<String>().await.unwrap();
+    assert_eq!(tables, ["schema_migrations"]);
     test.store.stop().await;
 }
 
