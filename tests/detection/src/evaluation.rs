@@ -1,4 +1,4 @@
-//! What the detector says of some families, held against what is the matter with them.
+//! Compares the detector's verdicts and incidents of some families with the truth about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,48 +11,49 @@ use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
 use epwatch_detector::verdict::Severity;
-use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Story};
+use epwatch_fleet::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Truth};
 use epwatch_server::Period;
 
-use crate::START_MS;
 use crate::outcome::{FaultOutcome, Outcome};
-use crate::textbook_rules::{Fired, Naive, RULES};
+use crate::textbook_rules::{Answers, RULES, TextbookRules};
 
+/// 2026-01-01.
+const START_MS: i64 = 1_767_225_600_000;
 const DAY_MS: i64 = 86_400_000;
 
 /// App, model, version, chipset.
 type Cohort = (String, String, String, String);
 
-/// Families, their labels, and what came of them so far.
+/// Families, their labels, and their figures so far.
 #[derive(Debug, Default)]
 struct Fleet {
     labels: BTreeMap<Cohort, CohortLabel>,
-    /// The app's family, and the end of the first window of its story.
+    /// The app's family, and the end of the first window after the change.
     apps: BTreeMap<String, (FamilySpec, i64)>,
     /// By cohort and end of the window, in milliseconds since 1970.
-    naive: BTreeMap<(Cohort, i64), Fired>,
+    textbook: BTreeMap<(Cohort, i64), Answers>,
     faults: BTreeMap<Cohort, FaultOutcome>,
     /// Incidents and chipsets that were counted, with their severity.
     counted: BTreeSet<(String, String, bool)>,
 }
 
-/// Judges families as one fleet.
-pub(crate) async fn judge(
-    story: &str,
+/// Evaluates families as one fleet.
+pub(crate) async fn evaluate(
+    scenario: &str,
     specs: &[FamilySpec],
     verbose: bool,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome {
-        story: story.to_owned(),
+        scenario: scenario.to_owned(),
         ..Outcome::default()
     };
     let mut intake = Intake::new(Duration::from_secs(3_600));
     let mut fleet = Fleet::default();
     let began = Instant::now();
     for spec in specs {
-        fleet.tell(Family::new(spec.clone(), START_MS), &mut intake);
+        fleet.add(Family::new(spec.clone(), START_MS), &mut intake);
     }
-    outcome.seconds_telling = began.elapsed().as_secs_f64();
+    outcome.seconds_drawing = began.elapsed().as_secs_f64();
     let began = Instant::now();
     let (recording, summary) = intake.finish();
     outcome.reports = summary.reports;
@@ -72,7 +73,7 @@ pub(crate) async fn judge(
         Ok(())
     };
     replay(source, &options, &mut keep).await?;
-    outcome.seconds_judging = began.elapsed().as_secs_f64();
+    outcome.seconds_replaying = began.elapsed().as_secs_f64();
     for line in &lines {
         let is_wrong = match line {
             Line::Verdict(verdict) if verdict.firmware.is_empty() => {
@@ -92,20 +93,20 @@ pub(crate) async fn judge(
 }
 
 impl Fleet {
-    fn tell(&mut self, family: Family, intake: &mut Intake) {
+    fn add(&mut self, family: Family, intake: &mut Intake) {
         let app = family.app_id();
-        let mut naive = Naive::default();
+        let mut textbook = TextbookRules::default();
         for window in 0..family.n_windows() {
             family.each_report(window, |report| {
-                naive.add(&report);
+                textbook.add(&report);
                 let key = (app.as_str(), "production");
                 intake.add_report(report.received_ms, key, &report.report, &report.sent, false);
             });
             let end = START_MS + i64::from(window + 1) * DAY_MS;
-            let fired = naive.end_window(end >= family.story_from_ms());
+            let fired = textbook.end_window(end >= family.change_from_ms());
             for ((model, version, chipset), fired) in fired {
                 let cohort = (app.clone(), model, version, chipset);
-                self.naive.insert((cohort, end), fired);
+                self.textbook.insert((cohort, end), fired);
             }
         }
         let spec = family.spec();
@@ -117,15 +118,16 @@ impl Fleet {
                 label.chipset.clone(),
             );
             if label.is_fault {
-                self.faults.insert(cohort.clone(), of_fault(spec, &label));
+                self.faults
+                    .insert(cohort.clone(), fault_outcome(spec, &label));
             }
             self.labels.insert(cohort, label);
         }
         self.apps
-            .insert(app, (spec.clone(), family.story_from_ms()));
+            .insert(app, (spec.clone(), family.change_from_ms()));
     }
 
-    /// Counts a verdict; says whether it is worth a look.
+    /// Counts a verdict; returns whether it is wrong.
     fn verdict(&mut self, verdict: &VerdictSummary, outcome: &mut Outcome) -> anyhow::Result<bool> {
         let cohort = (
             verdict.app.clone(),
@@ -151,12 +153,12 @@ impl Fleet {
         {
             fault.found_first = is_page;
         }
-        let judged = if label.is_fault {
+        let counts = if label.is_fault {
             label.is_page_worthy && label.fault_from_ms.is_some_and(|from| end >= from)
         } else {
             is_after
         };
-        if !judged {
+        if !counts {
             return Ok(is_page && !label.is_fault);
         }
         let class = verdict.verdict.to_string();
@@ -169,15 +171,15 @@ impl Fleet {
             slot.1 += u64::from(fires);
         };
         count(RULES.len(), is_page);
-        if let Some(naive) = self.naive.get(&(cohort, end)) {
-            for rule in &naive.asked {
-                count(*rule, naive.fired.contains(rule));
+        if let Some(textbook) = self.textbook.get(&(cohort, end)) {
+            for rule in &textbook.asked {
+                count(*rule, textbook.fired.contains(rule));
             }
         }
         Ok(is_page != label.is_page_worthy)
     }
 
-    /// Counts an incident that fires; says whether it is false.
+    /// Counts an incident that fires; returns whether it is false.
     fn fires(
         &mut self,
         incident: &IncidentSummary,
@@ -227,12 +229,12 @@ fn milliseconds(time: &str) -> anyhow::Result<i64> {
     Ok(time.parse::<jiff::Timestamp>()?.as_millisecond())
 }
 
-/// What is the matter with a cohort, as the tables name it.
+/// The truth about a cohort, as the tables name it.
 fn truth(spec: &FamilySpec, label: &CohortLabel) -> String {
-    match (spec.story, label.is_fault) {
-        (Story::Benign(benign), _) => format!("{benign:?}"),
-        (Story::Fault(fault), true) => kind_name(fault.kind).to_owned(),
-        (Story::Fault(_), false) => "beside a fault".to_owned(),
+    match (spec.truth, label.is_fault) {
+        (Truth::Benign(benign), _) => format!("{benign:?}"),
+        (Truth::Fault(fault), true) => kind_name(fault.kind).to_owned(),
+        (Truth::Fault(_), false) => "beside a fault".to_owned(),
     }
 }
 
@@ -246,8 +248,8 @@ fn kind_name(kind: FaultKind) -> &'static str {
     }
 }
 
-fn of_fault(spec: &FamilySpec, label: &CohortLabel) -> FaultOutcome {
-    let Story::Fault(fault) = spec.story else {
+fn fault_outcome(spec: &FamilySpec, label: &CohortLabel) -> FaultOutcome {
+    let Truth::Fault(fault) = spec.truth else {
         return FaultOutcome::default();
     };
     let (devices_share, runs_share) = match fault.kind {
@@ -279,6 +281,6 @@ fn eprint(line: &Line, fleet: &Fleet) {
         _ => return,
     };
     let spec = fleet.apps.get(app).map(|(spec, _)| spec);
-    let told = spec.map(|s| (s.story, s.devices, s.runs, s.view, s.shape_known, s.peers));
-    let _ = writeln!(std::io::stderr(), "  {told:?} {}", to_json(line));
+    let family = spec.map(|s| (s.truth, s.devices, s.runs, s.view, s.shape_known, s.peers));
+    let _ = writeln!(std::io::stderr(), "  {family:?} {}", to_json(line));
 }

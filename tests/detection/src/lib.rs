@@ -1,8 +1,7 @@
-//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and says how often it
-//! is right: false pages of each confounder, recall of each fault, and how hard the fleets are.
+//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and counts how often it is right:
+//! false pages of each confounder, recall of each fault, and how hard the fleets are.
 //!
-//! Fleets are judged one after another, stories in turn, so that a run that is broken off has some of
-//! each.
+//! Fleets are evaluated one after another, scenarios in turn, so that a run that is broken off has some of each.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod evaluation;
@@ -17,40 +16,37 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use outcome::{FaultOutcome, Healthy, Outcome};
-pub use report::written;
+pub use report::markdown;
 
-use scenarios::Named;
+use scenarios::Scenario;
 
-/// 2026-01-01.
-const START_MS: i64 = 1_767_225_600_000;
-
-/// Families that are judged as one fleet.
+/// Families that are evaluated as one fleet.
 const FLEET: usize = 26;
 
-/// Families of a story that are judged as one fleet.
+/// Families of a scenario that are evaluated as one fleet.
 #[derive(Debug, Clone)]
-pub struct Unit {
-    story: Named,
+pub struct Batch {
+    scenario: Scenario,
     number: u64,
     from: u64,
     to: u64,
-    /// How far into its story it is, in [0, 1).
+    /// Its place in its scenario, in [0, 1).
     place: f64,
 }
 
-/// All that is to be judged: `families` of each fault, and more of what is healthy. Seeds are the half
-/// million from `first_seed`. With `only`, stories whose name contains it.
+/// Returns all batches of `families` of each fault, and more healthy ones, with seeds from the half million that
+/// begins at the first seed of a run. With `only`, those of scenarios whose name contains it.
 #[must_use]
-pub fn units(families: u64, only: Option<&str>) -> Vec<Unit> {
-    let mut units = Vec::new();
-    for (number, story) in (0..).zip(scenarios::all()) {
-        if only.is_some_and(|only| !story.name.contains(only)) {
+pub fn batches(families: u64, only: Option<&str>) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    for (number, scenario) in (0..).zip(scenarios::all()) {
+        if only.is_some_and(|only| !scenario.name.contains(only)) {
             continue;
         }
-        let n = story.n_families(families);
+        let n = scenario.n_families(families);
         for from in (0..n).step_by(FLEET) {
-            units.push(Unit {
-                story: story.clone(),
+            batches.push(Batch {
+                scenario: scenario.clone(),
                 number,
                 from,
                 to: n.min(from + FLEET as u64),
@@ -58,13 +54,13 @@ pub fn units(families: u64, only: Option<&str>) -> Vec<Unit> {
             });
         }
     }
-    units.sort_by(|a, b| a.place.total_cmp(&b.place));
-    units
+    batches.sort_by(|a, b| a.place.total_cmp(&b.place));
+    batches
 }
 
-/// How fleets are judged.
+/// Settings of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Course {
+pub struct RunOptions {
     /// First of the half million seeds.
     pub first_seed: u64,
     /// Fleets at once.
@@ -75,25 +71,25 @@ pub struct Course {
     pub verbose: bool,
 }
 
-impl Unit {
-    /// Whether these are figures of this fleet.
+impl Batch {
+    /// Whether the figures are those of this batch.
     #[must_use]
     pub fn is_of(&self, outcome: &Outcome) -> bool {
-        (self.story.name.as_str(), self.from, self.to)
-            == (outcome.story.as_str(), outcome.from, outcome.to)
+        (self.scenario.name.as_str(), self.from, self.to)
+            == (outcome.scenario.as_str(), outcome.from, outcome.to)
     }
 }
 
-/// Judges fleets, and hands on each one's figures as they come.
+/// Evaluates fleets, and passes the figures of each to `keep`.
 ///
 /// # Errors
 /// A fleet could not be replayed, or `keep` failed.
 ///
 /// # Panics
 /// Where a fleet's thread panicked.
-pub fn judged(
-    units: &[Unit],
-    course: Course,
+pub fn evaluate(
+    batches: &[Batch],
+    options: RunOptions,
     keep: impl FnMut(&Outcome) -> anyhow::Result<()> + Send,
 ) -> anyhow::Result<Vec<Outcome>> {
     let keep = Mutex::new(keep);
@@ -101,19 +97,19 @@ pub fn judged(
     let began = Instant::now();
     let work = || -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        while began.elapsed() < course.no_longer_than {
-            let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) else {
+        while began.elapsed() < options.no_longer_than {
+            let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            let story = &unit.story;
-            let specs = story.families(course.first_seed, unit.number, unit.from, unit.to);
-            let judged = evaluation::judge(&story.name, &specs, course.verbose);
+            let scenario = &batch.scenario;
+            let specs = scenario.families(options.first_seed, batch.number, batch.from, batch.to);
+            let evaluation = evaluation::evaluate(&scenario.name, &specs, options.verbose);
             let outcome = Outcome {
-                from: unit.from,
-                to: unit.to,
-                ..runtime.block_on(judged)?
+                from: batch.from,
+                to: batch.to,
+                ..runtime.block_on(evaluation)?
             };
-            if course.verbose {
+            if options.verbose {
                 writeln!(std::io::stderr(), "{}", report::line(&outcome))?;
             }
             (*keep.lock().expect("no thread panics while it keeps"))(&outcome)?;
@@ -123,7 +119,7 @@ pub fn judged(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..course.threads.max(1))
+        let threads: Vec<_> = (0..options.threads.max(1))
             .map(|_| scope.spawn(work))
             .collect();
         threads

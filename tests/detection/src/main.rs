@@ -1,16 +1,15 @@
-//! `epwatch-detection`: judges labelled fleets and writes what came of them.
+//! `epwatch-detection`: evaluates the detector on labelled fleets and writes the figures.
 //!
-//! Each fleet's figures are appended to a file, so that a run can be broken off and gone on with, and a
-//! longer one adds to a shorter one.
+//! Each fleet's figures are appended to a file, so that a run that was broken off can continue.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use epwatch_detection::{Course, Outcome, Unit, judged, units, written};
+use epwatch_detection::{Batch, Outcome, RunOptions, batches, evaluate, markdown};
 
-/// A fleet is millions of small texts and lists, which this one makes and frees quicker than the system's.
+/// A fleet is millions of small texts and lists, which this allocator makes and frees faster than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -19,11 +18,11 @@ epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
 
   FIRST_SEED            first of half a million seeds; report from 500000, tune below
   FAMILIES              families of a fault; 300 are enough for the bounds of the report
-  --results FILE        append each fleet's figures here, and leave out those that are there; of the
-                        same seed and FAMILIES only
+  --results FILE        append each fleet's figures here, and leave out fleets that are there; the
+                        file must be of the same FIRST_SEED and FAMILIES
   --write FILE          write the report here instead of to stdout
-  --only NAME           only stories whose name contains this
-  --threads N           judge so many fleets at once [default: 2]
+  --only NAME           only scenarios whose name contains this
+  --threads N           evaluate so many fleets at once [default: 2]
   --minutes N           begin no fleet after so many minutes";
 
 #[derive(Debug)]
@@ -71,6 +70,17 @@ impl Args {
         read.families = numbers.get(1).copied().unwrap_or(read.families);
         Ok(Some(read))
     }
+
+    /// The arguments that decide about the figures.
+    fn command(&self) -> String {
+        let only = self.only.as_ref().map(|only| format!(" --only '{only}'"));
+        format!(
+            "{} {}{}",
+            self.first_seed,
+            self.families,
+            only.unwrap_or_default()
+        )
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -82,9 +92,9 @@ fn main() -> anyhow::Result<()> {
         Some(path) => known(path)?,
         None => Vec::new(),
     };
-    let all = units(args.families, args.only.as_deref());
+    let all = batches(args.families, args.only.as_deref());
     let asked = all.len();
-    let left: Vec<Unit> = all
+    let left: Vec<Batch> = all
         .into_iter()
         .filter(|unit| !outcomes.iter().any(|outcome| unit.is_of(outcome)))
         .collect();
@@ -102,14 +112,14 @@ fn main() -> anyhow::Result<()> {
         }
         Ok(())
     };
-    let course = Course {
+    let options = RunOptions {
         first_seed: args.first_seed,
         threads: args.threads,
         no_longer_than: Duration::from_secs(args.minutes * 60),
         verbose: true,
     };
-    outcomes.extend(judged(&left, course, keep)?);
-    let report = written(&outcomes, args.first_seed, asked);
+    outcomes.extend(evaluate(&left, options, keep)?);
+    let report = markdown(&outcomes, &args.command(), asked);
     match &args.write {
         Some(path) => {
             std::fs::write(path, report).with_context(|| format!("writing {}", path.display()))?;

@@ -1,39 +1,37 @@
-//! What came of a fleet, in a form that is kept and added.
+//! The figures of a fleet, which are stored and added.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Figures of some families of one story.
+/// Figures of some families of one scenario.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Of which story.
-    pub story: String,
-    /// Which families of the story, as `from..to`.
+    pub scenario: String,
+    /// The families of the scenario, as `from..to`.
     pub from: u64,
-    /// See `from`.
     pub to: u64,
     pub reports: u64,
-    /// Seconds that it took to make the reports.
-    pub seconds_telling: f64,
-    /// And to judge them.
-    pub seconds_judging: f64,
-    /// Cohorts without a fault, by what else is the matter.
+    /// Seconds that the reports took.
+    pub seconds_drawing: f64,
+    /// Seconds that the detector took.
+    pub seconds_replaying: f64,
+    /// Cohorts without a fault, by truth.
     pub healthy: BTreeMap<String, Healthy>,
-    /// Cohorts with one.
+    /// Cohorts with a fault.
     pub faults: Vec<FaultOutcome>,
-    /// Truth, verdict: cohort windows from the change on.
+    /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Truth, number of the rule: cohort windows asked, fired. The last rule is ours.
+    /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last rule
+    /// is ours.
     pub rules: BTreeMap<String, BTreeMap<usize, (u64, u64)>>,
 }
 
 /// Cohort windows without a fault.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Healthy {
-    /// All, and those from the change on.
     pub windows: u64,
-    /// From the change on.
+    /// Those from the change on.
     pub windows_after: u64,
     /// Incidents of severity page that fired, counted for every cohort inside.
     pub pages: u64,
@@ -54,11 +52,9 @@ impl Healthy {
 /// A cohort at fault.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FaultOutcome {
-    /// Of its family.
     pub seed: u64,
-    /// As the tables name it.
     pub kind: String,
-    /// How many times slower.
+    /// Slow-down of the runs hit.
     pub factor: f64,
     /// Share of the MACs that moved to the CPU.
     pub moved: f64,
@@ -70,11 +66,9 @@ pub struct FaultOutcome {
     pub devices: u64,
     /// Runs of the median device in a window.
     pub runs: f64,
-    /// What placements show.
+    /// `PlacementView` of the family.
     pub view: String,
-    /// Whether input shapes are.
     pub shape_known: bool,
-    /// Worth a page.
     pub is_page_worthy: bool,
     /// Window in which the page fired, 1 for the first.
     pub paged_in: Option<u64>,
@@ -82,12 +76,11 @@ pub struct FaultOutcome {
     pub found_first: bool,
     /// Verdict of the page.
     pub class: String,
-    /// Whether a ticket came of it.
     pub ticketed: bool,
 }
 
 impl FaultOutcome {
-    /// Whether a page names what is the matter, as far as placements show it.
+    /// Whether a page names the fault, as far as placements show it.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let blind = matches!(self.view.as_str(), "Missing" | "Lying");
@@ -97,7 +90,7 @@ impl FaultOutcome {
             "intermittent sessions" if blind => {
                 matches!(class, "intermittent_fallback" | "slow_without_placement")
             }
-            // Their placement shows, so it is named by the share of the devices hit in the window.
+            // Their placement shows, so the verdict follows the share of the devices hit in the window.
             "intermittent sessions" => class.ends_with("_fallback"),
             _ if blind => class == "slow_without_placement",
             "some devices" if self.devices_share < 0.7 => class == "some_devices_fallback",

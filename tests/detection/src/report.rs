@@ -1,4 +1,4 @@
-//! The figures as text.
+//! The figures as Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -49,8 +49,8 @@ pub(crate) fn line(outcome: &Outcome) -> String {
     let worthy = || outcome.faults.iter().filter(|fault| fault.is_page_worthy);
     format!(
         "{:<38} {:>5}..{:<5} healthy windows {:>6} false pages {:>2} tickets {:>3} | worthy {:>3} paged {:>3} | \
-         {:>6} reports, told in {:.1} s, judged in {:.1} s",
-        outcome.story,
+         {:>6} reports, drawn in {:.1} s, replayed in {:.1} s",
+        outcome.scenario,
         outcome.from,
         outcome.to,
         all.windows,
@@ -59,19 +59,21 @@ pub(crate) fn line(outcome: &Outcome) -> String {
         worthy().count(),
         worthy().filter(|fault| fault.paged_in.is_some()).count(),
         outcome.reports,
-        outcome.seconds_telling,
-        outcome.seconds_judging,
+        outcome.seconds_drawing,
+        outcome.seconds_replaying,
     )
 }
 
-/// The whole report, as Markdown. `asked` is how many fleets it would be if all were judged.
+/// Returns the whole report. `arguments` are those of the program (first seed, families); `asked` is the number of
+/// fleets that they ask for.
 #[must_use]
-pub fn written(outcomes: &[Outcome], first_seed: u64, asked: usize) -> String {
+pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
     let mut text = format!(
-        "# Detection, measured\n\nWritten by `just detection` on simulated fleets (`tests/fleet`, seeds from \
-         {first_seed}; thresholds were tuned below 500000) through the code of `epwatch replay`: {} of {asked} \
-         fleets that were asked for, {} reports of devices. `just detection` goes on where it ended. No field \
-         data exists yet.\n\n",
+        "# Detection, measured\n\nWritten by\n\n    just detection {arguments}\n\nfrom simulated fleets (first seed \
+         and families are the arguments; thresholds were tuned on seeds below 500000; see `tests/fleet`) through the \
+         code of `epwatch replay`: {} of {asked} fleets, {} reports of devices. The same arguments write the same \
+         figures. A run that was broken off continues from `target/detection.jsonl`; remove that file after a change \
+         of the detector. No field data exists yet.\n\n",
         outcomes.len(),
         outcomes.iter().map(|outcome| outcome.reports).sum::<u64>(),
     );
@@ -93,15 +95,15 @@ pub fn written(outcomes: &[Outcome], first_seed: u64, asked: usize) -> String {
     text
 }
 
-fn of_story<'a>(outcomes: &'a [Outcome], name: &str) -> Vec<&'a Outcome> {
-    outcomes.iter().filter(|o| o.story == name).collect()
+fn of_scenario<'a>(outcomes: &'a [Outcome], name: &str) -> Vec<&'a Outcome> {
+    outcomes.iter().filter(|o| o.scenario == name).collect()
 }
 
-/// Stories whose fleets are as fleets usually are.
+/// Scenarios with the usual spread of devices and runs.
 fn usual(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> {
     outcomes
         .iter()
-        .filter(|outcome| !outcome.story.starts_with("wild"))
+        .filter(|outcome| !outcome.scenario.starts_with("wild"))
 }
 
 fn summed_rules<'a>(
@@ -170,7 +172,7 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
         .to_owned()
         + HEALTHY_HEAD;
     let mut operational = Healthy::default();
-    for outcome in of_story(outcomes, "operational") {
+    for outcome in of_scenario(outcomes, "operational") {
         outcome
             .healthy
             .values()
@@ -229,11 +231,11 @@ const KINDS: [&str; 5] = [
     "drift",
 ];
 
-/// Faults of the stories that draw their strength.
+/// Faults of the scenarios that draw their strength.
 fn drawn_faults(outcomes: &[Outcome]) -> impl Iterator<Item = &FaultOutcome> {
     let drawn = outcomes
         .iter()
-        .filter(|outcome| KINDS.contains(&outcome.story.as_str()));
+        .filter(|outcome| KINDS.contains(&outcome.scenario.as_str()));
     drawn.flat_map(|outcome| &outcome.faults)
 }
 
@@ -344,13 +346,13 @@ fn cell(outcomes: &[Outcome], kind: &str, share: (f64, f64), factor: (f64, f64))
 }
 
 fn incident(outcomes: &[Outcome]) -> Option<String> {
-    let stories: Vec<&Outcome> = outcomes
+    let of_incident: Vec<&Outcome> = outcomes
         .iter()
-        .filter(|outcome| outcome.story.starts_with("the incident"))
+        .filter(|outcome| outcome.scenario.starts_with("the incident"))
         .collect();
-    let names: std::collections::BTreeSet<&str> = stories
+    let names: std::collections::BTreeSet<&str> = of_incident
         .iter()
-        .map(|outcome| outcome.story.as_str())
+        .map(|outcome| outcome.scenario.as_str())
         .collect();
     if names.is_empty() {
         return None;
@@ -361,7 +363,11 @@ fn incident(outcomes: &[Outcome]) -> Option<String> {
                     pages |\n|---|---|---|---|---|\n"
         .to_owned();
     for name in names {
-        let of = || stories.iter().filter(|outcome| outcome.story == name);
+        let of = || {
+            of_incident
+                .iter()
+                .filter(|outcome| outcome.scenario == name)
+        };
         let faults: Vec<&FaultOutcome> = of().flat_map(|outcome| &outcome.faults).collect();
         let first = faults
             .iter()
@@ -403,8 +409,8 @@ fn needed(outcomes: &[Outcome]) -> Option<String> {
         let cells: Vec<String> = NEEDED_DEVICES
             .iter()
             .map(|devices| {
-                let told = of_story(outcomes, &needed_name(name, *devices));
-                let faults: Vec<&FaultOutcome> = told.iter().flat_map(|o| &o.faults).collect();
+                let found = of_scenario(outcomes, &needed_name(name, *devices));
+                let faults: Vec<&FaultOutcome> = found.iter().flat_map(|o| &o.faults).collect();
                 any |= !faults.is_empty();
                 let share = |n: usize| n as f64 / faults.len().max(1) as f64;
                 format!(
@@ -428,7 +434,7 @@ fn rules(outcomes: &[Outcome]) -> Option<String> {
     let operational = || {
         outcomes
             .iter()
-            .filter(|outcome| outcome.story == "operational")
+            .filter(|outcome| outcome.scenario == "operational")
     };
     let healthy = summed_rules(operational(), |_| true);
     healthy.get(&RULES.len())?;
@@ -441,10 +447,10 @@ fn rules(outcomes: &[Outcome]) -> Option<String> {
     let faults: Vec<BTreeMap<usize, (u64, u64)>> = KINDS
         .iter()
         .map(|kind| {
-            let told = outcomes
+            let of_faults = outcomes
                 .iter()
-                .filter(|outcome| KINDS.contains(&outcome.story.as_str()));
-            summed_rules(told, |truth| truth == *kind)
+                .filter(|outcome| KINDS.contains(&outcome.scenario.as_str()));
+            summed_rules(of_faults, |truth| truth == *kind)
         })
         .collect();
     let names = RULES.iter().copied().chain(["**ours**"]);
@@ -470,7 +476,7 @@ fn own_rates(outcomes: &[Outcome]) -> Option<String> {
     let mut any = false;
     for name in ["wild, built-in rates", "wild, its own rates"] {
         let mut sum = Healthy::default();
-        for outcome in of_story(outcomes, name) {
+        for outcome in of_scenario(outcomes, name) {
             outcome
                 .healthy
                 .values()

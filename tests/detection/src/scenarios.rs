@@ -1,18 +1,18 @@
-//! The stories that are told, and the families that tell them.
+//! The scenarios that are evaluated, and the families of each.
 
-use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Story};
+use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
-/// A kind of fleet, and how much of it is told.
+/// A kind of fleet and its weight.
 #[derive(Debug, Clone)]
-pub(crate) struct Named {
+pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// Families, next to those asked for.
+    /// Families next to the number asked for.
     pub(crate) weight: f64,
-    tell: Tell,
+    recipe: Recipe,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Tell {
+enum Recipe {
     /// 78 % plain, the rest confounders.
     Operational,
     Confounders,
@@ -30,7 +30,7 @@ enum Tell {
     Wild(u32),
 }
 
-/// Faults whose least number of devices is asked for.
+/// Faults for which the least number of devices is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Need {
     Total3,
@@ -55,54 +55,54 @@ pub(crate) const NEEDED_DEVICES: [u32; 8] = [5, 8, 10, 12, 30, 50, 100, 200];
 /// Share of plain families in the operational mix.
 const PLAIN_SHARE: f64 = 0.78;
 
-/// Every story has so many seeds to itself, so that all of them stay within half a million.
+/// Seeds of each scenario, so that all of them stay within half a million.
 const SEEDS: u64 = 8_000;
 
 /// Twice the usual spread of devices and runs.
 const WILD: f64 = 2.0;
 
-pub(crate) fn all() -> Vec<Named> {
-    let named = |name: &str, weight, tell| Named {
+pub(crate) fn all() -> Vec<Scenario> {
+    let scenario = |name: &str, weight, recipe| Scenario {
         name: name.to_owned(),
         weight,
-        tell,
+        recipe,
     };
     let mut all = vec![
-        named("operational", 6.76, Tell::Operational),
-        named("confounders", 16.7, Tell::Confounders),
-        named("others", 4.4, Tell::Others),
-        named("total", 1.0, Tell::Total),
-        named("some devices", 1.6, Tell::SomeDevices),
-        named("intermittent runs", 2.0, Tell::Runs),
-        named("intermittent sessions", 1.0, Tell::Sessions),
-        named("drift", 1.0, Tell::Drift),
-        named(
+        scenario("operational", 6.76, Recipe::Operational),
+        scenario("confounders", 16.7, Recipe::Confounders),
+        scenario("others", 4.4, Recipe::Others),
+        scenario("total", 1.0, Recipe::Total),
+        scenario("some devices", 1.6, Recipe::SomeDevices),
+        scenario("intermittent runs", 2.0, Recipe::Runs),
+        scenario("intermittent sessions", 1.0, Recipe::Sessions),
+        scenario("drift", 1.0, Recipe::Drift),
+        scenario(
             "the incident, full",
             0.2,
-            Tell::TheIncident(PlacementView::Full),
+            Recipe::TheIncident(PlacementView::Full),
         ),
-        named(
+        scenario(
             "the incident, missing",
             0.2,
-            Tell::TheIncident(PlacementView::Missing),
+            Recipe::TheIncident(PlacementView::Missing),
         ),
-        named(
+        scenario(
             "the incident, lying",
             0.2,
-            Tell::TheIncident(PlacementView::Lying),
+            Recipe::TheIncident(PlacementView::Lying),
         ),
-        named(
+        scenario(
             "the incident, devices without a past",
             0.2,
-            Tell::WithoutPasts,
+            Recipe::WithoutPasts,
         ),
-        named("wild, built-in rates", 0.8, Tell::Wild(3)),
-        named("wild, its own rates", 0.8, Tell::Wild(14)),
+        scenario("wild, built-in rates", 0.8, Recipe::Wild(3)),
+        scenario("wild, its own rates", 0.8, Recipe::Wild(14)),
     ];
     for (need, name) in NEEDS {
         for devices in NEEDED_DEVICES {
-            let tell = Tell::Needed(need, devices);
-            all.push(named(&needed_name(name, devices), 0.1, tell));
+            let recipe = Recipe::Needed(need, devices);
+            all.push(scenario(&needed_name(name, devices), 0.1, recipe));
         }
     }
     all
@@ -130,8 +130,8 @@ fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
     of[((unit * of.len() as f64) as usize).min(of.len() - 1)]
 }
 
-impl Named {
-    /// Families `from..to` of the story, `number` of all.
+impl Scenario {
+    /// Families `from..to` of the scenario, which is `number` of all.
     pub(crate) fn families(
         &self,
         first_seed: u64,
@@ -143,7 +143,7 @@ impl Named {
         (from..to).map(|at| self.family(first + at, at)).collect()
     }
 
-    /// Families that it tells when `asked` are asked for, at most as many as it has seeds.
+    /// Number of its families when `asked` are asked for, at most as many as it has seeds.
     #[expect(clippy::cast_possible_truncation, reason = "thousands")]
     pub(crate) fn n_families(&self, asked: u64) -> u64 {
         ((self.weight * asked as f64).ceil() as u64).min(SEEDS)
@@ -152,15 +152,15 @@ impl Named {
     #[expect(clippy::cast_possible_truncation, reason = "within the list")]
     fn family(&self, seed: u64, number: u64) -> FamilySpec {
         let at = |purpose| unit(seed, purpose);
-        let benign = |benign| FamilySpec::drawn(seed, Story::Benign(benign));
+        let benign = |benign| FamilySpec::drawn(seed, Truth::Benign(benign));
         let in_turn = |of: &[Benign]| of[(number % of.len() as u64) as usize];
         let confounders = &Benign::CONFOUNDERS[1..];
-        let kind = match self.tell {
-            Tell::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
-            Tell::Operational => return benign(one_of(confounders, at(5))),
-            Tell::Confounders => return benign(in_turn(confounders)),
-            Tell::Others => return benign(in_turn(&Benign::OTHERS)),
-            Tell::Wild(before) => {
+        let kind = match self.recipe {
+            Recipe::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
+            Recipe::Operational => return benign(one_of(confounders, at(5))),
+            Recipe::Confounders => return benign(in_turn(confounders)),
+            Recipe::Others => return benign(in_turn(&Benign::OTHERS)),
+            Recipe::Wild(before) => {
                 return FamilySpec {
                     windows: (before, 3),
                     rollout: vec![1.0],
@@ -168,26 +168,26 @@ impl Named {
                     ..benign(in_turn(&Benign::CONFOUNDERS))
                 };
             }
-            Tell::TheIncident(view) => return the_incident(seed, view),
-            Tell::WithoutPasts => {
+            Recipe::TheIncident(view) => return the_incident(seed, view),
+            Recipe::WithoutPasts => {
                 return FamilySpec {
                     without_baseline: 1.0,
                     ..the_incident(seed, PlacementView::Missing)
                 };
             }
-            Tell::Needed(need, devices) => return needed(seed, need, devices),
-            Tell::Total => FaultKind::Total,
-            Tell::Drift => FaultKind::Drift,
-            Tell::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.01, 1.0)),
-            Tell::Runs => FaultKind::IntermittentRuns(log_between(at(3), 0.01, 0.6)),
-            Tell::Sessions => FaultKind::IntermittentSessions(log_between(at(3), 0.05, 0.6)),
+            Recipe::Needed(need, devices) => return needed(seed, need, devices),
+            Recipe::Total => FaultKind::Total,
+            Recipe::Drift => FaultKind::Drift,
+            Recipe::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.01, 1.0)),
+            Recipe::Runs => FaultKind::IntermittentRuns(log_between(at(3), 0.01, 0.6)),
+            Recipe::Sessions => FaultKind::IntermittentSessions(log_between(at(3), 0.05, 0.6)),
         };
         let fault = Fault {
             kind,
             factor: log_between(at(2), 1.3, 8.0),
             moved: log_between(at(1), 0.05, 1.0),
         };
-        let drawn = FamilySpec::drawn(seed, Story::Fault(fault));
+        let drawn = FamilySpec::drawn(seed, Truth::Fault(fault));
         let views = [
             PlacementView::Full,
             PlacementView::Full,
@@ -231,7 +231,7 @@ fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
         shape_known: true,
         peers: 0.0,
         base_us: 8_200.0,
-        ..FamilySpec::drawn(seed, Story::Fault(fault))
+        ..FamilySpec::drawn(seed, Truth::Fault(fault))
     }
 }
 
@@ -262,6 +262,6 @@ fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
         shape_known: true,
         peers: 0.0,
         presence: 1.0,
-        ..FamilySpec::drawn(seed, Story::Fault(fault))
+        ..FamilySpec::drawn(seed, Truth::Fault(fault))
     }
 }

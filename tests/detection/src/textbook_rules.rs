@@ -1,5 +1,5 @@
-//! Textbook rules on merged clean runs, beside the detector: how often they fire on healthy cohort
-//! windows, which also says how hard the fleets are, and on those at fault.
+//! Textbook rules on merged clean runs, for comparison with the detector: how often they fire on cohort windows with
+//! and without a fault. Their rate on healthy windows also measures how hard the fleets are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ type Key = (String, String, String, String);
 
 type Merged = BTreeMap<Key, (SparseHistogram, Moments)>;
 
-/// A window with fewer runs next to those known does not stand for a version.
+/// A window with a smaller share of the known runs does not represent a version.
 const WHOLE: f64 = 0.7;
 
-/// Rules, in the order of the table.
+/// The names of the rules, in the order of the table.
 pub(crate) const RULES: [&str; 7] = [
     "CV > 15 %",
     "CV > 1.5x or median > 1.2x the previous version's",
@@ -27,23 +27,23 @@ pub(crate) const RULES: [&str; 7] = [
     "two lognormals, apart",
 ];
 
-/// Which rules fire on a cohort window, by their place in [`RULES`], and which could be asked.
+/// Rules that could answer for a cohort window, and those that fired, by their place in [`RULES`].
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fired {
+pub(crate) struct Answers {
     pub(crate) asked: BTreeSet<usize>,
     pub(crate) fired: BTreeSet<usize>,
 }
 
-/// Adds up a family's windows as they come.
+/// The sums of a family's windows, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Naive {
-    /// The latest whole window of the versions before the one that is judged.
+pub(crate) struct TextbookRules {
+    /// The latest whole window of the versions before the evaluated one.
     before: BTreeMap<(String, String, String), (String, SparseHistogram, Moments)>,
     /// Clean runs of the window so far.
     merged: BTreeMap<Key, (BTreeMap<u16, u64>, Moments)>,
 }
 
-impl Naive {
+impl TextbookRules {
     /// Adds a report to the window.
     pub(crate) fn add(&mut self, report: &FamilyReport) {
         let report = &report.report;
@@ -70,19 +70,18 @@ impl Naive {
         }
     }
 
-    /// Ends the window, and judges it if `is_judged`; the answer is by (model, version, chipset), any
-    /// input shape.
+    /// Ends the window. If `is_evaluated`, returns the answers by (model, version, chipset), of any input shape.
     pub(crate) fn end_window(
         &mut self,
-        is_judged: bool,
-    ) -> BTreeMap<(String, String, String), Fired> {
+        is_evaluated: bool,
+    ) -> BTreeMap<(String, String, String), Answers> {
         let merged = std::mem::take(&mut self.merged).into_iter();
         let merged: Merged = merged
             .map(|(key, (counts, moments))| (key, (histogram(&counts), moments)))
             .collect();
-        let mut found: BTreeMap<(String, String, String), Fired> = BTreeMap::new();
+        let mut found: BTreeMap<(String, String, String), Answers> = BTreeMap::new();
         for ((model, version, chipset, shape), (histogram, moments)) in &merged {
-            if !is_judged {
+            if !is_evaluated {
                 break;
             }
             let slot = found
@@ -108,8 +107,8 @@ impl Naive {
         }
         for ((model, version, chipset, shape), (histogram, moments)) in merged {
             let place = (model, chipset, shape);
-            // A version that is judged stays out of what it is judged against, and the few devices
-            // that a roll-out leaves behind are not the version as it was.
+            // The evaluated version is not part of its own reference, and the few devices that a roll-out leaves
+            // behind do not represent their version.
             let is_less = self.before.get(&place).is_some_and(|(latest, _, known)| {
                 *latest > version || moments.n() as f64 <= WHOLE * known.n() as f64
             });

@@ -20,7 +20,6 @@ use modules::{Modules, Sources};
 const KNOWN: &[&str] = &[
     "epwatch-collector",
     "epwatch-detector",
-    "epwatch-detection",
     "epwatch-proto",
     "epwatch-sdk",
     "epwatch-store",

@@ -1,50 +1,50 @@
-//! What a fleet changes on purpose: firmware, runtime, the kind of graph. None of it is a fault by
-//! itself, and a fault that comes with it is found.
+//! Changes on purpose: firmware, runtime, the kind of graph. None is a fault by itself, and a fault that comes with one
+//! is found.
 
 use epwatch_detector::incident::State;
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Story};
+use epwatch_fleet::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Truth};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{CpuNode, Fingerprint, GraphKind, Placement, ReasonCode};
 
 use super::{
-    DAY_MS, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, judged, pages, reports,
+    DAY_MS, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, pages, replayed, reports,
     spec, verdicts,
 };
 
 /// 2.0.0 is everywhere for four windows before anything changes.
-fn settled(seed: u64, story: Story, view: PlacementView) -> Vec<FamilyReport> {
+fn settled(seed: u64, truth: Truth, view: PlacementView) -> Vec<FamilyReport> {
     reports(FamilySpec {
         windows: (3, 6),
         reports: 6,
-        ..spec(seed, story, view)
+        ..spec(seed, truth, view)
     })
 }
 
 const NOON: i64 = START_MS + 7 * DAY_MS + DAY_MS / 2;
 
-/// From noon on half of the devices of each chipset have new firmware; `worse` says whether it falls
-/// back on the first one.
+/// From noon on half of the devices of each chipset have new firmware, which falls back on the first chipset if
+/// `worse`.
 fn updated(worse: bool) -> Vec<FamilyReport> {
     let is_updated = |report: &FamilyReport| {
         report.received_ms >= NOON && report.report.key.installation.as_bytes()[0] < 128
     };
-    let mut told = settled(15, PLAIN, PlacementView::Full);
+    let mut received = settled(15, PLAIN, PlacementView::Full);
     if worse {
-        told.retain(|report| !is_updated(report));
+        received.retain(|report| !is_updated(report));
         let fallen = settled(15, INCIDENT, PlacementView::Full);
-        told.extend(fallen.into_iter().filter(is_updated));
+        received.extend(fallen.into_iter().filter(is_updated));
     }
-    for report in told.iter_mut().filter(|report| is_updated(report)) {
+    for report in received.iter_mut().filter(|report| is_updated(report)) {
         report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
     }
-    told
+    received
 }
 
 #[tokio::test]
 async fn a_firmware_update_in_mid_window_is_no_fault() {
-    let lines = judged(&updated(false)).await;
+    let lines = replayed(&updated(false)).await;
     check_quiet(&lines);
     let found = verdicts(&lines, "2.0.0", "SM8650");
     assert_eq!(found[3..], [VerdictClass::Healthy; 3], "{found:?}");
@@ -54,9 +54,9 @@ async fn a_firmware_update_in_mid_window_is_no_fault() {
 #[tokio::test]
 async fn a_firmware_that_falls_back_pages_and_is_named() {
     for first_ms in [START_MS, START_MS + 3 * DAY_MS] {
-        let mut told = updated(true);
-        told.retain(|report| report.received_ms >= first_ms);
-        let lines = judged(&told).await;
+        let mut received = updated(true);
+        received.retain(|report| report.received_ms >= first_ms);
+        let lines = replayed(&received).await;
         let fires = incidents(&lines);
         let (end, incident) = fires.first().unwrap();
         assert_eq!(
@@ -73,13 +73,13 @@ async fn a_firmware_that_falls_back_pages_and_is_named() {
 /// Node names, counts and fingerprints change with the runtime; latency does not.
 #[tokio::test]
 async fn a_runtime_that_renames_and_recounts_is_no_fault() {
-    let story = Story::Benign(Benign::ChangedCounting);
+    let truth = Truth::Benign(Benign::ChangedCounting);
     for view in [PlacementView::Full, PlacementView::NodesOnly] {
-        check_quiet(&judged(&reports(spec(13, story, view))).await);
+        check_quiet(&replayed(&reports(spec(13, truth, view))).await);
     }
 }
 
-/// A new runtime fuses and names nodes otherwise: every fingerprint is another one.
+/// A new runtime fuses and names nodes differently, so every fingerprint changes.
 fn renamed(placement: &mut Placement) {
     for print in [&mut placement.exact, &mut placement.normalised] {
         *print = print.map(|print| Fingerprint {
@@ -92,20 +92,20 @@ fn renamed(placement: &mut Placement) {
     }
 }
 
-fn with_new_runtime(mut told: Vec<FamilyReport>) -> Vec<FamilyReport> {
-    for report in told.iter_mut().filter(|report| is_new(report)) {
+fn with_new_runtime(mut received: Vec<FamilyReport>) -> Vec<FamilyReport> {
+    for report in received.iter_mut().filter(|report| is_new(report)) {
         report.report.runtime.ort_version = "1.33.0".into();
         for session in &mut report.report.sessions {
             renamed(&mut session.placement);
         }
     }
-    told
+    received
 }
 
 #[tokio::test]
 async fn a_runtime_that_renames_nodes_is_no_fault() {
     for view in [PlacementView::Full, PlacementView::NodesOnly] {
-        let lines = judged(&with_new_runtime(settled(22, PLAIN, view))).await;
+        let lines = replayed(&with_new_runtime(settled(22, PLAIN, view))).await;
         check_quiet(&lines);
         let found = verdicts(&lines, "2.0.0", "SM8650");
         assert_eq!(
@@ -116,22 +116,25 @@ async fn a_runtime_that_renames_nodes_is_no_fault() {
     }
 }
 
-/// Under other names it still is a fallback.
+/// Other names do not hide a fallback.
 #[tokio::test]
 async fn a_runtime_that_renames_nodes_and_falls_back_pages() {
-    let mut told = settled(22, PLAIN, PlacementView::Full);
-    told.retain(|report| !is_new(report));
+    let mut received = settled(22, PLAIN, PlacementView::Full);
+    received.retain(|report| !is_new(report));
     let fallen = settled(22, INCIDENT, PlacementView::Full);
-    told.extend(fallen.into_iter().filter(is_new));
+    received.extend(fallen.into_iter().filter(is_new));
     let expected = (
         "2026-01-09T00:00:00Z".to_owned(),
         vec!["SM8650".to_owned()],
         VerdictClass::PartialFallback,
     );
-    assert_eq!(pages(&judged(&with_new_runtime(told)).await), [expected]);
+    assert_eq!(
+        pages(&replayed(&with_new_runtime(received)).await),
+        [expected]
+    );
 }
 
-/// What QNN took becomes one node; what it left on the CPU stays there under its own names.
+/// The NPU's nodes become one; those on the CPU keep their names.
 fn collapsed(placement: &mut Placement) {
     placement.graph_kind = GraphKind::EpContext;
     let mut n_nodes = 0;
@@ -151,38 +154,39 @@ fn collapsed(placement: &mut Placement) {
     }
 }
 
-fn precompiled(mut told: Vec<FamilyReport>) -> Vec<FamilyReport> {
-    for report in told.iter_mut().filter(|report| is_new(report)) {
+fn precompiled(mut received: Vec<FamilyReport>) -> Vec<FamilyReport> {
+    for report in received.iter_mut().filter(|report| is_new(report)) {
         for session in &mut report.report.sessions {
             collapsed(&mut session.placement);
         }
     }
-    told
+    received
 }
 
 /// Some nodes are on the CPU before and after; only the count of the rest changes.
 #[tokio::test]
 async fn a_switch_to_epcontext_is_no_fault() {
     for view in [PlacementView::Full, PlacementView::NodesOnly] {
-        let told = reports(spec(14, Story::Benign(Benign::HarmlessSplit), view));
-        check_quiet(&judged(&precompiled(told)).await);
-        check_quiet(&judged(&precompiled(reports(spec(14, PLAIN, view)))).await);
+        let received = reports(spec(14, Truth::Benign(Benign::HarmlessSplit), view));
+        check_quiet(&replayed(&precompiled(received)).await);
+        check_quiet(&replayed(&precompiled(reports(spec(14, PLAIN, view)))).await);
     }
 }
 
 /// Nodes of the two kinds do not compare, so the page rests on latency.
 #[tokio::test]
 async fn a_switch_to_epcontext_that_leaves_more_on_the_cpu_pages() {
-    let told = precompiled(reports(spec(14, INCIDENT, PlacementView::Full)));
-    let n_cpu = |told: &FamilyReport| -> usize {
+    let received = precompiled(reports(spec(14, INCIDENT, PlacementView::Full)));
+    let n_cpu = |received: &FamilyReport| -> usize {
         let nodes = |node: &&CpuNode| !node.benign && node.reason == ReasonCode::OpConfigRejected;
-        let sessions = told.report.sessions.iter();
+        let sessions = received.report.sessions.iter();
         sessions
             .map(|session| session.placement.cpu_nodes.iter().filter(nodes).count())
             .sum()
     };
     assert!(
-        told.iter()
+        received
+            .iter()
             .any(|report| is_new(report) && n_cpu(report) > 0)
     );
     let expected = (
@@ -190,5 +194,5 @@ async fn a_switch_to_epcontext_that_leaves_more_on_the_cpu_pages() {
         vec!["SM8650".to_owned()],
         VerdictClass::SlowWithoutPlacement,
     );
-    assert_eq!(pages(&judged(&told).await), [expected]);
+    assert_eq!(pages(&replayed(&received).await), [expected]);
 }

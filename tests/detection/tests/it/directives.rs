@@ -3,7 +3,7 @@
 use epwatch_detector::incident::State;
 use epwatch_fleet::labelled::{FamilyReport, FamilySpec, PlacementView};
 
-use super::{DAY_MS, INCIDENT, START_MS, check_quiet, incidents, is_new, judged, reports, spec};
+use super::{DAY_MS, INCIDENT, START_MS, check_quiet, incidents, is_new, replayed, reports, spec};
 
 /// The device obeys: its sessions ask for no NPU and name the directive.
 fn obey(report: &mut FamilyReport) {
@@ -17,10 +17,10 @@ fn obey(report: &mut FamilyReport) {
 async fn npu_off_by_directive_does_not_page() {
     let mut changed = reports(spec(12, INCIDENT, PlacementView::Full));
     changed.iter_mut().filter(|r| is_new(r)).for_each(obey);
-    check_quiet(&judged(&changed).await);
+    check_quiet(&replayed(&changed).await);
 }
 
-/// Two windows fire, then a directive is obeyed on the chipset: nothing is repaired.
+/// Two windows fire, then the chipset's devices obey a directive, which repairs nothing.
 #[tokio::test]
 async fn npu_off_by_directive_mitigates_what_fires_and_resolves_nothing() {
     let mut changed = reports(FamilySpec {
@@ -28,10 +28,11 @@ async fn npu_off_by_directive_mitigates_what_fires_and_resolves_nothing() {
         ..spec(12, INCIDENT, PlacementView::Full)
     });
     let from = START_MS + 9 * DAY_MS;
-    let told = changed.iter_mut().filter(|r| r.received_ms >= from);
-    told.filter(|r| r.report.device.chipset_raw == "SM8650")
+    let received = changed.iter_mut().filter(|r| r.received_ms >= from);
+    received
+        .filter(|r| r.report.device.chipset_raw == "SM8650")
         .for_each(obey);
-    let lines = judged(&changed).await;
+    let lines = replayed(&changed).await;
     let changes: Vec<(String, State)> = incidents(&lines)
         .into_iter()
         .map(|(end, incident)| (end, incident.state))

@@ -1,4 +1,4 @@
-//! Files of recorded reports, and of certified placements beside them.
+//! Files of recorded reports and of certified placements.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! The incident of this product's story, and that a window may come in pieces.
+//! The incident that this product is made for, and windows that come in several reports.
 
 use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::{Severity, VerdictClass};
-use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Story};
+use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
-use super::{INCIDENT, judged, pages, reports, spec};
+use super::{INCIDENT, pages, replayed, reports, spec};
 
 #[tokio::test]
 async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
@@ -15,7 +15,7 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
         (PlacementView::Lying, VerdictClass::SlowWithoutPlacement),
     ] {
         for seed in [1, 2, 3] {
-            let lines = judged(&reports(spec(seed, INCIDENT, view))).await;
+            let lines = replayed(&reports(spec(seed, INCIDENT, view))).await;
             let expected = (first.clone(), vec!["SM8650".to_owned()], class);
             assert_eq!(pages(&lines), [expected], "{view:?} {seed}");
         }
@@ -31,29 +31,29 @@ async fn splitting_a_window_into_more_reports_changes_no_verdict() {
     };
     let stories = [
         (INCIDENT, PlacementView::Full),
-        (Story::Fault(runs), PlacementView::Missing),
-        (Story::Benign(Benign::Contention), PlacementView::NodesOnly),
+        (Truth::Fault(runs), PlacementView::Missing),
+        (Truth::Benign(Benign::Contention), PlacementView::NodesOnly),
     ];
-    // With few runs a device, windows before are added.
+    // With few runs a device, earlier windows are added.
     let courses = stories
         .into_iter()
-        .flat_map(|told| [(told, 50.0), (told, 9.0)]);
-    for ((story, view), runs) in courses {
+        .flat_map(|received| [(received, 50.0), (received, 9.0)]);
+    for ((truth, view), runs) in courses {
         let mut answers = Vec::new();
         for split in [1, 6, 24] {
-            let told = reports(FamilySpec {
+            let received = reports(FamilySpec {
                 reports: split,
                 runs,
                 devices: 40,
                 chipsets: 2,
                 peers: 0.5,
-                ..spec(5, story, view)
+                ..spec(5, truth, view)
             });
-            answers.push(as_judged(&judged(&told).await));
+            answers.push(as_judged(&replayed(&received).await));
         }
         assert!(!answers[0].is_empty());
-        assert_eq!(answers[0], answers[1], "{story:?}");
-        assert_eq!(answers[0], answers[2], "{story:?}");
+        assert_eq!(answers[0], answers[1], "{truth:?}");
+        assert_eq!(answers[0], answers[2], "{truth:?}");
     }
 }
 

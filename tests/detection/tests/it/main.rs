@@ -1,4 +1,4 @@
-//! One fleet each for what fleets do besides breaking: the detector must page for the fault and for
+//! One fleet for each thing that fleets do, in addition to faults: the detector must page for the fault and for
 //! nothing else.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -24,7 +24,7 @@ use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
 use epwatch_fleet::labelled::{
-    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Story,
+    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
 };
 use epwatch_server::Period;
 
@@ -33,7 +33,7 @@ const DAY_MS: i64 = 86_400_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// 100 devices on each of four chipsets, 50 runs each, seven windows before 2.0.0 reaches everyone.
-fn spec(seed: u64, story: Story, view: PlacementView) -> FamilySpec {
+fn spec(seed: u64, truth: Truth, view: PlacementView) -> FamilySpec {
     FamilySpec {
         view,
         chipsets: 4,
@@ -47,17 +47,17 @@ fn spec(seed: u64, story: Story, view: PlacementView) -> FamilySpec {
         peers: 0.0,
         base_us: 8_200.0,
         without_baseline: 0.1,
-        ..FamilySpec::drawn(seed, story)
+        ..FamilySpec::drawn(seed, truth)
     }
 }
 
 /// One activation on the CPU of one chipset: 18 % of the FLOPs, 8.2 -> 24 ms.
-const INCIDENT: Story = Story::Fault(Fault {
+const INCIDENT: Truth = Truth::Fault(Fault {
     kind: FaultKind::Total,
     factor: 24.0 / 8.2,
     moved: 0.18,
 });
-const PLAIN: Story = Story::Benign(Benign::Plain);
+const PLAIN: Truth = Truth::Benign(Benign::Plain);
 
 fn reports(spec: FamilySpec) -> Vec<FamilyReport> {
     let family = Family::new(spec, START_MS);
@@ -76,7 +76,7 @@ fn options() -> ReplayOptions {
             step: Period(24 * HOUR),
             ..DetectorConfig::default()
         },
-        // The first report may come any time in its window.
+        // The first report may come at any time of its window.
         from: Some(jiff::Timestamp::from_millisecond(START_MS).unwrap()),
         to: None,
         all: true,
@@ -108,7 +108,7 @@ fn recorded(reports: &[FamilyReport]) -> Source {
     Source::recorded(Arc::new(recording), 2_000_000)
 }
 
-async fn judged(reports: &[FamilyReport]) -> Vec<Line> {
+async fn replayed(reports: &[FamilyReport]) -> Vec<Line> {
     lines_of(recorded(reports)).await
 }
 

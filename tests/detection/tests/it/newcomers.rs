@@ -1,4 +1,4 @@
-//! Who and what was never seen before: chipsets, versions, and installations that somebody made up.
+//! Chipsets, versions and installations that were never seen before, and forged installations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use epwatch_proto::{
 };
 
 use super::{
-    DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, judged, lines_of,
-    pages, recorded, reports, spec, verdicts,
+    DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_quiet, incidents, is_new, lines_of, pages,
+    recorded, replayed, reports, spec, verdicts,
 };
 
 fn is_first(report: &FamilyReport) -> bool {
@@ -42,12 +42,13 @@ fn all_on_the_cpu(report: &mut FamilyReport) {
 
 /// The first chipset never ran the model before 2.0.0.
 fn on_a_new_chipset() -> Vec<FamilyReport> {
-    let mut told = reports(spec(21, INCIDENT, PlacementView::Full));
-    told.retain(|report| !is_first(report) || is_new(report));
-    told.iter_mut()
+    let mut received = reports(spec(21, INCIDENT, PlacementView::Full));
+    received.retain(|report| !is_first(report) || is_new(report));
+    received
+        .iter_mut()
         .filter(|r| is_first(r))
         .for_each(without_past);
-    told
+    received
 }
 
 fn certified() -> Certified {
@@ -60,25 +61,27 @@ fn certified() -> Certified {
     Certified::from_file(&path).unwrap()
 }
 
-/// There is nothing of its own to compare with, and it is as slow as it is.
+/// It has no reference of its own, and its latency is its chipset's.
 #[tokio::test]
 async fn a_model_that_is_new_on_a_chipset_is_no_fault() {
-    let mut told = reports(spec(21, PLAIN, PlacementView::Full));
-    told.retain(|report| !is_first(report) || is_new(report));
-    told.iter_mut()
+    let mut received = reports(spec(21, PLAIN, PlacementView::Full));
+    received.retain(|report| !is_first(report) || is_new(report));
+    received
+        .iter_mut()
         .filter(|r| is_first(r))
         .for_each(without_past);
-    check_quiet(&judged(&told).await);
-    check_quiet(&lines_of(recorded(&told).with_certified(certified())).await);
+    check_quiet(&replayed(&received).await);
+    check_quiet(&lines_of(recorded(&received).with_certified(certified())).await);
 }
 
 #[tokio::test]
 async fn a_total_fallback_on_a_new_chipset_pages_if_a_lab_certified_it() {
-    let mut told = on_a_new_chipset();
-    told.iter_mut()
+    let mut received = on_a_new_chipset();
+    received
+        .iter_mut()
         .filter(|r| is_first(r))
         .for_each(all_on_the_cpu);
-    let lines = lines_of(recorded(&told).with_certified(certified())).await;
+    let lines = lines_of(recorded(&received).with_certified(certified())).await;
     let expected = (
         "2026-01-09T00:00:00Z".to_owned(),
         vec!["SM8650".to_owned()],
@@ -86,14 +89,14 @@ async fn a_total_fallback_on_a_new_chipset_pages_if_a_lab_certified_it() {
     );
     assert_eq!(pages(&lines), [expected]);
 
-    // Chipsets differ by right: beside others alone it is a ticket.
-    let lines = judged(&told).await;
+    // Chipsets may differ, so a comparison with others alone makes a ticket.
+    let lines = replayed(&received).await;
     check_quiet(&lines);
     let found = verdicts(&lines, "2.0.0", "SM8650");
     assert_eq!(found[0], VerdictClass::TotalFallback, "{found:?}");
 }
 
-/// What a lab certified tells a part of the model from all of it.
+/// A certified placement shows which part of the model moved.
 #[tokio::test]
 async fn a_partial_fallback_on_a_new_chipset_is_found_if_a_lab_certified_it() {
     let lines = lines_of(recorded(&on_a_new_chipset()).with_certified(certified())).await;
@@ -101,8 +104,8 @@ async fn a_partial_fallback_on_a_new_chipset_is_found_if_a_lab_certified_it() {
     assert_eq!(found[0], VerdictClass::PartialFallback, "{found:?}");
 }
 
-/// 1.0.0 is new everywhere and falls back wholly on one chipset: others show it, but only as a
-/// ticket, since chipsets differ by right.
+/// 1.0.0 is new everywhere and falls back wholly on one chipset. The comparison with other chipsets makes a ticket only,
+/// because chipsets may differ.
 #[tokio::test]
 async fn a_first_version_that_falls_back_on_one_chipset_is_a_ticket() {
     let mut first = reports(spec(17, INCIDENT, PlacementView::Full));
@@ -112,13 +115,13 @@ async fn a_first_version_that_falls_back_on_one_chipset_is_a_ticket() {
         .iter_mut()
         .filter(|r| is_first(r))
         .for_each(all_on_the_cpu);
-    let lines = judged(&first).await;
+    let lines = replayed(&first).await;
     check_quiet(&lines);
     let found = verdicts(&lines, "2.0.0", "SM8650");
     assert_eq!(found[0], VerdictClass::TotalFallback, "{found:?}");
 }
 
-/// 100,000 made-up installations claim what a real fault would look like, and come again every day.
+/// 100,000 forged installations report a fault, every day again.
 #[tokio::test]
 async fn forged_installations_do_not_page_and_raise_data_quality() {
     let shape = || FamilySpec {
@@ -131,7 +134,7 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
         intake.add_report(report.received_ms, app, &report.report, &report.sent, false);
     };
     let honest = reports(FamilySpec {
-        story: PLAIN,
+        truth: PLAIN,
         ..shape()
     });
     honest.iter().for_each(|report| add(&mut intake, report));
@@ -152,30 +155,30 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     }
     let (recording, _) = intake.finish();
     let lines = lines_of(Source::recorded(Arc::new(recording), 200_000)).await;
-    let told = incidents(&lines);
-    assert!(told.is_empty(), "{told:?}");
+    let received = incidents(&lines);
+    assert!(received.is_empty(), "{received:?}");
     let new = verdicts(&lines, "2.0.0", "SM8650");
     assert_eq!(new, [VerdictClass::DataQuality; 3]);
 }
 
-/// A firmware that few known devices have: strangers who claim it are its majority, and say that the NPU
-/// does not start.
+/// A firmware that few known devices have. Forged installations are its majority, and report that the NPU does not
+/// start.
 #[tokio::test]
 async fn a_firmware_of_strangers_does_not_page() {
-    let mut told = reports(spec(23, PLAIN, PlacementView::Full));
-    let updated: BTreeSet<InstallationId> = told
+    let mut received = reports(spec(23, PLAIN, PlacementView::Full));
+    let updated: BTreeSet<InstallationId> = received
         .iter()
         .filter(|report| is_first(report))
         .map(|report| report.report.key.installation)
         .take(12)
         .collect();
     let on_its_last_day = |report: &FamilyReport| report.received_ms >= START_MS + 8 * DAY_MS;
-    for report in told.iter_mut().filter(|report| on_its_last_day(report)) {
+    for report in received.iter_mut().filter(|report| on_its_last_day(report)) {
         if updated.contains(&report.report.key.installation) {
             report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
         }
     }
-    let sample = told
+    let sample = received
         .iter()
         .find(|report| is_first(report) && on_its_last_day(report))
         .unwrap()
@@ -200,9 +203,9 @@ async fn a_firmware_of_strangers_does_not_page() {
         report.series.clear();
         report.self_tests.clear();
         report.run_errors.clear();
-        told.push(claim);
+        received.push(claim);
     }
-    let lines = judged(&told).await;
+    let lines = replayed(&received).await;
     check_quiet(&lines);
     let last = verdicts(&lines, "2.0.0", "SM8650").pop();
     assert_eq!(last, Some(VerdictClass::DataQuality));

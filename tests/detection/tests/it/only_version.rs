@@ -1,58 +1,61 @@
-//! Faults that begin within a model's only version: no device knows a version before, the store has
-//! what the same devices did in earlier windows.
+//! Faults that begin within a model's only version: devices have no earlier version, but the store has their earlier
+//! windows.
 
 use epwatch_detector::incident::State;
 use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Story};
+use epwatch_fleet::labelled::{FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use epwatch_proto::{BaselineAbsence, Baselines};
 
 use super::{
-    DAY_MS, INCIDENT, PLAIN, START_MS, check_quiet, incidents, judged, pages, reports, spec,
+    DAY_MS, INCIDENT, PLAIN, START_MS, check_quiet, incidents, pages, replayed, reports, spec,
     verdicts,
 };
 
-/// 2.0.0 is the first version that anybody saw; it is sound for four windows, and on one chipset
-/// `story` holds for as many as `faulty` after them.
-fn only_version(story: Story, view: PlacementView, faulty: i64) -> Vec<FamilyReport> {
+/// 2.0.0 is the first version; it is healthy for four windows, and on one chipset `truth` holds for `faulty` windows
+/// after them.
+fn only_version(truth: Truth, view: PlacementView, faulty: i64) -> Vec<FamilyReport> {
     let spec = FamilySpec {
         windows: (3, 9),
-        ..spec(31, story, view)
+        ..spec(31, truth, view)
     };
     only_version_of(spec, faulty)
 }
 
 fn only_version_of(spec: FamilySpec, faulty: i64) -> Vec<FamilyReport> {
-    let told = |story| {
-        let mut told = reports(FamilySpec {
-            story,
+    let received = |truth| {
+        let mut received = reports(FamilySpec {
+            truth,
             ..spec.clone()
         });
-        told.retain(|report| report.received_ms >= START_MS + 3 * DAY_MS);
-        for series in told.iter_mut().flat_map(|told| &mut told.report.series) {
+        received.retain(|report| report.received_ms >= START_MS + 3 * DAY_MS);
+        for series in received
+            .iter_mut()
+            .flat_map(|received| &mut received.report.series)
+        {
             series.baselines = Baselines::Absent(BaselineAbsence::FirstVersion);
             series.exceed = None;
         }
-        told
+        received
     };
     let from_ms = START_MS + 7 * DAY_MS;
     let is_faulty =
         |report: &FamilyReport| (from_ms..from_ms + faulty * DAY_MS).contains(&report.received_ms);
-    let mut all = told(PLAIN);
+    let mut all = received(PLAIN);
     all.retain(|report| !is_faulty(report));
-    all.extend(told(spec.story).into_iter().filter(is_faulty));
+    all.extend(received(spec.truth).into_iter().filter(is_faulty));
     all
 }
 
 /// Everything on the CPU.
-const TOTAL: Story = Story::Fault(Fault {
+const TOTAL: Truth = Truth::Fault(Fault {
     kind: FaultKind::Total,
     factor: 5.0,
     moved: 1.0,
 });
 
-async fn check_paged_at_once(story: Story, view: PlacementView, class: VerdictClass) -> Vec<Line> {
-    let lines = judged(&only_version(story, view, 1)).await;
+async fn check_paged_at_once(truth: Truth, view: PlacementView, class: VerdictClass) -> Vec<Line> {
+    let lines = replayed(&only_version(truth, view, 1)).await;
     let expected = (
         "2026-01-09T00:00:00Z".to_owned(),
         vec!["SM8650".to_owned()],
@@ -68,7 +71,7 @@ async fn a_placement_that_moves_pages() {
     check_paged_at_once(TOTAL, PlacementView::Full, VerdictClass::TotalFallback).await;
 }
 
-/// Repaired a window later: three windows as before resolve it, though nothing says that they are right.
+/// It is repaired a window later: three windows as before resolve it, though no reference shows that they are right.
 #[tokio::test]
 async fn devices_that_get_slower_page_without_a_placement() {
     let lines = check_paged_at_once(
@@ -90,25 +93,25 @@ async fn devices_that_get_slower_page_without_a_placement() {
     );
 }
 
-/// By then the look-back has nothing but faulty windows, and what it says is not what is right.
+/// By then the look-back has faulty windows only, and they are not the reference.
 #[tokio::test]
 async fn a_fault_outlasts_the_look_back() {
     let lasting = FamilySpec {
         windows: (3, 21),
         ..spec(31, INCIDENT, PlacementView::Missing)
     };
-    let told = only_version_of(lasting, 17);
-    let lines = judged(&told).await;
+    let received = only_version_of(lasting, 17);
+    let lines = replayed(&received).await;
     let states: Vec<State> = incidents(&lines)
         .into_iter()
-        .map(|(_, told)| told.state)
+        .map(|(_, received)| received.state)
         .collect();
     assert_eq!(states, [State::Firing]);
 }
 
 #[tokio::test]
 async fn what_goes_on_as_before_is_not_called_healthy() {
-    let lines = judged(&only_version(PLAIN, PlacementView::Missing, 1)).await;
+    let lines = replayed(&only_version(PLAIN, PlacementView::Missing, 1)).await;
     check_quiet(&lines);
     let found = verdicts(&lines, "2.0.0", "SM8650");
     assert!(

@@ -1,21 +1,23 @@
-//! The proof in small: a few fleets, judged at every change. `just detection` judges thousands.
+//! A few labelled fleets at every change. `just detection` evaluates thousands.
 
 use std::time::Duration;
 
-use epwatch_detection::{Course, FaultOutcome, Healthy, Outcome, judged, units};
+use epwatch_detection::{FaultOutcome, Healthy, Outcome, RunOptions, batches, evaluate};
 
-/// Below 500000, where the report begins.
+/// Below 500000, where the seeds of `docs/detection.md` begin.
 const FIRST_SEED: u64 = 300_000;
 
-fn outcomes(stories: &[&str], families: u64) -> Vec<Outcome> {
-    let course = Course {
+fn outcomes(scenarios: &[&str], families: u64) -> Vec<Outcome> {
+    let options = RunOptions {
         first_seed: FIRST_SEED,
         threads: 2,
         no_longer_than: Duration::MAX,
         verbose: false,
     };
-    let told = stories.iter().flat_map(|name| units(families, Some(name)));
-    judged(&told.collect::<Vec<_>>(), course, |_| Ok(())).unwrap()
+    let chosen = scenarios
+        .iter()
+        .flat_map(|name| batches(families, Some(name)));
+    evaluate(&chosen.collect::<Vec<_>>(), options, |_| Ok(())).unwrap()
 }
 
 fn healthy(outcomes: &[Outcome]) -> Healthy {
@@ -25,7 +27,7 @@ fn healthy(outcomes: &[Outcome]) -> Healthy {
     sum
 }
 
-/// All confounders and what else healthy fleets do: not one page.
+/// All confounders and other events of healthy fleets: not one page.
 #[test]
 fn healthy_fleets_do_not_page() {
     let all = healthy(&outcomes(&["confounders", "others"], 2));
@@ -33,12 +35,12 @@ fn healthy_fleets_do_not_page() {
     assert_eq!(all.pages, 0, "{all:?}");
 }
 
-/// Everything that is worth a page pages, except intermittent faults whose input shape is unknown,
-/// which are tickets, and those that few devices show in a window.
+/// Exceptions are intermittent faults whose input shape is unknown, which are tickets, and those that few devices show
+/// in a window.
 #[test]
 fn faults_worth_a_page_page_by_their_name() {
-    let told = outcomes(&["total", "some devices", "intermittent runs", "drift"], 4);
-    let all: Vec<&FaultOutcome> = told
+    let found = outcomes(&["total", "some devices", "intermittent runs", "drift"], 4);
+    let all: Vec<&FaultOutcome> = found
         .iter()
         .flat_map(|outcome| &outcome.faults)
         .filter(|fault| fault.is_page_worthy)
@@ -56,6 +58,6 @@ fn faults_worth_a_page_page_by_their_name() {
     }
     assert!(n_sure >= 10, "{n_sure} of {}", all.len());
     assert!(n_right * 20 >= n_sure * 19, "{n_right} of {n_sure}");
-    let beside = healthy(&told);
-    assert_eq!(beside.pages, 0, "{beside:?}");
+    let others = healthy(&found);
+    assert_eq!(others.pages, 0, "{others:?}");
 }

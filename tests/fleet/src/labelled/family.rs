@@ -1,26 +1,24 @@
-//! One app over its windows: who is there, on which version, and what is the matter with whom.
+//! One app over its windows: its devices, their versions, and the label of each cohort.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-
-use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
-use serde::Serialize;
 
 use super::measured;
 use super::noise::USUAL_SESSIONS;
 use super::reports;
 use super::spec::FamilySpec;
-use super::{Benign, Fault, FaultKind, Story};
+use super::{Benign, Fault, FaultKind, Truth};
 use crate::chance::{Chance, whole};
 use crate::physics::{SILICON_CV, Traits};
+use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
 
 pub(crate) const WINDOW_MS: i64 = 86_400_000;
 
-/// First of the model's versions, one that may roll out before, and the one the story is about.
+/// First of the model's versions, one that may roll out before, and the one that may be at fault.
 pub(super) const OLD: &str = "1.0.0";
 const BETWEEN: &str = "1.1.0";
 pub(super) const NEW: &str = "2.0.0";
-/// What devices were on before the first window.
+/// The version before the first window.
 const BEFORE_ALL: &str = "0.9.0";
 pub(super) const SUBJECT: &str = "segmenter";
 pub(super) const PEER: &str = "detector";
@@ -34,26 +32,23 @@ const WORTHY_DEVICES: f64 = 10.0;
 const WORTHY_SHARE: f64 = 0.05;
 const WORTHY_FACTOR: f64 = 2.0;
 
-/// What is known of a cohort.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The truth about a cohort.
+#[derive(Debug, Clone, PartialEq)]
 pub struct CohortLabel {
     pub app: String,
     pub model: String,
     pub version: String,
     pub chipset: String,
-    /// The family's story.
-    pub story: Story,
     /// Whether this cohort is at fault.
     pub is_fault: bool,
-    /// Whether that is worth a page: slow factor 2 or more, 10 devices and 5 % of them hit, 5 % of
-    /// their runs.
+    /// Whether its fault is worth a page: slow factor 2 or more, 10 devices and 5 % of them hit, 5 % of their runs.
     pub is_page_worthy: bool,
     /// End of the first window in which the fault hits enough devices for a page, or of the first with
     /// the fault where none does; in milliseconds since 1970.
     pub fault_from_ms: Option<i64>,
 }
 
-/// A report and what the collector would note about it.
+/// A report and what the collector would store with it.
 #[derive(Debug, Clone)]
 pub struct FamilyReport {
     pub received_ms: i64,
@@ -67,14 +62,14 @@ pub(super) struct Phone {
     pub(super) number: u64,
     pub(super) chipset: usize,
     pub(super) installation: InstallationId,
-    /// What it says of itself in every report.
+    /// Its description in every report.
     pub(super) device: Device,
     pub(super) traits: Traits,
     pub(super) always_fell_back: bool,
-    /// Where in the roll-outs it is.
+    /// Its place in the roll-outs, in [0, 1).
     rollout: f64,
     rollout_between: f64,
-    /// Its place among those that a fault on some devices hits.
+    /// Its place in the order in which a fault on some devices hits them, in [0, 1).
     pub(super) luck: f64,
     pub(super) has_baseline: bool,
     pub(super) has_peer: bool,
@@ -89,7 +84,7 @@ pub struct Family {
     pub(super) start_ms: i64,
     phones: Vec<Phone>,
     pub(super) slowness: Vec<f64>,
-    /// What devices learnt of a version and shape, drawn once.
+    /// Baselines by device, version and shape, drawn once.
     pub(super) learnt: Mutex<HashMap<(u64, String), Baselines>>,
 }
 
@@ -110,7 +105,7 @@ impl Family {
             .map(|at| measured::chipset_slowness(at, &mut chance))
             .collect();
         let windows = spec.windows.0 + spec.windows.1;
-        let mix_shift = spec.story == Story::Benign(Benign::DeviceMixShift);
+        let mix_shift = spec.truth == Truth::Benign(Benign::DeviceMixShift);
         let mut phones = Vec::new();
         for chipset in 0..spec.chipsets {
             for _ in 0..spec.devices {
@@ -161,7 +156,7 @@ impl Family {
         }
     }
 
-    /// What the family is made of.
+    /// Its parameters.
     #[must_use]
     pub fn spec(&self) -> &FamilySpec {
         &self.spec
@@ -172,15 +167,15 @@ impl Family {
         format!("app-{:06}", self.spec.seed)
     }
 
-    /// Windows in all.
+    /// Number of windows.
     #[must_use]
     pub fn n_windows(&self) -> u32 {
         self.spec.windows.0 + self.spec.windows.1
     }
 
-    /// End of the first window in which what the story tells happens, in milliseconds since 1970.
+    /// End of the first window with the fault or confounder, in milliseconds since 1970.
     #[must_use]
-    pub fn story_from_ms(&self) -> i64 {
+    pub fn change_from_ms(&self) -> i64 {
         self.window_end_ms(self.spec.windows.0)
     }
 
@@ -188,7 +183,7 @@ impl Family {
         self.start_ms + i64::from(window + 1) * WINDOW_MS
     }
 
-    /// What is the matter with each cohort.
+    /// Returns the label of each cohort.
     #[must_use]
     pub fn labels(&self) -> Vec<CohortLabel> {
         let mut labels = Vec::new();
@@ -203,7 +198,6 @@ impl Family {
                     model: model.into(),
                     version: version.into(),
                     chipset: measured::chipset(at).into(),
-                    story: self.spec.story,
                     is_fault: fault.is_some(),
                     is_page_worthy: worthy_from.is_some(),
                     fault_from_ms: fault
@@ -249,7 +243,7 @@ impl Family {
         reports
     }
 
-    /// Hands on the reports of one window, device by device.
+    /// Passes the reports of one window to `take`, device by device.
     pub fn each_report(&self, window: u32, mut take: impl FnMut(FamilyReport)) {
         for phone in &self.phones {
             let index = phone.number * 1_000 + u64::from(window);

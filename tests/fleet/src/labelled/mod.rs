@@ -1,21 +1,21 @@
-//! Labelled fleets: recorded reports of which it is known what is the matter with every cohort.
+//! Labelled fleets: recorded reports with the truth about every cohort, for `tests/detection`.
 //!
 //! A [`Family`] is one app with a subject model and a peer model on some chipsets: earlier windows on
 //! version 1.0.0, then a roll-out of 2.0.0, which is healthy, healthy with a confounder, or at fault.
-//! Reports are built directly, not by the SDK's core: a proof needs millions. Everything follows from
-//! the seed.
+//! Reports are built directly, not by the SDK's core, because rates of false pages need millions. Everything follows
+//! from the seed.
 
 mod comparison;
 mod family;
 mod measured;
 mod noise;
 mod reports;
-mod scenarios;
 mod spec;
+mod truth;
 mod uploads;
 mod window;
 
 pub use comparison::{ks_p_value, sarle, wasserstein_log};
 pub use family::{CohortLabel, Family, FamilyReport};
-pub use scenarios::{Benign, Fault, FaultKind, PlacementView, Story};
 pub use spec::FamilySpec;
+pub use truth::{Benign, Fault, FaultKind, PlacementView, Truth};

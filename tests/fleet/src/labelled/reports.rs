@@ -1,4 +1,4 @@
-//! Reports of a labelled fleet, built directly: what the SDK would have sent.
+//! Reports of a labelled fleet, built directly in the form that the SDK sends.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use epwatch_proto::{
 use super::PlacementView;
 use super::noise::Runs;
 
-/// Where a version runs.
+/// A version's placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Where {
     pub(super) nodes: u32,
     pub(super) cpu_nodes: u32,
     pub(super) benign: u32,
     pub(super) npu_macs: f64,
-    /// Tells graphs apart: the fingerprint.
+    /// The graph's fingerprint.
     pub(super) print: u64,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn session(
     }
 }
 
-/// Sorted first: putting runs into a sparse histogram one by one moves what lies behind each.
+/// Sorts the runs first, because an insert into a sparse histogram moves all buckets after it.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,21 +1,19 @@
-//! What a family is made of, and how varied fleets are.
-
-use serde::Serialize;
+//! The parameters of a family, and their spread over fleets.
 
 use super::measured;
-use super::{Benign, Fault, FaultKind, PlacementView, Story};
+use super::{Benign, Fault, FaultKind, PlacementView, Truth};
 use crate::chance::{Chance, whole};
 
-/// What a family is made of.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The parameters of a family.
+#[derive(Debug, Clone, PartialEq)]
 pub struct FamilySpec {
     /// Everything follows from it.
     pub seed: u64,
-    /// What is the matter.
-    pub story: Story,
-    /// What placements say.
+    /// Its fault or confounder.
+    pub truth: Truth,
+    /// The placements that devices report.
     pub view: PlacementView,
-    /// Chipsets; the story happens on the first, weather on all.
+    /// Chipsets: the fault is on the first, weather on all.
     pub chipsets: usize,
     /// Devices of each chipset.
     pub devices: usize,
@@ -37,9 +35,9 @@ pub struct FamilySpec {
     pub base_us: f64,
     /// Share of the devices without a self baseline.
     pub without_baseline: f64,
-    /// In how many of its windows a device reports; as many of the devices are there from the start.
+    /// Share of the windows in which a device reports, and of the devices that are there from the start.
     pub presence: f64,
-    /// How much wilder devices and runs are than fleets usually are: 1 as usual, 2 twice the spread.
+    /// Spread of devices and runs next to a usual fleet's: 2 is twice the spread.
     pub wildness: f64,
 }
 
@@ -49,11 +47,11 @@ const DEVICES_SIGMA: f64 = 1.1;
 const DEVICES: (f64, f64) = (3.0, 1_500.0);
 
 impl FamilySpec {
-    /// Draws a family for a story, as varied as fleets are.
+    /// Draws a family with this truth, as varied as fleets are.
     #[must_use]
-    pub fn drawn(seed: u64, story: Story) -> Self {
+    pub fn drawn(seed: u64, truth: Truth) -> Self {
         let mut chance = Chance::split(seed, "family", 0);
-        let few = story == Story::Benign(Benign::FewDevices);
+        let few = truth == Truth::Benign(Benign::FewDevices);
         let devices = if few {
             3 + whole(chance.unit() * 10.0)
         } else {
@@ -61,8 +59,8 @@ impl FamilySpec {
             whole(drawn.clamp(DEVICES.0, DEVICES.1))
         };
         let drifts = matches!(
-            story,
-            Story::Fault(Fault {
+            truth,
+            Truth::Fault(Fault {
                 kind: FaultKind::Drift,
                 ..
             })
@@ -81,13 +79,13 @@ impl FamilySpec {
         ];
         Self {
             seed,
-            story,
+            truth,
             view: views[whole(chance.unit() * 4.0) as usize],
             chipsets: 1 + whole(chance.unit() * 3.0) as usize,
             devices: devices as usize,
             windows: (7, 8),
             rollout,
-            rolls_out_twice: chance.happens(0.1) || story == Story::Benign(Benign::TwoRollouts),
+            rolls_out_twice: chance.happens(0.1) || truth == Truth::Benign(Benign::TwoRollouts),
             runs: [15.0, 50.0, 50.0, 120.0][whole(chance.unit() * 4.0) as usize],
             reports: 1,
             shape_known: chance.happens(0.8),
@@ -99,12 +97,12 @@ impl FamilySpec {
         }
     }
 
-    /// The fault, if the story is one.
+    /// The fault, if there is one.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
-        match self.story {
-            Story::Fault(fault) => Some(fault),
-            Story::Benign(_) => None,
+        match self.truth {
+            Truth::Fault(fault) => Some(fault),
+            Truth::Benign(_) => None,
         }
     }
 }

@@ -1,20 +1,20 @@
-//! What happens to reports on their way: they come late, from devices with wrong clocks, or twice.
+//! Disturbed uploads: reports come late, from devices with wrong clocks, or twice.
 
 use super::family::{FamilyReport, WINDOW_MS};
-use super::{Benign, Story};
+use super::{Benign, Truth};
 use crate::chance::Chance;
 
-/// Share of the devices that something happens to.
+/// Share of the devices with disturbed uploads.
 const SHARE: f64 = 0.3;
 
-/// Shifts what a device's clocks say, when its reports arrive, and how often.
+/// Shifts the clocks and receive times of a device, or repeats its reports, as the truth has it.
 pub(super) fn disturbed(
-    story: Story,
+    truth: Truth,
     device: u64,
     seed: u64,
     reports: Vec<FamilyReport>,
 ) -> Vec<FamilyReport> {
-    let Story::Benign(benign) = story else {
+    let Truth::Benign(benign) = truth else {
         return reports;
     };
     let mut chance = Chance::split(seed, "uploads", device);
@@ -29,7 +29,7 @@ pub(super) fn disturbed(
     }
 }
 
-/// Hours to five days in the spool: what is older than two days has no vote.
+/// Hours to five days in the spool. Reports older than two days have no vote.
 fn late(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
     for report in &mut reports {
         #[expect(clippy::cast_possible_truncation, reason = "days")]

@@ -1,4 +1,4 @@
-//! One device in one window: its work, where it ran, and what it reports.
+//! One device in one window: its work, its placements and its reports.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use epwatch_proto::{BaselineAbsence, Baselines, Report, ReportKey, SendClock, Se
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
 use super::noise::{self, CALM_SESSIONS, Runs, Work};
 use super::reports::{self, Where};
-use super::{Benign, Fault, FaultKind, PlacementView, Story, uploads};
+use super::{Benign, Fault, FaultKind, PlacementView, Truth, uploads};
 use crate::chance::{Chance, whole};
 use crate::physics::{SlowRuns, Traits, Weather};
 
@@ -22,7 +22,7 @@ struct Part {
     baselines: Baselines,
 }
 
-/// What a fault does to a device.
+/// The effect of a fault on a device.
 #[derive(Debug, Clone, Copy, Default)]
 struct Hit {
     session_share: f64,
@@ -70,7 +70,7 @@ impl Family {
         let version = self.version(phone, window);
         let is_new = version == NEW;
         let fault = spec.fault().filter(|_| phone.chipset == 0 && is_new);
-        let benign = |which| window >= spec.windows.0 && spec.story == Story::Benign(which);
+        let benign = |which| window >= spec.windows.0 && spec.truth == Truth::Benign(which);
         let base = spec.base_us * self.slowness[phone.chipset];
         let mut traits = phone.traits.clone();
         if window < phone.lasting_from {
@@ -135,7 +135,7 @@ impl Family {
         self.reports(phone, window, &parts, chance)
     }
 
-    /// The second model of a device: what happens to the device happens to it too.
+    /// Adds the second model of a device. The device's weather and slow-downs apply to it too.
     fn peer(
         &self,
         phone: &Phone,
@@ -182,7 +182,7 @@ impl Family {
             contention: 0.03 * wild,
             ..Weather::default()
         };
-        let Story::Benign(benign) = self.spec.story else {
+        let Truth::Benign(benign) = self.spec.truth else {
             return calm;
         };
         if window < self.spec.windows.0 {
@@ -215,7 +215,7 @@ impl Family {
 
     /// Fewest and most sessions of a window.
     fn sessions(&self, window: u32) -> (u32, u32) {
-        let surges = self.spec.story == Story::Benign(Benign::ColdSurge);
+        let surges = self.spec.truth == Truth::Benign(Benign::ColdSurge);
         if surges && window >= self.spec.windows.0 {
             (4, 10)
         } else {
@@ -224,8 +224,8 @@ impl Family {
     }
 
     fn healthy(&self, version: &str) -> Where {
-        let recounted = version == NEW && self.spec.story == Story::Benign(Benign::ChangedCounting);
-        let split = version == NEW && self.spec.story == Story::Benign(Benign::HarmlessSplit);
+        let recounted = version == NEW && self.spec.truth == Truth::Benign(Benign::ChangedCounting);
+        let split = version == NEW && self.spec.truth == Truth::Benign(Benign::HarmlessSplit);
         let mut at = Where {
             nodes: if version == NEW { 46 } else { 43 },
             cpu_nodes: 0,
@@ -259,7 +259,7 @@ impl Family {
     /// Shape, share of the runs, latency next to the first.
     fn shapes(&self, phone: &Phone, shifted: bool, chance: &mut Chance) -> Vec<(String, f64, f64)> {
         let two = Chance::split(self.spec.seed, "shapes", 0).happens(0.3)
-            || self.spec.story == Story::Benign(Benign::SizeShift);
+            || self.spec.truth == Truth::Benign(Benign::SizeShift);
         if !two {
             return vec![("static".into(), 1.0, 1.0)];
         }
@@ -315,7 +315,7 @@ impl Family {
         let window_start = self.start_ms + i64::from(window) * WINDOW_MS;
         let n = spec.reports.max(1);
         let offset = chance.between((0.0, 0.9));
-        let recounted = spec.story == Story::Benign(Benign::ChangedCounting);
+        let recounted = spec.truth == Truth::Benign(Benign::ChangedCounting);
         let is_new = parts.iter().any(|part| part.version == NEW);
         let parts = one_a_stratum(parts);
         let ort = if recounted && is_new {
@@ -391,7 +391,7 @@ impl Family {
                 },
             });
         }
-        uploads::disturbed(spec.story, phone.number, spec.seed, out)
+        uploads::disturbed(spec.truth, phone.number, spec.seed, out)
     }
 }
 
@@ -404,8 +404,8 @@ fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {
     Cow::Owned(dealt.copied().collect())
 }
 
-/// A session tells each stratum once: the first part of several is kept, whole, before its runs are dealt
-/// out to reports.
+/// Keeps one part of a session for each stratum, because a report has each once: the first, whole, before its runs
+/// are dealt out to reports.
 fn one_a_stratum(parts: &[Part]) -> Vec<&Part> {
     let mut kept: Vec<&Part> = Vec::with_capacity(parts.len());
     for part in parts {

@@ -1,20 +1,16 @@
-//! What can be the matter with a fleet, and what only looks so.
+//! The truth about a family: its fault, or the confounder that looks like one.
 
-use serde::Serialize;
-
-/// What a family tells of.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Story {
-    /// Nothing is the matter.
+/// The truth about a family.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Truth {
+    /// Healthy.
     Benign(Benign),
     /// The new version is at fault on the first chipset.
     Fault(Fault),
 }
 
 /// Healthy fleets, plain or with something that looks like a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Benign {
     /// Nothing at all.
     Plain,
@@ -73,7 +69,7 @@ impl Benign {
         Benign::WhaleDevice,
     ];
 
-    /// What else a healthy fleet does: roll out twice, and lose and delay reports.
+    /// Other events of healthy fleets: two roll-outs, late and repeated reports, wrong clocks.
     pub const OTHERS: [Benign; 4] = [
         Benign::TwoRollouts,
         Benign::LateReports,
@@ -83,19 +79,18 @@ impl Benign {
 }
 
 /// A fault of the new version on the first chipset.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fault {
-    /// Which devices and runs it hits.
+    /// The devices and runs that it hits.
     pub kind: FaultKind,
-    /// How many times slower a run is that it hits.
+    /// Slow-down of a run that it hits.
     pub factor: f64,
     /// Share of the MACs that move to the CPU, in (0, 1].
     pub moved: f64,
 }
 
-/// Which devices and runs a fault hits.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// The devices and runs that a fault hits.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FaultKind {
     /// All runs of all devices.
     Total,
@@ -109,14 +104,13 @@ pub enum FaultKind {
     Drift,
 }
 
-/// What devices can say of where a model ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// The placements that devices can report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlacementView {
     /// Nodes and MACs.
     Full,
     NodesOnly,
     Missing,
-    /// The healthy placement, whatever happens.
+    /// The healthy placement in any case.
     Lying,
 }
