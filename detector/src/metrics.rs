@@ -1,16 +1,19 @@
-//! What Prometheus reads of the detector; `docs/metrics.md` lists all of it.
+//! The metrics of one detector. `docs/metrics.md` lists them; a test holds the two against each other.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use epwatch_server::{AdminPages, open_metrics};
+use epwatch_server::{AdminPages, MetricTable, open_metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
 use crate::verdict::VerdictClass;
+
+/// Prefix of every name.
+const PREFIX: &str = "epwatch_detector";
 
 /// How an attempt to notify ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,40 +75,22 @@ impl Metrics {
     /// Returns all of them, to be shown on a page.
     #[must_use]
     pub fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("detector");
-        registry.register(
-            "windows",
-            "Cohort windows judged, by verdict",
-            self.windows.clone(),
-        );
-        registry.register_with_unit(
-            "evaluation",
-            "Time one evaluation of all cohorts took",
-            Unit::Seconds,
-            self.evaluation_seconds.clone(),
-        );
-        registry.register(
-            "evaluation_failures",
-            "Models, or whole evaluations, that could not be judged",
-            self.failures.clone(),
-        );
-        registry.register(
-            "notifications",
-            "Attempts to notify, by notifier and result",
-            self.notifications.clone(),
-        );
-        registry.register_with_unit(
-            "last_evaluation_timestamp",
-            "End of the last window that was judged, since 1970",
-            Unit::Seconds,
-            self.last_evaluation.clone(),
-        );
-        registry.register(
-            "open_incidents",
-            "Incidents pending or firing",
-            self.open_incidents.clone(),
-        );
-        registry
+        let mut table = MetricTable::new(PREFIX);
+        let windows = "Cohort windows judged, by verdict";
+        table.add_metric("windows", windows, self.windows.clone());
+        let evaluation = "Time one evaluation of all cohorts took";
+        let seconds = self.evaluation_seconds.clone();
+        table.add_metric("evaluation_seconds", evaluation, seconds);
+        let failures = "Models, or whole evaluations, that could not be judged";
+        table.add_metric("evaluation_failures", failures, self.failures.clone());
+        let notifications = "Attempts to notify, by notifier and result";
+        table.add_metric("notifications", notifications, self.notifications.clone());
+        let last = "End of the last window that was judged, since 1970";
+        let name = "last_evaluation_timestamp_seconds";
+        table.add_metric(name, last, self.last_evaluation.clone());
+        let open = "Incidents pending, firing or mitigated";
+        table.add_metric("open_incidents", open, self.open_incidents.clone());
+        table.into_registry()
     }
 
     pub(crate) fn admin_pages(self: &Arc<Self>) -> AdminPages {
@@ -185,7 +170,7 @@ mod tests {
         metrics.evaluated(0.1, 1_800_000_000.0);
         assert!((pages.not_ready)().is_empty());
         let text = (pages.metrics)();
-        let counted = "detector_evaluation_seconds_count 1\n";
+        let counted = "epwatch_detector_evaluation_seconds_count 1\n";
         assert!(text.contains(counted), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
@@ -202,12 +187,12 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
-            "detector_windows_total{verdict=\"healthy\"} 1",
-            "detector_evaluation_seconds_count 1",
-            "detector_evaluation_failures_total 1",
-            "detector_notifications_total{notifier=\"pager\",result=\"dead_letter\"} 1",
-            "detector_last_evaluation_timestamp_seconds 1800000000.0",
-            "detector_open_incidents 2",
+            "epwatch_detector_windows_total{verdict=\"healthy\"} 1",
+            "epwatch_detector_evaluation_seconds_count 1",
+            "epwatch_detector_evaluation_failures_total 1",
+            "epwatch_detector_notifications_total{notifier=\"pager\",result=\"dead_letter\"} 1",
+            "epwatch_detector_last_evaluation_timestamp_seconds 1800000000.0",
+            "epwatch_detector_open_incidents 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
