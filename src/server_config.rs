@@ -216,7 +216,7 @@ fn said(problems: &[String], sources: &Sources) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{collections::BTreeSet, path::Path};
 
     use super::*;
 
@@ -231,6 +231,68 @@ mod tests {
         assert_eq!(example.detector, defaults.detector);
         assert_eq!(example.store, defaults.store);
         assert_eq!(example.data_dir, defaults.data_dir);
+    }
+
+    /// The keys below a section, as the error of an unknown one lists them.
+    fn keys_of_structs(section: &str, is_list: bool, keys: &mut BTreeSet<String>) -> bool {
+        let head = match (section, is_list) {
+            ("", _) => String::new(),
+            (section, false) => format!("[{section}]\n"),
+            (section, true) => format!("[[{section}]]\n"),
+        };
+        let error = toml::from_str::<ServerConfig>(&format!("{head}no_such_key = 1")).unwrap_err();
+        let text = error.message().to_owned();
+        let Some(expected) = text.strip_prefix("unknown field `no_such_key`, expected ") else {
+            return false;
+        };
+        for name in expected.split('`').skip(1).step_by(2) {
+            let key = format!("{section}.{name}");
+            let key = key.trim_start_matches('.');
+            if !keys_of_structs(key, false, keys) && !keys_of_structs(key, true, keys) {
+                keys.insert(key.to_owned());
+            }
+        }
+        true
+    }
+
+    fn keys_of_file(section: &str, value: &toml::Value, keys: &mut BTreeSet<String>) {
+        match value {
+            toml::Value::Table(table) => {
+                for (name, value) in table {
+                    let key = format!("{section}.{name}");
+                    keys_of_file(key.trim_start_matches('.'), value, keys);
+                }
+            }
+            toml::Value::Array(list) if list.iter().any(toml::Value::is_table) => {
+                for value in list {
+                    keys_of_file(section, value, keys);
+                }
+            }
+            _ => drop(keys.insert(section.to_owned())),
+        }
+    }
+
+    /// What is commented out in the example is read as well.
+    #[test]
+    fn the_example_has_every_key() {
+        let file = include_str!("../epwatch.example.toml");
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let uncommented = |line: &&str| {
+            let is_key = line
+                .split_once(" = ")
+                .is_some_and(|(key, _)| key.chars().all(is_name));
+            is_key || line.starts_with('[')
+        };
+        let lines = file
+            .lines()
+            .map(|line| line.strip_prefix("# ").unwrap_or(line));
+        let text: Vec<&str> = lines.filter(uncommented).collect();
+        let example = toml::Value::Table(text.join("\n").parse().unwrap());
+        let (mut in_structs, mut in_file) = (BTreeSet::new(), BTreeSet::new());
+        keys_of_structs("", false, &mut in_structs);
+        keys_of_file("", &example, &mut in_file);
+        assert!(in_structs.len() > 40, "{in_structs:?}");
+        assert_eq!(in_file, in_structs, "example and structs");
     }
 
     #[test]

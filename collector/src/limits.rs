@@ -14,7 +14,7 @@ use epwatch_proto::InstallationId;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::auth::Caller;
-use crate::config::{LimitsConfig, RateConfig};
+use crate::config::LimitsConfig;
 use crate::standing::Network;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
@@ -34,9 +34,15 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(config: &LimitsConfig) -> Self {
+        let (limits, bursts) = (config, &config.bursts);
+        let installations = (
+            limits.reports_per_installation,
+            bursts.reports_per_installation,
+        );
+        let keys = (limits.reports_per_key, bursts.reports_per_key);
         Self {
-            installations: Buckets::new(config.installation, MAX_BUCKETS),
-            keys: Buckets::new(config.key, MAX_BUCKETS),
+            installations: Buckets::new(installations, MAX_BUCKETS),
+            keys: Buckets::new(keys, MAX_BUCKETS),
         }
     }
 
@@ -69,9 +75,12 @@ pub(crate) struct DeletionLimits {
 
 impl DeletionLimits {
     pub(crate) fn new(config: &LimitsConfig) -> Self {
+        let (limits, bursts) = (config, &config.bursts);
+        let networks = (limits.deletions_per_network, bursts.deletions_per_network);
+        let keys = (limits.deletions_per_key, bursts.deletions_per_key);
         Self {
-            networks: Buckets::new(config.network_deletions, MAX_BUCKETS),
-            keys: Buckets::new(config.key_deletions, MAX_BUCKETS),
+            networks: Buckets::new(networks, MAX_BUCKETS),
+            keys: Buckets::new(keys, MAX_BUCKETS),
         }
     }
 
@@ -129,13 +138,12 @@ struct Table<K> {
 }
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// `None` without a limit.
-    fn new(rate: RateConfig, most: usize) -> Option<Self> {
-        let per_minute = u64::from(rate.per_minute);
-        let refill_us = 60_000_000_u64.checked_div(per_minute)?.max(1);
+    /// Takes the number a minute and the burst; `None` without a limit.
+    fn new((per_minute, burst): (u32, u32), most: usize) -> Option<Self> {
+        let refill_us = 60_000_000_u64.checked_div(per_minute.into())?.max(1);
         Some(Self {
             refill_us,
-            full_us: refill_us * u64::from(rate.burst.max(1)),
+            full_us: refill_us * u64::from(burst.max(1)),
             most,
             table: Mutex::new(Table {
                 full_at_us: HashMap::new(),
@@ -211,12 +219,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::config::BurstsConfig;
 
     const SECOND: u64 = 1_000_000;
-
-    fn rate(per_minute: u32, burst: u32) -> RateConfig {
-        RateConfig { per_minute, burst }
-    }
 
     fn installation(n: u64) -> InstallationId {
         let mut bytes = [0; 16];
@@ -226,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_then_the_rate_and_the_wait_is_told() {
-        let buckets = Buckets::new(rate(60, 3), 10).unwrap();
+        let buckets = Buckets::new((60, 3), 10).unwrap();
         let now = 1_000 * SECOND;
         for _ in 0..3 {
             assert_eq!(buckets.open().take("a", 1, now), Ok(()));
@@ -248,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_a_bucket_passes_when_that_is_full() {
-        let buckets = Buckets::new(rate(60, 3), 10).unwrap();
+        let buckets = Buckets::new((60, 3), 10).unwrap();
         let now = 1_000 * SECOND;
         assert_eq!(buckets.open().take("a", 50, now), Ok(()));
         assert_eq!(
@@ -260,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_locks_nobody_out() {
-        let buckets = Buckets::new(rate(60, 2), 10).unwrap();
+        let buckets = Buckets::new((60, 2), 10).unwrap();
         assert_eq!(buckets.open().take("a", 1, 1_000_000 * SECOND), Ok(()));
         let waited = buckets.open().take("a", 1, 10 * SECOND).unwrap_err();
         assert!(waited <= Duration::from_secs(2), "{waited:?}");
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_newcomers_share_what_is_left() {
-        let buckets = Buckets::new(rate(60, 1), 100).unwrap();
+        let buckets = Buckets::new((60, 1), 100).unwrap();
         let now = 1_000 * SECOND;
         let passed = (0..1_000).filter(|n| buckets.open().take(*n, 1, now).is_ok());
         assert_eq!(passed.count(), 101);
@@ -282,8 +287,13 @@ mod tests {
     #[test]
     fn installations_and_keys_have_limits_of_their_own_and_zero_is_none() {
         let limits = Limits::new(&LimitsConfig {
-            installation: rate(60, 2),
-            key: rate(60, 3),
+            reports_per_installation: 60,
+            reports_per_key: 60,
+            bursts: BurstsConfig {
+                reports_per_installation: 2,
+                reports_per_key: 3,
+                ..LimitsConfig::default().bursts
+            },
             ..LimitsConfig::default()
         });
         let now = 1_000 * SECOND;
@@ -296,8 +306,8 @@ mod tests {
         assert_eq!(limits.take_call(key, 0, now), Ok(()));
         assert!(limits.take_call(key, 1, now).is_err());
         let open = Limits::new(&LimitsConfig {
-            installation: rate(0, 0),
-            key: rate(0, 0),
+            reports_per_installation: 0,
+            reports_per_key: 0,
             ..LimitsConfig::default()
         });
         assert!((0..10_000).all(|_| open.of_installations().take(installation(1), now).is_ok()));
@@ -307,8 +317,13 @@ mod tests {
     #[test]
     fn deletions_of_a_network_and_of_a_key_are_limited_apart() {
         let limits = DeletionLimits::new(&LimitsConfig {
-            network_deletions: rate(60, 2),
-            key_deletions: rate(60, 3),
+            deletions_per_network: 60,
+            deletions_per_key: 60,
+            bursts: BurstsConfig {
+                deletions_per_network: 2,
+                deletions_per_key: 3,
+                ..LimitsConfig::default().bursts
+            },
             ..LimitsConfig::default()
         });
         let now = 1_000 * SECOND;

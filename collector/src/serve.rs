@@ -35,9 +35,13 @@ use crate::rows::NameGuard;
 use crate::seen::SeenKeys;
 use crate::standing::{Learner, Standings, keep_learning};
 use crate::store::{Sink, note_failure};
-use crate::wal::{Opened, Wal, WalError, WalOptions};
+use crate::wal::{MAX_PAYLOAD_BYTES, Opened, Wal, WalError, WalOptions};
 use crate::writer::Writer;
 
+/// Bytes that may wait for the WAL's disk before reports are refused: two of the largest requests.
+const MAX_IN_FLIGHT_BYTES: usize = 2 * MAX_PAYLOAD_BYTES;
+/// Reads of other news in the store for each of the loss ledger, which costs more.
+const REFRESHES_A_LEDGER: u32 = 6;
 /// Time for calls under way when the collector stops; each waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A store that answers does so within this; one that does not is waited for by the writer.
@@ -258,9 +262,9 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
     let wal = &config.wal;
     let options = WalOptions {
         dir: wal.dir.clone(),
-        segment_bytes: wal.segment_bytes.0,
+        segment_bytes: wal.segment_bytes(),
         max_bytes: wal.max_bytes.0,
-        max_in_flight_bytes: usize::try_from(wal.max_in_flight_bytes.0).unwrap_or(usize::MAX),
+        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES,
         gather: wal.gather.0,
         min_free_bytes: wal.min_free_bytes.0,
         clock,
@@ -291,7 +295,8 @@ async fn start_writer(
     } = parts;
     let bucket = config.rollup.bucket.0;
     let rollup = roll_up(parts, &opened.wal, sink.clone());
-    let names = NameGuard::open(&config.wal.dir, &config.names).map_err(StartError::Names)?;
+    let names =
+        NameGuard::open(&config.wal.dir, config.names.limits()).map_err(StartError::Names)?;
     let mut writer = Writer {
         wal: opened.wal,
         sink,
@@ -313,7 +318,7 @@ async fn start_writer(
         published: None,
         pending_outcomes: None,
     };
-    let period = config.rollup.enabled.then_some(config.rollup.period.0);
+    let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -462,7 +467,8 @@ impl Aside {
             rollup: roll_up(parts, wal, sink.clone()),
             clock: clock.clone(),
             metrics: metrics.clone(),
-            config: config.deletion.clone(),
+            refresh: config.refresh.0,
+            erase_period: config.erase_period.0,
             erases: config.rollup.enabled,
             collector_id: wal.collector_id().short(),
         };
@@ -476,7 +482,7 @@ impl Aside {
             tokio::spawn(ledger::keep_fresh(
                 sink.clone(),
                 metrics.clone(),
-                config.rollup.ledger_period.0,
+                config.refresh.0 * REFRESHES_A_LEDGER,
                 stop.clone(),
             ));
         }
@@ -486,7 +492,7 @@ impl Aside {
             sink.clone(),
             clock.clone(),
             metrics.clone(),
-            config.directives.clone(),
+            config.refresh.0,
             stop.clone(),
         ));
         let standings = Standings::new(&config.new_installations, metrics.clone());

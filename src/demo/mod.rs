@@ -218,12 +218,12 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
         ..AppKeyConfig::default()
     }];
     config.collector.wal.dir = dir.join("wal");
-    config.collector.wal.segment_bytes = ByteSize(4 << 20);
+    // Segments of 4 MiB.
+    config.collector.wal.max_bytes = ByteSize(512 << 20);
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
     // The fleet is as new as the demo, and ours.
     config.collector.new_installations.at_least = 0;
-    config.collector.rollup.period = Period(Duration::from_secs(1));
     config.detector = DetectorConfig {
         stdout: false,
         ..DetectorConfig::for_demo()

@@ -30,7 +30,6 @@ impl Serve {
             .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
             .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
             .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "1s")
-            .env("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms")
             .env("EPWATCH_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

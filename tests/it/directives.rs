@@ -87,7 +87,7 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     let secret = key["key"].as_str().unwrap().to_owned();
     assert_eq!(key["upload_only"], true);
     let mut config = store.collector_config("wal");
-    config.directives.refresh = Period(std::time::Duration::from_millis(50));
+    config.refresh = Period(std::time::Duration::from_millis(50));
     config.keys = vec![AppKeyConfig {
         sha256: key["sha256"].as_str().unwrap().to_owned(),
         app: APP.to_owned(),

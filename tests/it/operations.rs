@@ -175,7 +175,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     // A key and a channel, for their metrics; nobody is there, and nothing is told.
     let config = dir.path().join("epwatch.toml");
     let text = format!(
-        "[collector.rollup]\nledger_period = \"50ms\"\n\
+        "[collector]\nrefresh = \"10ms\"\n\
          [[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
          [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
         "0".repeat(64)

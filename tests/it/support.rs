@@ -106,7 +106,6 @@ impl Store {
         config.wal.dir = self.wal_dir(name);
         config.batch.period = Period(Duration::from_millis(100));
         config.rollup.bucket = Period(Duration::from_secs(1));
-        config.rollup.period = Period(Duration::from_millis(200));
         config
     }
 

@@ -1,60 +1,53 @@
-//! How often devices may send, how many names they may use, and how many of them may be new.
+//! Limits on what one sender may cause: reports and deletions, names, and new installations.
 
 use std::time::Duration;
 
+use epwatch_server::Period;
 use serde::{Deserialize, Serialize};
 
 use super::address_block::AddressBlock;
-use epwatch_server::{Period, Problems};
 
-/// Reports that a sender may hand over; what is beyond is refused as a quota, to come again later.
+/// Rates of one sender, in the long run and a minute; 0 is no limit. What is beyond is refused as a quota, to come
+/// again later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Of one installation.
-    pub installation: RateConfig,
-    /// Of all who hold one app key.
-    pub key: RateConfig,
-    /// Deletions that all who hold one app key may ask for: each is kept for ever, and an app key is public.
-    pub key_deletions: RateConfig,
-    /// Deletions that may be asked for from one network (IPv4 /24, IPv6 /48), where it is known.
-    pub network_deletions: RateConfig,
+    /// Reports of one installation.
+    pub reports_per_installation: u32,
+    /// Reports of all holders of one app key.
+    pub reports_per_key: u32,
+    /// Deletions by all holders of one app key: each is kept for ever, and an app key is public.
+    pub deletions_per_key: u32,
+    /// Deletions from one network (IPv4 /24, IPv6 /48), where it is known.
+    pub deletions_per_network: u32,
+    /// Numbers at once after a pause.
+    #[serde(skip)]
+    pub bursts: BurstsConfig,
 }
 
-/// A token bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RateConfig {
-    /// Reports, or deletions, a minute in the long run; 0 is no limit.
-    pub per_minute: u32,
-    /// So many at once after a pause.
-    pub burst: u32,
+/// Reports, or deletions, that each limit of [`LimitsConfig`] admits at once after a pause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as the limits are")]
+pub struct BurstsConfig {
+    pub reports_per_installation: u32,
+    pub reports_per_key: u32,
+    pub deletions_per_key: u32,
+    pub deletions_per_network: u32,
 }
 
-/// Distinct names an app may have in a day; what is beyond becomes `__other__` in rows. 0 is no
-/// limit.
+/// Distinct names an app may have in a day; names beyond become `__other__` in rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamesConfig {
-    /// Models.
+    /// Models; 0 is no limit of any names. Versions of all of them may be 5 times as many, chipsets 3 times, and
+    /// input-shape keys 10 times.
     pub models: usize,
-    /// Versions of all its models.
-    pub versions: usize,
-    /// Chipsets, other vendors' included.
-    pub chipsets: usize,
-    /// Input-shape keys of all its models.
-    pub shape_keys: usize,
 }
 
-impl Default for NamesConfig {
-    fn default() -> Self {
-        // Several times what large apps have: a limit on what is made up, not on what is used.
-        Self {
-            models: 100,
-            versions: 500,
-            chipsets: 300,
-            shape_keys: 1_000,
-        }
+impl NamesConfig {
+    /// Models, versions, chipsets and input-shape keys.
+    pub(crate) fn limits(&self) -> [usize; 4] {
+        [1, 5, 3, 10].map(|times| self.models.saturating_mul(times))
     }
 }
 
@@ -65,16 +58,19 @@ impl Default for NamesConfig {
 pub struct NewInstallationsConfig {
     /// However few are usual, so many may come; 0 is no limit for an app.
     pub at_least: u64,
-    /// This many times the usual number may come: the median of the last 14 whole days.
-    pub times_usual: u32,
     /// Of these from one network (IPv4 /24, IPv6 /48), and as much more of it as the app's room is
     /// above `at_least`; 0 is no limit for a network.
     pub per_network: u64,
     /// Proxies whose `X-Forwarded-For` is believed. Without any, the address that connects counts.
     pub trusted_proxies: Vec<AddressBlock>,
+    /// This many times the usual number may come: the median of the last 14 whole days.
+    #[serde(skip)]
+    pub times_usual: u32,
     /// Installations that are remembered; each takes 16 bytes.
+    #[serde(skip)]
     pub known: usize,
-    /// How often those that other collectors let in are looked for.
+    /// Pause between reads of those that other collectors let in.
+    #[serde(skip)]
     pub refresh: Period,
 }
 
@@ -84,16 +80,12 @@ impl NewInstallationsConfig {
     pub fn is_on(&self) -> bool {
         self.at_least > 0 || self.per_network > 0
     }
+}
 
-    pub(super) fn check(&self, problems: &mut Problems) {
-        problems.check_range(
-            "new_installations.times_usual",
-            &self.times_usual,
-            1..=1_000,
-        );
-        problems.check_range("new_installations.known", &self.known, 1_000..=1 << 26);
-        let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(86_400));
-        problems.check_range("new_installations.refresh", &self.refresh, periods);
+impl Default for NamesConfig {
+    fn default() -> Self {
+        // Several times what large apps have: a limit on what is made up, not on what is used.
+        Self { models: 100 }
     }
 }
 
@@ -101,9 +93,9 @@ impl Default for NewInstallationsConfig {
     fn default() -> Self {
         Self {
             at_least: 1_000,
-            times_usual: 3,
             per_network: 200,
             trusted_proxies: Vec::new(),
+            times_usual: 3,
             known: 1 << 20,
             refresh: Period(Duration::from_secs(600)),
         }
@@ -114,32 +106,21 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             // A hundred a second: thousands of times what a device makes, little enough that no one
-            // of them fills the log; and any spool at once.
-            installation: RateConfig {
-                per_minute: 6_000,
-                burst: 50_000,
-            },
+            // of them fills the WAL.
+            reports_per_installation: 6_000,
             // As large as the app: only its operator knows.
-            key: RateConfig::default(),
+            reports_per_key: 0,
             // Of ten million devices that ask once in their life, less than one does in a second.
-            key_deletions: RateConfig {
-                per_minute: 300,
-                burst: 300,
-            },
+            deletions_per_key: 300,
             // Thousands of phones share a carrier's address, and some of them ask.
-            network_deletions: RateConfig {
-                per_minute: 30,
-                burst: 100,
+            deletions_per_network: 30,
+            bursts: BurstsConfig {
+                // Any spool at once.
+                reports_per_installation: 50_000,
+                reports_per_key: 10_000,
+                deletions_per_key: 300,
+                deletions_per_network: 100,
             },
-        }
-    }
-}
-
-impl Default for RateConfig {
-    fn default() -> Self {
-        Self {
-            per_minute: 0,
-            burst: 10_000,
         }
     }
 }

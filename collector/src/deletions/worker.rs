@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deletions, Tombstone};
-use crate::config::DeletionConfig;
 use crate::metrics::Metrics;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
@@ -45,7 +44,8 @@ pub(crate) struct Worker {
     pub(crate) rollup: RollUp,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) config: DeletionConfig,
+    pub(crate) refresh: Duration,
+    pub(crate) erase_period: Duration,
     /// Whether this collector also erases; one of several is enough.
     pub(crate) erases: bool,
     pub(crate) collector_id: u64,
@@ -95,7 +95,7 @@ impl Worker {
         let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.refresh.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.refresh);
         loop {
             let working = self.work(&mut newest_ms, &mut next_refresh, &mut next_erase);
             let pause = tokio::select! {
@@ -129,13 +129,13 @@ impl Worker {
         self.hide_pending().await?;
         if Instant::now() >= *next_refresh {
             *newest_ms = self.refresh(*newest_ms).await?;
-            *next_refresh = Instant::now() + self.config.refresh.0;
+            *next_refresh = Instant::now() + self.refresh;
         }
         if Instant::now() >= *next_erase {
             for which in [NOT_ERASED, CAME_LATE] {
                 while self.erases && self.erase(which).await? {}
             }
-            *next_erase = Instant::now() + self.config.erase_period.0;
+            *next_erase = Instant::now() + self.erase_period;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ pub mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::upload::MAX_DIRECTIVES;
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
 use crate::auth::Scope;
-use crate::config::DirectivesConfig;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;
@@ -97,7 +97,7 @@ pub(crate) async fn keep_fresh(
     sink: Sink,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    config: DirectivesConfig,
+    period: Duration,
     stop: CancellationToken,
 ) {
     loop {
@@ -114,7 +114,7 @@ pub(crate) async fn keep_fresh(
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            () = tokio::time::sleep(config.refresh.0) => {}
+            () = tokio::time::sleep(period) => {}
             () = stop.cancelled() => return,
         }
     }

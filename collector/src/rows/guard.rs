@@ -19,7 +19,6 @@ use epwatch_server::replace_file;
 use foldhash::quality::RandomState;
 
 use super::Stored;
-use crate::config::NamesConfig;
 
 /// What a name beyond the limit becomes.
 pub(crate) const OTHER: &str = "__other__";
@@ -99,15 +98,10 @@ pub(crate) struct NameGuard {
 }
 
 impl NameGuard {
-    /// Opens the file in the log's directory.
-    pub(crate) fn open(dir: &Path, config: &NamesConfig) -> io::Result<Self> {
+    /// Opens the file in the WAL's directory. Limits are in the order of [`Dimension::ALL`].
+    pub(crate) fn open(dir: &Path, limits: [usize; 4]) -> io::Result<Self> {
         let mut guard = Self {
-            limits: [
-                config.models,
-                config.versions,
-                config.chipsets,
-                config.shape_keys,
-            ],
+            limits,
             days: BTreeMap::new(),
             file: None,
             unwritten: Vec::new(),
@@ -245,19 +239,12 @@ mod tests {
 
     const AT: (&str, &str) = ("app", "production");
 
-    fn config() -> NamesConfig {
-        NamesConfig {
-            models: 2,
-            versions: 3,
-            chipsets: 0,
-            shape_keys: 1,
-        }
-    }
+    const LIMITS: [usize; 4] = [2, 3, 0, 1];
 
     #[test]
     fn names_beyond_the_limit_stay_out_by_app_and_day() {
         let dir = tempfile::tempdir().unwrap();
-        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
         let mut keeps = |day, at, of, name: &str| guard.keeps(day, at, of, name);
         assert!(keeps(1, AT, Dimension::Model, "a"));
         assert!(keeps(1, AT, Dimension::Model, "b"));
@@ -280,7 +267,7 @@ mod tests {
             guard.save().unwrap();
             decided
         };
-        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
         let first = decide(&mut guard);
         assert_eq!(first, [true, true, true, false, true, true, false, true]);
         drop(guard);
@@ -290,16 +277,16 @@ mod tests {
             .open(dir.path().join(FILE))
             .unwrap();
         file.write_all(b"[7,\"app\",\"prod").unwrap();
-        let mut again = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut again = NameGuard::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut again), first);
-        let mut once_more = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut once_more = NameGuard::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut once_more), first);
     }
 
     #[test]
     fn strangers_who_make_up_apps_and_days_find_no_end_of_room() {
         let dir = tempfile::tempdir().unwrap();
-        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
         let n_in = (0..MAX_NAMES + 1_000)
             .filter(|n| guard.keeps(1, (&n.to_string(), "x"), Dimension::Model, "m"))
             .count();
@@ -315,7 +302,7 @@ mod tests {
     async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
         let dir = tempfile::tempdir().unwrap();
         let records = logged(dir.path(), &[FULL.to_vec()]).await;
-        let mut guard = NameGuard::open(dir.path(), &config()).unwrap();
+        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
         let (mut known, mut tables) = (KnownPlacements::default(), Tables::default());
         let mut decide = |guard: &mut NameGuard| {
             let bucket = Duration::from_secs(3600);

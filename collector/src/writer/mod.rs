@@ -209,7 +209,7 @@ impl Writer {
         let (wal, known) = (self.wal.clone(), self.known_placements.clone());
         let (names, tables) = (self.names.clone(), self.tables.clone());
         let (collector_id, bucket) = (self.collector_id(), self.bucket);
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         async move {
             loop {
                 let (wal, known) = (wal.clone(), known.clone());
@@ -308,7 +308,7 @@ impl Writer {
     /// Writes the checkpoint down, however long the disk refuses: going on without it would give
     /// a batch another end after a crash.
     async fn save(&mut self, checkpoint: Checkpoint) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         loop {
             let wal = self.wal.clone();
             match on_disk(move || wal.save_checkpoint(&checkpoint)).await {
@@ -336,7 +336,7 @@ impl Writer {
 
     /// Inserts a batch into every table, as often as it takes.
     async fn insert(&self, batch: &Batch, may_be_stored: bool) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         let mut may_be_stored = may_be_stored;
         while let Err(error) = self.try_insert(batch, may_be_stored).await {
             self.metrics.store_up.set(0);

@@ -105,9 +105,9 @@ async fn all_closed(store: &Store) {
 async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     let store = Store::start().await;
     let mut first = config(&store.dir.path().join("wal-1"));
-    first.deletion.refresh = Period(Duration::from_millis(50));
+    first.refresh = Period(Duration::from_millis(50));
     // Erased later in this test, by another collector.
-    first.deletion.erase_period = Period(Duration::from_secs(3600));
+    first.erase_period = Period(Duration::from_secs(3600));
     let mut second = first.clone();
     second.wal.dir = store.dir.path().join("wal-2");
     let (first_config, first) = (first.clone(), start_with(&store, first).await);
@@ -155,7 +155,7 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
 
     // A restart forgets nothing; its rows go from the disk when it is time.
     let mut again = first_config;
-    again.deletion.erase_period = Period(Duration::from_millis(50));
+    again.erase_period = Period(Duration::from_millis(50));
     let again = start_with(&store, again).await;
     store
         .eventually("SELECT count() AS n FROM reports", 3)
@@ -215,7 +215,7 @@ async fn rows_of_an_erased_installation_that_come_late_are_erased_too() {
     let store = Store::start().await;
     let run = async |sql: &str| store.client.query(sql).execute().await.unwrap();
     let mut config = config(&store.dir.path().join("wal"));
-    config.deletion.erase_period = Period(Duration::from_millis(50));
+    config.erase_period = Period(Duration::from_millis(50));
     let collector = start_with(&store, config.clone()).await;
     let mut device = connect(&collector).await;
     assert!(send(&mut device, &[doomed(1)]).await.is_empty());
@@ -379,7 +379,7 @@ fn now_unix_ms() -> i64 {
 async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.directives.refresh = Period(Duration::from_millis(20));
+    config.refresh = Period(Duration::from_millis(20));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     let mut sequence = 0;
@@ -510,7 +510,7 @@ async fn a_directive_can_be_revoked_where_no_other_has_room() {
     assert!(is_full(try_publish("newer", DirectiveAction::NpuOff).await));
 
     let mut config = config(&store.dir.path().join("wal"));
-    config.directives.refresh = Period(Duration::from_millis(20));
+    config.refresh = Period(Duration::from_millis(20));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     let deadline = Instant::now() + PATIENCE;

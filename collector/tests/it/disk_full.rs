@@ -62,7 +62,8 @@ async fn child_entry() {
 
     let wal = disk.join("wal");
     let mut config = config(&wal);
-    config.wal.segment_bytes = ByteSize(256 << 10);
+    // Segments of 256 KiB.
+    config.wal.max_bytes = ByteSize(32 << 20);
     config.wal.min_free_bytes = ByteSize(min_free);
     let nobody = epwatch_store::client(&StoreTarget::unix(&disk.join("none.sock"), "epwatch"));
     let collector = Collector::start(config, nobody, CancellationToken::new())

@@ -480,7 +480,7 @@ async fn the_ledger_s_metrics_say_why() {
     insert(&store, "report_outcomes", &outcomes).await;
 
     let mut config = config(&store.dir.path().join("wal"));
-    config.rollup.ledger_period = Period(Duration::from_millis(20));
+    config.refresh = Period(Duration::from_millis(10));
     let collector = start_with(&store, config).await;
     let of = |unit: &str, entry: &str, reason: &str, n: u64| {
         // Midnight may pass while the test runs.

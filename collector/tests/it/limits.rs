@@ -1,6 +1,6 @@
 //! Who sends more than is allowed is told to come again; others are not concerned.
 
-use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
+use epwatch_collector::config::{AppKeyConfig, NewKey};
 use epwatch_proto::v1::{self, Outcome};
 use tonic::{Code, Request};
 
@@ -10,10 +10,8 @@ use crate::support::{Store, config, connect, report, request, send, start_with};
 async fn an_installation_above_its_limit_is_refused_for_now() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.limits.installation = RateConfig {
-        per_minute: 1,
-        burst: 2,
-    };
+    config.limits.reports_per_installation = 1;
+    config.limits.bursts.reports_per_installation = 2;
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     let reports: Vec<_> = (1..=4).map(|n| report(1, 1, n)).collect();
@@ -46,10 +44,8 @@ async fn an_installation_above_its_limit_is_refused_for_now() {
 async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.limits.key = RateConfig {
-        per_minute: 1,
-        burst: 2,
-    };
+    config.limits.reports_per_key = 1;
+    config.limits.bursts.reports_per_key = 2;
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     assert!(
@@ -88,10 +84,8 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
                 ..AppKeyConfig::default()
             })
             .collect();
-        config.limits.key_deletions = RateConfig {
-            per_minute: 1,
-            burst: 2,
-        };
+        config.limits.deletions_per_key = 1;
+        config.limits.bursts.deletions_per_key = 2;
     })
     .await;
     let mut device = connect(&collector).await;

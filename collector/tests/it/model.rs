@@ -123,8 +123,8 @@ impl<'a> Pair<'a> {
     async fn start(store: &'a Store) -> Pair<'a> {
         let of = |name: &str| {
             let mut config = config(&store.dir.path().join(name));
-            config.deletion.refresh = Period(Duration::from_millis(50));
-            config.deletion.erase_period = Period(Duration::from_secs(3600));
+            config.refresh = Period(Duration::from_millis(50));
+            config.erase_period = Period(Duration::from_secs(3600));
             config
         };
         let mut configs = [of("model-1"), of("model-2")];

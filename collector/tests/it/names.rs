@@ -17,10 +17,7 @@ fn named(sequence: u64, model: &str, version: &str) -> v1::Report {
 async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.names = NamesConfig {
-        models: 2,
-        ..NamesConfig::default()
-    };
+    config.names = NamesConfig { models: 2 };
     let collector = start_with(&store, config.clone()).await;
     let mut device = connect(&collector).await;
     let sent: Vec<v1::Report> = (1..=5)
@@ -73,7 +70,7 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
 async fn the_ledger_is_a_metric() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.rollup.ledger_period = epwatch_server::Period(std::time::Duration::from_millis(50));
+    config.refresh = epwatch_server::Period(std::time::Duration::from_millis(10));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     // The third of its stream is never seen.

@@ -182,7 +182,6 @@ async fn pushback_says_when_to_come_again() {
     let dir = tempfile::tempdir().unwrap();
     let away = epwatch_store::client(&Store::target_in(&dir));
     let mut config = config(&dir.path().join("wal"));
-    config.wal.segment_bytes = ByteSize(64 << 10);
     config.wal.max_bytes = ByteSize(256 << 10);
     config.batch.drain_timeout = epwatch_server::Period(std::time::Duration::ZERO);
     let collector = Collector::start(config, away, CancellationToken::new())

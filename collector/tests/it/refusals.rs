@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::{AppKeyConfig, NewKey, RateConfig};
+use epwatch_collector::config::{AppKeyConfig, NewKey};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::{ByteSize, Period};
 use prost::Message;
@@ -200,7 +200,7 @@ async fn pages_say_whether_the_collector_is_ready() {
 async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    config.directives.refresh = Period(Duration::from_millis(20));
+    config.refresh = Period(Duration::from_millis(20));
     let collector = start_with(&store, config).await;
     hears_its_store(&collector).await;
     let aside = "RENAME TABLE directives TO directives_aside";
@@ -317,10 +317,8 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         config.keys = vec![entry(&key, false), entry(&shipped, true)];
         config.max_request_bytes = ByteSize(1 << 20);
         config.connections.max_body_bytes = ByteSize(1 << 20);
-        config.limits.key = RateConfig {
-            per_minute: 1,
-            burst: 1,
-        };
+        config.limits.reports_per_key = 1;
+        config.limits.bursts.reports_per_key = 1;
     })
     .await;
     let address = collector.listen();

@@ -162,12 +162,9 @@ pub(crate) fn config(wal: &Path) -> CollectorConfig {
         ..CollectorConfig::default()
     };
     config.wal.dir = wal.to_owned();
-    config.wal.segment_bytes = ByteSize(1 << 20);
     config.wal.max_bytes = ByteSize(64 << 20);
     config.batch.period = Period(Duration::from_millis(20));
-    config.batch.max_backoff = Period(Duration::from_millis(200));
     config.rollup.bucket = Period(Duration::from_secs(1));
-    config.rollup.period = Period(Duration::from_millis(50));
     config.rollup.collector_timeout = Period(Duration::from_secs(600));
     config
 }

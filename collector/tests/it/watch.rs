@@ -129,7 +129,7 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
         config(&store.dir.path().join("wal")),
         CancellationToken::new(),
     );
-    config.deletion.refresh = Period(Duration::from_millis(50));
+    config.refresh = Period(Duration::from_millis(50));
     let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
         .await
         .unwrap();

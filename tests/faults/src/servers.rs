@@ -249,14 +249,14 @@ fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
     let env = [
         ("EPWATCH_LOG", "info"),
         ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
-        ("EPWATCH_COLLECTOR__WAL__SEGMENT_BYTES", "256KiB"),
+        // Segments of 256 KiB.
+        ("EPWATCH_COLLECTOR__WAL__MAX_BYTES", "32MiB"),
         ("EPWATCH_COLLECTOR__WAL__MIN_FREE_BYTES", "0B"),
-        ("EPWATCH_COLLECTOR__BATCH__PERIOD", "100ms"),
-        ("EPWATCH_COLLECTOR__BATCH__MAX_BACKOFF", "500ms"),
+        // And at most half a second between tries.
+        ("EPWATCH_COLLECTOR__BATCH__PERIOD", "50ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "2s"),
-        ("EPWATCH_COLLECTOR__ROLLUP__PERIOD", "200ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__COLLECTOR_TIMEOUT", &timeout),
-        ("EPWATCH_COLLECTOR__DELETION__REFRESH", "1s"),
+        ("EPWATCH_COLLECTOR__REFRESH", "1s"),
     ];
     StartLine {
         program: options.program.clone(),

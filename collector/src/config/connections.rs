@@ -19,7 +19,7 @@ pub struct TlsConfig {
     pub key_file: PathBuf,
 }
 
-/// What a connection may cost. Beyond a limit the one who causes it is turned away, not the others.
+/// Cost limits of connections. Beyond a limit the one who causes it is turned away, not the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConnectionsConfig {
@@ -28,14 +28,17 @@ pub struct ConnectionsConfig {
     pub max: usize,
     /// A connection without a call under way is closed after this.
     pub idle_timeout: Period,
-    /// For a TLS handshake, and for the head of an HTTP/1.1 request.
-    pub header_timeout: Period,
-    /// For the body of a request, from its head to its last byte.
-    pub body_timeout: Period,
-    /// Calls under way on one connection.
-    pub max_calls: u32,
     /// Bodies that are being received or worked on, over all connections.
     pub max_body_bytes: ByteSize,
+    /// For a TLS handshake, and for the head of an HTTP/1.1 request.
+    #[serde(skip)]
+    pub header_timeout: Period,
+    /// For the body of a request, from its head to its last byte.
+    #[serde(skip)]
+    pub body_timeout: Period,
+    /// Calls under way on one connection.
+    #[serde(skip)]
+    pub max_calls: u32,
 }
 
 impl Default for ConnectionsConfig {
@@ -44,11 +47,11 @@ impl Default for ConnectionsConfig {
             // Idle ones cost some 30 KiB each with TLS.
             max: 16_384,
             idle_timeout: Period(Duration::from_secs(120)),
+            max_body_bytes: ByteSize(256 << 20),
             header_timeout: Period(Duration::from_secs(10)),
             // 4 MiB at 140 kB/s, a slow phone's upload.
             body_timeout: Period(Duration::from_secs(30)),
             max_calls: 256,
-            max_body_bytes: ByteSize(256 << 20),
         }
     }
 }
@@ -56,7 +59,6 @@ impl Default for ConnectionsConfig {
 pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
     let connections = &config.connections;
     problems.check_range("connections.max", &connections.max, 1..=1 << 20);
-    problems.check_range("connections.max_calls", &connections.max_calls, 1..=10_000);
     problems.check(
         "connections.max_body_bytes",
         connections.max_body_bytes >= config.max_request_bytes,
@@ -67,14 +69,12 @@ pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
             )
         },
     );
-    for (key, period) in [
-        ("connections.idle_timeout", connections.idle_timeout),
-        ("connections.header_timeout", connections.header_timeout),
-        ("connections.body_timeout", connections.body_timeout),
-    ] {
-        let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(3600));
-        problems.check_range(key, &period, periods);
-    }
+    let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(3600));
+    problems.check_range(
+        "connections.idle_timeout",
+        &connections.idle_timeout,
+        periods,
+    );
     if let Some(tls) = &config.tls
         && let Err(error) = tls::load(tls)
     {
