@@ -8,8 +8,8 @@ use bytes::Bytes;
 use epwatch_proto::RecordedReport;
 use epwatch_proto::recorded::write_recorded;
 
-use crate::record::ReportRecord;
 use crate::wal::{Record, WalError, WalRecords};
+use crate::wal_record::ReportRecord;
 
 /// The log could not be dumped.
 #[derive(Debug, thiserror::Error)]

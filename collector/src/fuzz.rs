@@ -12,13 +12,13 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Request, Response, Status};
 
-use crate::auth::AppKeys;
 use crate::config::CollectorConfig;
-use crate::front::Front;
+use crate::encode::{KnownPlacements, NameGuard, Prepared, Tables};
+use crate::ingest::auth::AppKeys;
 use crate::metrics::{KeyRequests, Metrics};
-use crate::rows::{KnownPlacements, NameGuard, Prepared, Tables};
+use crate::server::Front;
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
-use crate::{parse, record};
+use crate::{ingest::validate, wal_record};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -43,7 +43,7 @@ fn report<'a>(bytes: &'a [u8], clock: &epwatch_proto::SendClock, quick: &mut Qui
     assert_eq!(quick.sound(bytes), alone);
     assert_eq!(quick.sound(bytes), alone);
     let parsed = Report::parse(bytes);
-    let checked = parse::check(bytes, quick);
+    let checked = validate::check(bytes, quick);
     // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
     assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
     let (Ok(facts), Ok(report)) = (checked, parsed) else {
@@ -54,7 +54,7 @@ fn report<'a>(bytes: &'a [u8], clock: &epwatch_proto::SendClock, quick: &mut Qui
     assert_eq!(facts.environment, report.app.environment);
     let mut payload = Vec::new();
     let app = (&*facts.app_id, &*facts.environment);
-    record::write_header(&mut payload, clock, app, bytes.len().is_multiple_of(2));
+    wal_record::write_header(&mut payload, clock, app, bytes.len().is_multiple_of(2));
     payload.extend_from_slice(bytes);
     let rows = rows_of(payload.into());
     assert!(rows.unreadable.is_empty(), "{:?}", rows.unreadable);

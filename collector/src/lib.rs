@@ -11,42 +11,38 @@
 //! It never drops what it has acknowledged, never waits for the store to acknowledge, and never
 //! decides which copy of a report counts: the store's key table does.
 
-mod auth;
 pub mod backup;
-mod buffers;
-mod calls;
+mod buffer_pool;
+mod collector;
 pub mod config;
 mod deletions;
 pub mod directives;
 mod dump;
-mod front;
+mod encode;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
 mod ingest;
-mod ledger;
-mod limits;
+mod loss_ledger_gauges;
 pub mod metrics;
 mod open_files;
-mod outcomes;
-mod parse;
-mod record;
+mod refusal_counts;
 mod reload;
 pub mod retention;
 mod rollup;
-mod rows;
+mod rpc;
 pub mod schema;
-mod seen;
-mod serve;
+mod server;
 mod standing;
 mod store;
 pub mod wal;
+mod wal_record;
 mod writer;
 
 pub use clickhouse::Client;
 
+pub use crate::collector::{Collector, StartError};
 pub use crate::dump::{DumpError, Dumped, dump_wal};
-pub use crate::serve::{Collector, StartError};
 
 #[cfg(test)]
 epwatch_store::engine_child_entry!();

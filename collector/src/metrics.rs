@@ -16,8 +16,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::front::refusal::CallRefusal;
-use crate::rows::Dimension;
+use crate::encode::Dimension;
+use crate::server::reject_reason::CallRefusal;
 use crate::wal::{Wal, WeakWal};
 
 /// Prefix of every name.

@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::AppKeys;
 use crate::config::CollectorConfig;
-use crate::front::tls::Tls;
+use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
+use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
 

@@ -6,8 +6,8 @@ use clickhouse::{Client, Row, RowOwned, RowWrite};
 use epwatch_store::cluster::mutated_name;
 use serde::{Deserialize, Serialize};
 
+use crate::encode::EncodedBlock;
 use crate::metrics::Metrics;
-use crate::rows::EncodedBlock;
 
 /// Longest wait for a chunk to be taken, and for the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);

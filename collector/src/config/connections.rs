@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::CollectorConfig;
-use crate::front::tls;
+use crate::server::tls;
 use epwatch_server::{ByteSize, Period, Problems};
 
 /// A certificate and its key. Both files are read again when they change.

@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 
 use self::log::DeletionLog;
 pub(crate) use self::worker::Worker;
-use crate::front::retry;
+use crate::server::retry;
 use epwatch_server::Clock;
 
 /// About 60 MB. Beyond it late reports of further deleted installations are stored, unseen.

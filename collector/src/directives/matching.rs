@@ -4,7 +4,7 @@ use bytes::Bytes;
 use epwatch_proto::{Chipset, DirectiveScope};
 use prost::Message;
 
-use crate::auth::Scope;
+use crate::ingest::auth::Scope;
 
 /// The fields of a report that scopes name; prost passes over all others.
 #[derive(Clone, PartialEq, prost::Message)]

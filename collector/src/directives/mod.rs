@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
-use crate::auth::Scope;
+use crate::ingest::auth::Scope;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;

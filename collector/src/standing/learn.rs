@@ -19,9 +19,9 @@ use super::room::{AppName, History};
 use super::{DAY_US, Learnt, Standings, day_of};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
-use crate::record::ReportRecord;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use crate::wal::{Wal, WalError, WalOffset};
+use crate::wal_record::ReportRecord;
 use epwatch_server::{Backoff, Clock};
 
 /// Apps whose installations are read, those with most new ones first.

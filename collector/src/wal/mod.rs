@@ -19,17 +19,17 @@
 //! `segment.rs` and `checkpoint.rs`; how bytes get to the disk in `direct.rs`.
 
 mod checkpoint;
-mod commit;
 mod dir;
-mod direct;
+mod direct_io;
 mod error;
-mod fill;
+mod fill_level;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
+mod group_commit;
 mod log;
+mod offline_reader;
 mod reader;
-mod records;
 mod segment;
 mod storage;
 #[cfg(test)]
@@ -49,9 +49,9 @@ pub use self::frame::MAX_PAYLOAD_BYTES;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::fuzz::WalSegmentFuzz;
 pub use self::log::Recovery;
+pub use self::offline_reader::WalRecords;
+pub(crate) use self::offline_reader::{LogFiles, forget_begun_batch, log_files};
 pub use self::reader::{Chunk, Record};
-pub use self::records::WalRecords;
-pub(crate) use self::records::{LogFiles, forget_begun_batch, log_files};
 use epwatch_server::Clock;
 
 /// A place in the log: bytes of frames since the log began.
@@ -154,14 +154,14 @@ pub struct WalStats {
 /// An open log. Cheap to clone; the last clone that goes closes it, as [`Wal::close`] does.
 #[derive(Debug, Clone)]
 pub struct Wal {
-    shared: Arc<commit::Shared>,
+    shared: Arc<group_commit::Shared>,
     durable: watch::Receiver<WalOffset>,
-    _threads: Arc<commit::Threads>,
+    _threads: Arc<group_commit::Threads>,
 }
 
 /// A log that may be closed meanwhile.
 #[derive(Debug, Clone)]
-pub(crate) struct WeakWal(std::sync::Weak<commit::Shared>);
+pub(crate) struct WeakWal(std::sync::Weak<group_commit::Shared>);
 
 impl WeakWal {
     /// What the log holds, and whether it takes writes; `None` once it is closed.
@@ -191,7 +191,7 @@ impl Wal {
     /// [`WalError::Foreign`] for files that are not to be touched, [`WalError::Io`].
     pub fn open(options: &WalOptions) -> Result<Opened, WalError> {
         let dir = dir::WalDir::open(&options.dir)?;
-        commit::open(options, dir)
+        group_commit::open(options, dir)
     }
 
     /// Makes the batch durable and returns the end of the group it went with.

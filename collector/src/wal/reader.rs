@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::WalOffset;
-use super::direct::{self, BLOCK_BYTES, Blocks};
+use super::direct_io::{self, BLOCK_BYTES, Blocks};
 use super::frame::{self, FrameKey, HEADER_BYTES, Parsed};
 use super::log::{Log, Span};
 use super::segment;
@@ -188,7 +188,7 @@ impl Reader {
         let wanted = (self.end - self.next).min(CHUNK_BYTES.max(needed as u64));
         let wanted = usize::try_from(wanted).expect("a frame or a chunk");
         let position = segment::file_position(self.base, self.next);
-        let lead = direct::lead_of(position);
+        let lead = direct_io::lead_of(position);
         let mut blocks = Blocks::for_bytes(lead + wanted);
         let n_read = read_past_damage(&*self.file, position - lead as u64, blocks.bytes())?;
         // What lies behind the end is being written.

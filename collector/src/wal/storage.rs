@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::direct::{self, DirectFile};
+use super::direct_io::{self, DirectFile};
 
 /// A flat directory of files.
 pub(crate) trait Storage: Debug + Send + Sync {
@@ -135,7 +135,7 @@ impl SegmentFile for DirFile {
 
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(direct) = &self.direct
-            && direct::are_blocks(position, buffer)
+            && direct_io::are_blocks(position, buffer)
         {
             match direct.read(position, buffer) {
                 Err(error) if is_unfit(&error) => {}

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{WalDir, load_or_make_id};
-use super::direct::{BLOCK_BYTES, lead_of};
+use super::direct_io::{BLOCK_BYTES, lead_of};
 use super::frame;
 use super::log::Log;
 use super::reader::read_chunk;
@@ -787,7 +787,7 @@ async fn a_drained_log_is_not_full_after_a_restart() {
     (options.segment_bytes, options.max_bytes) = (SEGMENT_BYTES, held);
     // After the tail's sync: the first removal fails, too.
     storage.fail_after(1, 1);
-    let wal = commit::open(&options, dir).unwrap().wal;
+    let wal = group_commit::open(&options, dir).unwrap().wal;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while let Err(error) = wal.append(batch(b"report")).await {
         assert!(
@@ -811,7 +811,7 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
     let mut options = options(std::path::Path::new("in memory"));
     // Larger than the zeros of a spare, so that there is none to take from.
     options.segment_bytes = 1 << 10;
-    let wal = commit::open(&options, dir).unwrap().wal;
+    let wal = group_commit::open(&options, dir).unwrap().wal;
     wal.append(batch(b"before")).await.unwrap();
 
     storage.disk().is_full = true;
@@ -853,7 +853,7 @@ async fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
     let mut options = options(std::path::Path::new("in memory"));
     options.min_free_bytes = 1_000;
     storage.disk().free_bytes = 999;
-    let wal = commit::open(&options, dir).unwrap().wal;
+    let wal = group_commit::open(&options, dir).unwrap().wal;
     let error = wal.append(batch(b"report")).await.unwrap_err();
     assert!(
         matches!(

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinHandle;
 
-use crate::rows::Prepared;
+use crate::encode::Prepared;
 use crate::wal::{Chunk, WalOffset};
 
 /// Where a batch ends at the latest.

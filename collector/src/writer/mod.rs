@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use self::batch::{Batch, Limits, ReadAhead};
 use self::progress::Published;
 use crate::config::BatchConfig;
-use crate::metrics::Metrics;
-use crate::outcomes::OutcomeLedger;
-use crate::rollup::RollUp;
-use crate::rows::{
+use crate::encode::{
     Dimension, EncodedBlock, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables,
 };
+use crate::metrics::Metrics;
+use crate::refusal_counts::OutcomeLedger;
+use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use crate::wal::{Checkpoint, Wal, WalError, WalOffset};
 use epwatch_server::{Backoff, Clock};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Writer;
-use crate::rows::OutcomeRow;
+use crate::encode::OutcomeRow;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
 /// How long a collector that is leaving says it will not hold anyone up: for ever, as the store's

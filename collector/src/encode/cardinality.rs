@@ -234,8 +234,8 @@ mod tests {
     use epwatch_proto::{Report, SendClock};
 
     use super::*;
-    use crate::rows::tests::{FULL, logged};
-    use crate::rows::{KnownPlacements, Prepared, Tables};
+    use crate::encode::tests::{FULL, logged};
+    use crate::encode::{KnownPlacements, Prepared, Tables};
 
     const AT: (&str, &str) = ("app", "production");
 

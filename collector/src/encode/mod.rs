@@ -1,8 +1,8 @@
 //! From the log's records to the store's rows. The same records always make the same rows, so that
 //! a batch that goes out again after a crash is the same batch; [`guard`] says how, for names.
 
+mod cardinality;
 mod copy;
-mod guard;
 mod outcome;
 mod placement;
 mod report;
@@ -20,16 +20,16 @@ use epwatch_proto::{Report, ReportKey};
 pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
+pub(crate) use self::cardinality::{Dimension, Limited, NameGuard};
 use self::copy::COPIES;
-pub(crate) use self::guard::{Dimension, Limited, NameGuard};
 pub(crate) use self::outcome::OutcomeRow;
 pub(crate) use self::placement::KnownPlacements;
 use self::placement::PLACEMENTS;
 use self::report::REPORTS;
-use crate::buffers::Buffer;
-use crate::outcomes::bucket_of;
-use crate::record::{RecordError, ReportRecord};
+use crate::buffer_pool::Buffer;
+use crate::refusal_counts::bucket_of;
 use crate::wal::Record;
+use crate::wal_record::{RecordError, ReportRecord};
 
 /// Reports that are parsed before their columns are filled.
 const PARSED_AT_ONCE: usize = 16;

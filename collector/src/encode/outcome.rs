@@ -3,7 +3,7 @@
 use clickhouse::Row;
 use serde::Serialize;
 
-use crate::outcomes::Kind;
+use crate::refusal_counts::Kind;
 
 /// How many ended so, in a bucket of time (seconds since 1970).
 #[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, timeout};
 use tonic::{Code, Status};
 
-use super::inflate::{Encoding, InflateError, inflate};
-use super::refusal::CallRefusal;
+use super::decompress::{Encoding, InflateError, inflate};
+use super::reject_reason::CallRefusal;
 use super::retry;
 
 /// When to come again if bodies take all the room there is; calls last milliseconds.

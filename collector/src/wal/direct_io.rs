@@ -16,7 +16,7 @@ use std::path::Path;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::buffers::Buffer;
+use crate::buffer_pool::Buffer;
 
 /// What file systems and disks of today take as a unit of direct writes.
 pub(crate) const BLOCK_BYTES: usize = 4096;

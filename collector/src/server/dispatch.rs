@@ -21,10 +21,10 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
-use super::connect::{self, Answer};
-use super::inflate::Encoding;
-use super::refusal::CallRefusal;
-use crate::auth::{AppKeys, Caller};
+use super::connect_protocol::{self, Answer};
+use super::decompress::Encoding;
+use super::reject_reason::CallRefusal;
+use crate::ingest::auth::{AppKeys, Caller};
 use crate::metrics::Metrics;
 use crate::standing::Network;
 
@@ -33,7 +33,7 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// A flag and a length before each gRPC message.
 const FRAME_BYTES: usize = 5;
-/// Calls that want more than a key which ships inside an app: see [`crate::auth::Scope::may_certify`].
+/// Calls that want more than a key which ships inside an app: see [`crate::ingest::auth::Scope::may_certify`].
 const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 
 /// The body of any answer.
@@ -203,17 +203,19 @@ impl<S: CollectorService> Dispatch<S> {
             .and_then(|path| path.strip_prefix('/'));
         macro_rules! call {
             ($method:ident) => {{
-                if let Err(refusal) = connect::check_head(request.method(), request.headers()) {
+                if let Err(refusal) =
+                    connect_protocol::check_head(request.method(), request.headers())
+                {
                     return *refusal;
                 }
                 if let Err(status) = admitted {
-                    return connect::error(&status);
+                    return connect_protocol::error(&status);
                 }
-                match connect::read(request, body, self.max_bytes).await {
+                match connect_protocol::read(request, body, self.max_bytes).await {
                     Ok(call) => {
                         let calling = self.calls.$method(call.request);
                         let outcome = within(call.timeout, calling).await;
-                        connect::answer(outcome.unwrap_or_else(Err))
+                        connect_protocol::answer(outcome.unwrap_or_else(Err))
                     }
                     Err(refusal) => *refusal,
                 }
@@ -226,7 +228,7 @@ impl<S: CollectorService> Dispatch<S> {
             Some("PutCertifiedPlacement") => call!(put_certified_placement),
             _ => {
                 let status = Status::unimplemented("no such call");
-                connect::refuse(StatusCode::NOT_FOUND, &status)
+                connect_protocol::refuse(StatusCode::NOT_FOUND, &status)
             }
         }
     }

@@ -5,7 +5,7 @@ use epwatch_proto::{Model, ModelHash, ModelManifest, ParseError, v1};
 use serde::Serialize;
 
 use super::certified::required;
-use crate::auth::Scope;
+use crate::ingest::auth::Scope;
 
 /// A sound call.
 #[derive(Debug)]

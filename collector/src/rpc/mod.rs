@@ -16,12 +16,12 @@ use epwatch_proto::{InstallationId, ParseError, v1};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
-use crate::auth::Caller;
 use crate::deletions::Deletions;
-use crate::front::refusal::CallRefusal;
-use crate::front::retry;
-use crate::limits::DeletionLimits;
+use crate::ingest::auth::Caller;
+use crate::ingest::limits::DeletionLimits;
 use crate::metrics::Metrics;
+use crate::server::reject_reason::CallRefusal;
+use crate::server::retry;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;
 

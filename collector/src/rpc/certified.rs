@@ -6,7 +6,7 @@ use epwatch_proto::{Chipset, Model, ParseError, Placement, PlacementSource, Runt
 use prost::Message;
 use serde::Serialize;
 
-use crate::auth::Scope;
+use crate::ingest::auth::Scope;
 
 const MAX_CHIPSET_BYTES: usize = 64;
 const MAX_CERTIFIED_BY_BYTES: usize = 128;

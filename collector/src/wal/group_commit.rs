@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{CollectorId, WalDir};
-use super::fill::Fill;
+use super::fill_level::Fill;
 use super::log::Log;
 use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
 use epwatch_server::Clock;

@@ -6,16 +6,16 @@
 //! hold is bounded. Nothing here looks into a message.
 
 mod body;
-mod connect;
+mod connect_protocol;
 mod connections;
+mod decompress;
 mod dispatch;
-mod gather;
-mod inflate;
-pub(crate) mod refusal;
+pub(crate) mod reject_reason;
 pub(crate) mod retry;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+mod write_coalescing;
 
 use std::convert::Infallible;
 use std::io;
@@ -42,10 +42,10 @@ use tokio_util::sync::CancellationToken;
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
 use self::dispatch::Dispatch;
-use self::gather::Gathering;
 use self::tls::Tls;
-use crate::auth::AppKeys;
+use self::write_coalescing::Gathering;
 use crate::config::CollectorConfig;
+use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
 use crate::standing::{Origins, Peer};
 

@@ -4,6 +4,11 @@
 //! A device that goes away while its reports are being synced changes nothing: outcomes are
 //! counted where the log completes them, not where someone waits for the answer.
 
+pub(crate) mod auth;
+pub(crate) mod dedup;
+pub(crate) mod limits;
+pub(crate) mod validate;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,20 +18,20 @@ use epwatch_proto::{Outcome, QuickCheck, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
-use crate::auth::{Caller, Scope};
-use crate::calls::Calls;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
-use crate::front::refusal::CallRefusal;
-use crate::front::retry;
-use crate::limits::Limits;
+use crate::ingest::auth::{Caller, Scope};
+use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
+use crate::ingest::limits::Limits;
+use crate::ingest::validate::{self, Facts, Refusal};
 use crate::metrics::Metrics;
-use crate::outcomes::OutcomeLedger;
-use crate::parse::{self, Facts, Refusal};
-use crate::record;
-use crate::seen::{CallMarks, Mark, Seen, SeenKeys};
+use crate::refusal_counts::OutcomeLedger;
+use crate::rpc::Calls;
+use crate::server::reject_reason::CallRefusal;
+use crate::server::retry;
 use crate::standing::{Network, Standings};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
+use crate::wal_record;
 use epwatch_server::Clock;
 
 /// For errors that name no delay of their own.
@@ -120,7 +125,7 @@ impl Ingest {
         let mut batch = Batch::with_capacity(n_bytes);
         let mut header = Vec::with_capacity(160);
         for ((facts, bytes), is_unproven) in kept.iter().zip(unproven) {
-            record::write_header(&mut header, clock, facts.app(), is_unproven);
+            wal_record::write_header(&mut header, clock, facts.app(), is_unproven);
             batch
                 .push(&[&header, bytes])
                 .expect("reports are bounded, headers too");
@@ -136,7 +141,7 @@ impl Ingest {
     fn check_all<'a>(&self, reports: &'a [Bytes]) -> Vec<Checked<'a>> {
         let mut quick = QuickCheck::default();
         let check = |bytes: &'a Bytes| {
-            let facts = parse::check(bytes, &mut quick)?;
+            let facts = validate::check(bytes, &mut quick)?;
             Ok((self.seen.mark(facts.key, bytes), facts))
         };
         reports.iter().map(check).collect()

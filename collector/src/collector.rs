@@ -16,23 +16,23 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::AppKeys;
-use crate::calls::Calls;
 use crate::config::CollectorConfig;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
-use crate::front::Front;
-use crate::front::tls::Tls;
+use crate::encode::NameGuard;
 use crate::ingest::Ingest;
-use crate::ledger;
-use crate::limits::{DeletionLimits, Limits};
+use crate::ingest::auth::AppKeys;
+use crate::ingest::dedup::SeenKeys;
+use crate::ingest::limits::{DeletionLimits, Limits};
+use crate::loss_ledger_gauges;
 use crate::metrics::{KeyRequests, Metrics};
 use crate::open_files;
-use crate::outcomes::OutcomeLedger;
+use crate::refusal_counts::OutcomeLedger;
 use crate::reload;
 use crate::rollup::RollUp;
-use crate::rows::NameGuard;
-use crate::seen::SeenKeys;
+use crate::rpc::Calls;
+use crate::server::Front;
+use crate::server::tls::Tls;
 use crate::standing::{Learner, Standings, keep_learning};
 use crate::store::{Sink, note_failure};
 use crate::wal::{MAX_PAYLOAD_BYTES, Opened, Wal, WalError, WalOptions};
@@ -479,7 +479,7 @@ impl Aside {
             worker.run(stop_worker).await;
         });
         if config.rollup.enabled {
-            tokio::spawn(ledger::keep_fresh(
+            tokio::spawn(loss_ledger_gauges::keep_fresh(
                 sink.clone(),
                 metrics.clone(),
                 config.refresh.0 * REFRESHES_A_LEDGER,

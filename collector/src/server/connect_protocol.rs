@@ -18,7 +18,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::body::{Arriving, CollectError, collect};
-use super::inflate::Encoding;
+use super::decompress::Encoding;
 use super::retry;
 
 const PROTO: &str = "application/proto";

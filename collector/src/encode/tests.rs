@@ -14,10 +14,10 @@ use epwatch_store::migrate;
 use epwatch_store::native::encode::ColumnDef;
 
 use super::*;
-use crate::record;
 use crate::schema::{MIGRATIONS, Retention, single_server};
 use crate::store::Sink;
 use crate::wal::{Batch, Wal, WalOffset, WalOptions};
+use crate::wal_record;
 use epwatch_server::ManualClock;
 
 /// A report with every field set, and one with those only that must be.
@@ -156,7 +156,7 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
     let mut header = Vec::new();
     for (n, report) in reports.iter().enumerate() {
         let app = ("com.example.camera", "production");
-        record::write_header(&mut header, &sent(n as u64), app, n % 2 == 1);
+        wal_record::write_header(&mut header, &sent(n as u64), app, n % 2 == 1);
         batch.push(&[&header, report]).unwrap();
     }
     wal.append(batch).await.unwrap();
