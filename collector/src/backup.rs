@@ -1,8 +1,8 @@
-//! The collector's part of a backup: its log as of one moment, and a restored store cut back to it.
+//! The collector's part of a backup: its WAL as of one moment, and a restored store cut back to it.
 //!
-//! The log is copied first, the store's archive is made after. Everything below the copied
+//! The WAL is copied first, the store's archive is made after. Everything below the copied
 //! checkpoint is in that archive, and some of what follows may be: the writer went on. So a restored
-//! store is cut back to the checkpoint, and the log replays the rest: what was acknowledged before
+//! store is cut back to the checkpoint, and the WAL replays the rest: what was acknowledged before
 //! the copy is there, once.
 
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clickhouse::Client;
 use futures::future::BoxFuture;
 
-use crate::store::{Sink, SinkError};
+use crate::store::{Count, Sink, SinkError};
 use crate::wal::{self, LogFiles, WalError};
 
 /// Tries at a copy between which the writer let go of a segment that was being copied.
@@ -22,13 +22,13 @@ const MAX_TRIES: u32 = 20;
 const LEFT_OUT: &[&str] = &["lock"];
 const LEFT_OUT_SUFFIXES: &[&str] = &[".spare", ".tmp"];
 
-/// The log, or the restored store, is not as a backup needs it.
+/// The WAL, or the restored store, is not as a backup needs it.
 #[derive(Debug, thiserror::Error)]
 pub enum WalCopyError {
     /// The directory holds no log, or one that cannot be read.
     #[error("failed to read wal {dir}")]
     Wal {
-        /// The log's directory.
+        /// The WAL's directory.
         dir: PathBuf,
         /// Why.
         #[source]
@@ -37,7 +37,7 @@ pub enum WalCopyError {
     /// A file cannot be copied.
     #[error("failed to copy {file}")]
     Copy {
-        /// The file of the log.
+        /// The file of the WAL.
         file: PathBuf,
         /// What the operating system said.
         #[source]
@@ -49,12 +49,12 @@ pub enum WalCopyError {
          again at a quieter time, or stop the collector"
     )]
     TooBusy {
-        /// The log's directory.
+        /// The WAL's directory.
         dir: PathBuf,
     },
 }
 
-/// Where a copied log stands.
+/// Where a copied WAL stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalCopy {
     /// The id by which the store knows the collector.
@@ -65,7 +65,7 @@ pub struct WalCopy {
     pub files: Vec<String>,
 }
 
-/// Copies the log in `dir` to the empty directory `to`, beside a collector that runs or without
+/// Copies the WAL in `dir` to the empty directory `to`, beside a collector that runs or without
 /// one. Blocks on the disk; what was copied is synced.
 ///
 /// # Errors
@@ -136,8 +136,8 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Cuts a restored store back to where a log was copied: takes out reports of that collector from
-/// the checkpoint on, which the log replays, and summaries of buckets that were closed later than
+/// Cuts a restored store back to where a WAL was copied: takes out reports of that collector from
+/// the checkpoint on, which the WAL replays, and summaries of buckets that were closed later than
 /// `taken_at_ms` (milliseconds since 1970), which are built again. Returns the rows taken out of
 /// `reports`.
 ///
@@ -187,14 +187,9 @@ pub fn cut_back(
     })
 }
 
-#[derive(Debug, clickhouse::Row, serde::Deserialize)]
-struct Count {
-    n: u64,
-}
-
 /// The store could not be cut back.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to cut the restored store back to its log")]
+#[error("failed to cut the restored store back to its WAL")]
 pub struct CutError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 impl From<SinkError> for CutError {
@@ -238,7 +233,7 @@ mod tests {
         found
     }
 
-    /// Beside a log that is written, let go of and used again meanwhile.
+    /// Beside a WAL that is written, let go of and used again meanwhile.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_copy_of_a_busy_log_holds_all_that_was_acknowledged_before() {
         let dir = tempfile::tempdir().unwrap();
@@ -287,7 +282,7 @@ mod tests {
             let newest = held
                 .last()
                 .map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
-            // Either the log has it, or the checkpoint says that the store does.
+            // Either the WAL has it, or the checkpoint says that the store does.
             let is_there = newest.is_some_and(|n| n + 1 >= acknowledged);
             assert!(
                 is_there || copied.checkpoint >= end,

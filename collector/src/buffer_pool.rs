@@ -1,4 +1,4 @@
-//! Large buffers that are used again. What the log is read into, and what rows are sent from, comes and
+//! Large buffers that are used again. What the WAL is read into, and what rows are sent from, comes and
 //! goes by the megabyte; given back and taken anew, each of its pages would be cleared by the kernel
 //! first, which on a virtual machine costs more than everything that is then done with it.
 

@@ -1,4 +1,4 @@
-//! One collector, started and stopped: bind, open the log, start writer and roll-up, serve, drain,
+//! One collector, started and stopped: bind, open the WAL, start writer and roll-up, serve, drain,
 //! close.
 
 use std::net::SocketAddr;
@@ -19,19 +19,19 @@ use tokio_util::sync::CancellationToken;
 use crate::config::CollectorConfig;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
-use crate::encode::NameGuard;
+use crate::encode::CardinalityLimiter;
 use crate::ingest::Ingest;
 use crate::ingest::auth::AppKeys;
 use crate::ingest::dedup::SeenKeys;
-use crate::ingest::limits::{DeletionLimits, Limits};
+use crate::ingest::limits::{DeletionLimits, ReportLimits};
 use crate::loss_ledger_gauges;
 use crate::metrics::{KeyRequests, Metrics};
 use crate::open_files;
-use crate::refusal_counts::OutcomeLedger;
+use crate::refusal_counts::RefusalCounts;
 use crate::reload;
 use crate::rollup::RollUp;
 use crate::rpc::Calls;
-use crate::server::Front;
+use crate::server::DeviceServer;
 use crate::server::tls::Tls;
 use crate::standing::{Learner, Standings, keep_learning};
 use crate::store::{Sink, note_failure};
@@ -56,14 +56,14 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The log cannot be opened.
+    /// The WAL cannot be opened.
     #[error("failed to open wal")]
     Wal(#[from] WalError),
     /// The file of deletions cannot be opened.
-    #[error("failed to open the file of deletions in the log's directory")]
+    #[error("failed to open the file of deletions in the WAL's directory")]
     Deletions(#[source] std::io::Error),
     /// The file of names cannot be opened.
-    #[error("failed to open the file of names in the log's directory")]
+    #[error("failed to open the file of names in the WAL's directory")]
     Names(#[source] std::io::Error),
     /// A thread cannot be started.
     #[error("failed to start thread of the writer")]
@@ -83,7 +83,7 @@ pub struct Collector {
 
 impl Collector {
     /// Starts a collector on the machine's clock. The store is migrated already; it may be away,
-    /// the log holds what comes meanwhile. Stops when `stop` is cancelled.
+    /// the WAL holds what comes meanwhile. Stops when `stop` is cancelled.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -123,7 +123,7 @@ impl Collector {
                 .wal_torn_tails
                 .inc_by(u64::from(opened.recovery.is_tail_torn));
             let metrics = Arc::new(metrics);
-            let ledger = Arc::new(OutcomeLedger::new(config.rollup.bucket.0));
+            let ledger = Arc::new(RefusalCounts::new(config.rollup.bucket.0));
             let parts = Parts {
                 config,
                 clock,
@@ -160,7 +160,7 @@ impl Collector {
                         }
                     }
                 }
-                // The calls of a connection that was cut may go on: what they have is not for this log any more,
+                // The calls of a connection that was cut may go on: what they have is not for this WAL any more,
                 // which is about to say that nothing will come.
                 let finishing = closing.finish_appends();
                 if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
@@ -229,7 +229,7 @@ impl Collector {
         self.metrics.n_reports(outcome)
     }
 
-    /// Stops taking reports, finishes the calls under way, drains the log into the store for at
+    /// Stops taking reports, finishes the calls under way, drains the WAL into the store for at
     /// most the configured time, and closes.
     pub fn stop(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -255,7 +255,7 @@ struct Parts {
     config: CollectorConfig,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    ledger: Arc<OutcomeLedger>,
+    ledger: Arc<RefusalCounts>,
 }
 
 async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
@@ -295,8 +295,8 @@ async fn start_writer(
     } = parts;
     let bucket = config.rollup.bucket.0;
     let rollup = roll_up(parts, &opened.wal, sink.clone());
-    let names =
-        NameGuard::open(&config.wal.dir, config.names.limits()).map_err(StartError::Names)?;
+    let names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
+        .map_err(StartError::Names)?;
     let mut writer = Writer {
         wal: opened.wal,
         sink,
@@ -343,7 +343,7 @@ async fn start_writer(
     Ok(thread)
 }
 
-/// A part without which answers must not go on: a log that nobody takes to the store fills for days, deletions
+/// A part without which answers must not go on: a WAL that nobody takes to the store fills for days, deletions
 /// are promised that nobody carries out, and nothing would say so. Dropped before it was told to stop, a panic
 /// did that: the collector ends.
 struct Vital {
@@ -427,11 +427,11 @@ fn serve_reports(
         ledger: parts.ledger.clone(),
         clock: parts.clock.clone(),
         max_request_bytes: config.max_request_bytes.0,
-        limits: Limits::new(&parts.config.limits),
+        limits: ReportLimits::new(&parts.config.limits),
         standings: aside.standings.clone(),
     };
     let (keys, tls) = (gate.keys.clone(), gate.tls.clone());
-    let front = Front::new(config, ingest, keys, tls, parts.metrics.clone());
+    let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());
     front.serve(listener, stop)
 }
 
@@ -540,7 +540,10 @@ struct Gate {
 impl Gate {
     fn new(config: &CollectorConfig, key_requests: KeyRequests) -> Result<Self, StartError> {
         let keys = AppKeys::new(config, key_requests).map_err(StartError::Config)?;
-        let tls = config.tls.as_ref().map(Tls::new).transpose();
+        let tls = config.tls.as_ref();
+        let tls = tls
+            .map(|files| Tls::new(&files.cert_file, &files.key_file))
+            .transpose();
         let tls = tls.map_err(|error| {
             StartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
         })?;

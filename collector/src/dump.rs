@@ -1,4 +1,4 @@
-//! The log as a file of recorded reports: what `replay` reads. Beside a collector that runs, or
+//! The WAL as a file of recorded reports: what `replay` reads. Beside a collector that runs, or
 //! without one: reading takes no lock and changes nothing.
 
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use epwatch_proto::recorded::write_recorded;
 use crate::wal::{Record, WalError, WalRecords};
 use crate::wal_record::ReportRecord;
 
-/// The log could not be dumped.
+/// The WAL could not be dumped.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The log cannot be read.
+    /// The WAL cannot be read.
     #[error("failed to read wal")]
     Wal(#[from] WalError),
     /// The records cannot be written.
@@ -29,13 +29,13 @@ pub struct Dumped {
     pub reports: u64,
     /// Records that this version cannot read, left out.
     pub unreadable: u64,
-    /// Bytes of the log that held no whole record: damage, or segments that a running collector
+    /// Bytes of the WAL that held no whole record: damage, or segments that a running collector
     /// used again meanwhile.
     pub skipped_bytes: u64,
 }
 
-/// Writes every report that the log in `wal_dir` still holds, oldest first, each after its length
-/// as a varint. Those that are in the store already stay in the log until their segment is used
+/// Writes every report that the WAL in `wal_dir` still holds, oldest first, each after its length
+/// as a varint. Those that are in the store already stay in the WAL until their segment is used
 /// again, so the first ones may be older than the writer's checkpoint.
 ///
 /// # Errors

@@ -13,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Request, Response, Status};
 
 use crate::config::CollectorConfig;
-use crate::encode::{KnownPlacements, NameGuard, Prepared, Tables};
+use crate::encode::{CardinalityLimiter, EncodedBatch, KnownPlacements, Tables};
 use crate::ingest::auth::AppKeys;
 use crate::metrics::{KeyRequests, Metrics};
-use crate::server::Front;
+use crate::server::DeviceServer;
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
 use crate::{ingest::validate, wal_record};
 
@@ -60,13 +60,16 @@ fn report<'a>(bytes: &'a [u8], clock: &epwatch_proto::SendClock, quick: &mut Qui
     assert!(rows.unreadable.is_empty(), "{:?}", rows.unreadable);
 }
 
-fn rows_of(payload: Bytes) -> Prepared {
+fn rows_of(payload: Bytes) -> EncodedBatch {
     let record = Record::of(WalOffset(64), 1_760_000_000_000_000, payload);
-    let (known, names) = (&mut KnownPlacements::default(), &mut NameGuard::default());
-    Prepared::from_records(&[record], 7, HOUR, known, names, &mut Tables::default())
+    let (known, names) = (
+        &mut KnownPlacements::default(),
+        &mut CardinalityLimiter::default(),
+    );
+    EncodedBatch::from_records(&[record], 7, HOUR, known, names, &mut Tables::default())
 }
 
-/// What a record of the log may hold, as a newer or damaged collector would have written it.
+/// What a record of the WAL may hold, as a newer or damaged collector would have written it.
 pub fn wal_record(bytes: &[u8]) {
     if !bytes.is_empty() {
         rows_of(Bytes::copy_from_slice(bytes));
@@ -142,11 +145,11 @@ impl CollectorService for Nobody {
 }
 
 thread_local! {
-    static FRONT: (tokio::runtime::Runtime, Arc<Front<Nobody>>) = {
+    static FRONT: (tokio::runtime::Runtime, Arc<DeviceServer<Nobody>>) = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let config = CollectorConfig::default();
         let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).expect("a config without keys"));
-        let front = Front::new(&config, Nobody, keys, None, Arc::new(Metrics::new()));
+        let front = DeviceServer::new(&config, Nobody, keys, None, Arc::new(Metrics::new()));
         (runtime.expect("a runtime"), Arc::new(front))
     };
 }

@@ -1,10 +1,10 @@
 //! Takes reports from devices, keeps them durably, and writes them to ClickHouse once.
 //!
 //! `ingest -> wal -> writer -> roll-up`, each a module of its own:
-//! - ingest parses every report of a call, and acknowledges those that the log has on
+//! - ingest parses every report of a call, and acknowledges those that the WAL has on
 //!   disk; the bytes are kept as they came in.
 //! - [`wal`] is that log: group commit, replay after a crash, refusal when it is full.
-//! - the writer takes the log to the store in batches that a crash does not change, and moves the
+//! - the writer takes the WAL to the store in batches that a crash does not change, and moves the
 //!   checkpoint when they are there.
 //! - the roll-up closes buckets of time that every collector has passed.
 //!

@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::encode::Dimension;
-use crate::server::reject_reason::CallRefusal;
+use crate::server::reject_reason::RejectReason;
 use crate::wal::{Wal, WeakWal};
 
 /// Prefix of every name.
@@ -125,7 +125,7 @@ impl Metrics {
                 "requests_refused",
                 "Requests refused as a whole",
                 "reason",
-                CallRefusal::ALL.map(CallRefusal::label),
+                RejectReason::ALL.map(RejectReason::label),
             ),
             key_requests: table.add("key_requests", "Requests by the configured name of the app key they proved"),
             connections: table.add("connections", "Open connections of devices"),
@@ -225,7 +225,7 @@ impl Metrics {
     }
 
     /// Counts a call that was refused as a whole.
-    pub(crate) fn count_refusal(&self, reason: CallRefusal) {
+    pub(crate) fn count_refusal(&self, reason: RejectReason) {
         let labels = [("reason", reason.label())];
         self.requests_refused.get_or_create(&labels).inc();
     }

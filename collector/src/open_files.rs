@@ -1,9 +1,9 @@
-//! How many files this process may have open. A connection is one; the log and the store need some at any
+//! How many files this process may have open. A connection is one; the WAL and the store need some at any
 //! time, or acks stop for everybody.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is kept for all but devices that are served: segments, checkpoint and other files of the log, connections
+/// What is kept for all but devices that are served: segments, checkpoint and other files of the WAL, connections
 /// to the store, the operator's pages; and connections that were told to go and are not gone yet, which have half
 /// of it at most.
 const RESERVE: u64 = 256;
@@ -44,7 +44,7 @@ fn raise(wanted: u64) -> u64 {
 
 fn connections_within(limit: u64) -> usize {
     // Where there are few files at all, half of them: those that leave are half as many then, and the last
-    // quarter is for the log and the store.
+    // quarter is for the WAL and the store.
     let room = limit.saturating_sub(RESERVE).max(limit / 2);
     usize::try_from(room).unwrap_or(usize::MAX)
 }

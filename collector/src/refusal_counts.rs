@@ -22,12 +22,12 @@ pub(crate) struct Kind {
 
 /// Counts by kind.
 #[derive(Debug)]
-pub(crate) struct OutcomeLedger {
+pub(crate) struct RefusalCounts {
     bucket: Duration,
     counts: Mutex<BTreeMap<Kind, u64>>,
 }
 
-impl OutcomeLedger {
+impl RefusalCounts {
     pub(crate) fn new(bucket: Duration) -> Self {
         Self {
             bucket,
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn outcomes_add_up_by_bucket_and_app_and_stay_bounded() {
-        let ledger = OutcomeLedger::new(Duration::from_secs(60));
+        let ledger = RefusalCounts::new(Duration::from_secs(60));
         let app = ("a", "production");
         ledger.count(61_000_000, app, Outcome::Duplicate, 1);
         ledger.count(119_999_999, app, Outcome::Duplicate, 2);

@@ -22,9 +22,9 @@ use crate::server::tls::Tls;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What of a file changes when its content does; `None` while it cannot be read.
-type Stamp = Vec<Option<(u64, u64, i64, i64)>>;
+type FileStamps = Vec<Option<(u64, u64, i64, i64)>>;
 
-fn stamp(files: &[PathBuf]) -> Stamp {
+fn stamp(files: &[PathBuf]) -> FileStamps {
     let of = |path: &PathBuf| {
         let about = fs::metadata(path).ok()?;
         Some((about.ino(), about.size(), about.mtime(), about.mtime_nsec()))
@@ -36,7 +36,7 @@ fn stamp(files: &[PathBuf]) -> Stamp {
 struct Watched {
     name: &'static str,
     files: Vec<PathBuf>,
-    seen: Stamp,
+    seen: FileStamps,
     /// Reads it; `Err` says why it stays as it was.
     reload: Box<dyn Fn() -> Result<(), String> + Send>,
 }
@@ -52,7 +52,7 @@ impl Watched {
             name,
             files,
             // They may have changed since they were first read: the first look reads them again.
-            seen: Stamp::new(),
+            seen: FileStamps::new(),
             reload,
         }
     }

@@ -20,7 +20,7 @@ use clickhouse::Row;
 use serde::Deserialize;
 
 use crate::metrics::Metrics;
-use crate::store::{CollectorCheckpoint, Sink, SinkError, note_failure};
+use crate::store::{CollectorCheckpoint, Count, Sink, SinkError, note_failure};
 use epwatch_server::Clock;
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
@@ -28,7 +28,7 @@ const MAX_BUCKETS: u64 = 48;
 
 /// What decides how far buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
-struct State {
+struct ClosingState {
     /// Buckets that start before this are closed.
     closed_until: u64,
     /// Start of the first bucket with reports that is open.
@@ -38,7 +38,7 @@ struct State {
 
 /// Returns the buckets that can be closed, as a range of start times in seconds.
 fn closable(
-    state: &State,
+    state: &ClosingState,
     now_us: u64,
     bucket: Duration,
     collector_timeout: Duration,
@@ -107,11 +107,6 @@ pub(crate) struct RollUp {
     pub(crate) raw_retention: Duration,
     /// Makes revisions of builders that start in the same millisecond differ.
     pub(crate) collector_id: u64,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct Count {
-    n: u64,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -365,7 +360,7 @@ impl RollUp {
         Ok(affected.len() as u64)
     }
 
-    async fn state(&self) -> Result<State, SinkError> {
+    async fn state(&self) -> Result<ClosingState, SinkError> {
         let closed_until = self.closed_until().await?;
         let sql = format!(
             "SELECT toUInt32(min(bucket)) AS seconds FROM report_copies \
@@ -381,7 +376,7 @@ impl RollUp {
                    FROM collector_checkpoints GROUP BY collector_id";
         let collectors = self.sink.fetch("collector_checkpoints", sql).await?;
         let first_open = first_open.first().map(|row| u64::from(row.seconds));
-        Ok(State {
+        Ok(ClosingState {
             closed_until,
             first_open,
             collectors,
@@ -510,7 +505,7 @@ mod tests {
                 passed_until: passed * 1000,
                 updated_at: heard * 1000,
             });
-        let state = State {
+        let state = ClosingState {
             closed_until,
             first_open,
             collectors: collectors.collect(),

@@ -16,7 +16,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(180);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the log
+/// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the WAL
 /// until it does, whatever the reason, so there is nothing to tell apart.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {doing} {what}")]
@@ -45,6 +45,12 @@ pub(crate) struct CollectorCheckpoint {
     pub(crate) collector_id: u64,
     pub(crate) passed_until: i64,
     pub(crate) updated_at: i64,
+}
+
+/// The answer of `SELECT count() AS n`.
+#[derive(Debug, Row, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) n: u64,
 }
 
 #[derive(Debug, Row, Deserialize)]

@@ -1,4 +1,4 @@
-//! What one record of the log holds: a report's bytes as they came in, and what the call knew.
+//! What one record of the WAL holds: a report's bytes as they came in, and what the call knew.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -29,7 +29,7 @@ pub(crate) struct ReportRecord<'a> {
     pub(crate) report: &'a [u8],
 }
 
-/// Bytes that are no record of a known version. The log's checksums were right, so a newer
+/// Bytes that are no record of a known version. The WAL's checksums were right, so a newer
 /// collector wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read wal record: version {version}, {len} bytes")]
@@ -38,7 +38,7 @@ pub(crate) struct RecordError {
     len: usize,
 }
 
-/// Replaces `out` by what comes before a report in the log. Boot id, app id and environment have at
+/// Replaces `out` by what comes before a report in the WAL. Boot id, app id and environment have at
 /// most 255 bytes each: the contract bounds them below that.
 pub(crate) fn write_header(
     out: &mut Vec<u8>,

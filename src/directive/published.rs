@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
-use epwatch_collector::directives::store::{self, DirectiveError, Published};
+use epwatch_collector::directives::store::{self, DirectiveError, PublishedDirective};
 use epwatch_proto::{Directive, DirectiveAction};
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ fn say(json: bool, published: Vec<DirectiveDocument>) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn state(published: &Published, now_ms: i64) -> &'static str {
+fn state(published: &PublishedDirective, now_ms: i64) -> &'static str {
     let directive = &published.directive;
     if published.is_revoked {
         "revoked"

@@ -5,7 +5,7 @@
 //! that only decodes and answers; each server is a process of its own, on a CPU of its own where
 //! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
 //! `--only-ingest` and `--only-writer` are the halves; `--storage 1000000` stores so many reports and says
-//! what they take on disk, by table and column. The log lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! what they take on disk, by table and column. The WAL lies on a file system with a real fsync. Without `--bench` (as `cargo
 //! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
 
 #![allow(
@@ -50,7 +50,7 @@ struct Plan {
     rounds: usize,
     load: Duration,
     half_load: Duration,
-    /// How long a log is filled for the writer.
+    /// How long a WAL is filled for the writer.
     fill: Duration,
 }
 
@@ -173,7 +173,7 @@ fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
     figures.insert("soak_rss_mib".into(), rss_mib.into());
 }
 
-/// What the writer takes from the log to the engine, against the engine alone.
+/// What the writer takes from the WAL to the engine, against the engine alone.
 fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     // Writer and engine share the machine, as they do in `serve`; the engine alone has all of it.
     cpus::together();

@@ -1,7 +1,7 @@
 //! The servers that are loaded, each in a process of its own, so that its CPU time is its own.
 //!
 //! - `collector`: the whole collector, its store a listener that never answers: reports wait in
-//!   the log, as they do while a store is away, and the writer costs nothing.
+//!   the WAL, as they do while a store is away, and the writer costs nothing.
 //! - `soaked`: the same over a store that takes everything, for what the collector's memory does
 //!   in the long run.
 //! - `bare`: a tonic service of the same contract that decodes every report with prost, answers,
@@ -105,7 +105,7 @@ impl Server {
     }
 }
 
-/// A collector's process that writes a log full of reports into a store.
+/// A collector's process that writes a WAL full of reports into a store.
 pub(crate) struct Writer {
     child: Child,
     lines: Box<dyn Iterator<Item = String> + Send>,
@@ -117,7 +117,7 @@ impl Writer {
         Self::start_as("writer", dir, store, database)
     }
 
-    /// The same with summaries, of buckets of a second; it has drained the log once they are built.
+    /// The same with summaries, of buckets of a second; it has drained the WAL once they are built.
     pub(crate) fn start_with_summaries(dir: &Path, store: &str, database: &str) -> Self {
         Self::start_as("stored", dir, store, database)
     }

@@ -1,4 +1,4 @@
-//! From the log to the embedded engine, against what the engine itself takes: first a log full of
+//! From the WAL to the embedded engine, against what the engine itself takes: first a WAL full of
 //! reports is written by a collector of its own process, then the rows that it made are read back
 //! as they are and sent to fresh tables by the same client, in batches of the same size: as rows, which is
 //! how that client inserts, and as blocks, which is how the writer does. The first batches of each are

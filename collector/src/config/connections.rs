@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::CollectorConfig;
 use crate::server::tls;
 use epwatch_server::{ByteSize, Period, Problems};
 
@@ -56,28 +55,23 @@ impl Default for ConnectionsConfig {
     }
 }
 
-pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
-    let connections = &config.connections;
-    problems.check_range("connections.max", &connections.max, 1..=1 << 20);
-    problems.check(
-        "connections.max_body_bytes",
-        connections.max_body_bytes >= config.max_request_bytes,
-        || {
-            format!(
-                "must be at least max_request_bytes ({})",
-                config.max_request_bytes
-            )
-        },
-    );
-    let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(3600));
-    problems.check_range(
-        "connections.idle_timeout",
-        &connections.idle_timeout,
-        periods,
-    );
-    if let Some(tls) = &config.tls
-        && let Err(error) = tls::load(tls)
-    {
-        problems.push(format!("tls.{}", error.key), error.text);
+impl ConnectionsConfig {
+    pub(super) fn check(&self, max_request_bytes: ByteSize, problems: &mut Problems) {
+        problems.check_range("connections.max", &self.max, 1..=1 << 20);
+        problems.check(
+            "connections.max_body_bytes",
+            self.max_body_bytes >= max_request_bytes,
+            || format!("must be at least max_request_bytes ({max_request_bytes})"),
+        );
+        let periods = Period(Duration::from_millis(10))..=Period(Duration::from_secs(3600));
+        problems.check_range("connections.idle_timeout", &self.idle_timeout, periods);
+    }
+}
+
+impl TlsConfig {
+    pub(super) fn check(&self, problems: &mut Problems) {
+        if let Err(error) = tls::load(&self.cert_file, &self.key_file) {
+            problems.push(format!("tls.{}", error.key), error.text);
+        }
     }
 }

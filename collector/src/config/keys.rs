@@ -4,14 +4,13 @@
 //! a slow hash is for passwords that people choose. Nothing here prints a key or a hash.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::{hex, unhex};
 use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use super::CollectorConfig;
 
 /// Most keys of a collector, config and file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
@@ -225,20 +224,22 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
 }
 
 /// Returns the keys that the config itself holds; [`check`] has passed them.
-pub(crate) fn inline(config: &CollectorConfig) -> Vec<KeyEntry> {
-    check_entries("keys", &config.keys, &mut Problems::default())
+pub(crate) fn inline(keys: &[AppKeyConfig]) -> Vec<KeyEntry> {
+    check_entries("keys", keys, &mut Problems::default())
 }
 
-pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
-    let is_open = config.keys.is_empty() && config.keys_file.is_none();
-    problems.check("keys", !is_open || config.listen.ip().is_loopback(), || {
-        format!(
-            "without an app key only a loopback address may listen, not {}",
-            config.listen
-        )
+pub(super) fn check(
+    keys: &[AppKeyConfig],
+    keys_file: Option<&Path>,
+    listen: SocketAddr,
+    problems: &mut Problems,
+) {
+    let is_open = keys.is_empty() && keys_file.is_none();
+    problems.check("keys", !is_open || listen.ip().is_loopback(), || {
+        format!("without an app key only a loopback address may listen, not {listen}")
     });
-    check_entries("keys", &config.keys, problems);
-    if let Some(path) = &config.keys_file
+    check_entries("keys", keys, problems);
+    if let Some(path) = keys_file
         && let Err(found) = read_keys_file(path)
     {
         problems.0.extend(found.0);
@@ -248,6 +249,7 @@ pub(super) fn check(config: &CollectorConfig, problems: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::CollectorConfig;
 
     fn key(sha256: &str, app: &str) -> AppKeyConfig {
         AppKeyConfig {

@@ -203,8 +203,17 @@ impl CollectorConfig {
             &self.max_request_bytes,
             ByteSize(64 << 10)..=ByteSize(MAX_PAYLOAD_BYTES as u64),
         );
-        keys::check(self, &mut problems);
-        connections::check(self, &mut problems);
+        keys::check(
+            &self.keys,
+            self.keys_file.as_deref(),
+            self.listen,
+            &mut problems,
+        );
+        self.connections
+            .check(self.max_request_bytes, &mut problems);
+        if let Some(tls) = &self.tls {
+            tls.check(&mut problems);
+        }
         problems.check("wal.dir", !self.wal.dir.as_os_str().is_empty(), || {
             "must name a directory".into()
         });

@@ -1,4 +1,4 @@
-//! The file `deletions` in the log's directory: what this collector promised to forget.
+//! The file `deletions` in the WAL's directory: what this collector promised to forget.
 //!
 //! Records of 32 bytes, nothing else:
 //!
@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 use epwatch_proto::InstallationId;
 use epwatch_server::replace_file;
 
-use super::Tombstone;
-
 const NAME: &str = "deletions";
 const RECORD_BYTES: usize = 32;
 /// A million records. What the store has is forgotten here then: it is asked at each start.
@@ -35,6 +33,13 @@ const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;
 const HIDDEN: u8 = 2;
+
+/// One installation's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    pub(crate) installation: InstallationId,
+    pub(crate) at_ms: i64,
+}
 
 /// The open file.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
-use self::log::DeletionLog;
+use self::log::{DeletionLog, Tombstone};
 pub(crate) use self::worker::Worker;
 use crate::server::retry;
 use epwatch_server::Clock;
@@ -48,15 +48,8 @@ pub(crate) struct Deletions {
     asked: Notify,
 }
 
-/// One installation's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tombstone {
-    pub(crate) installation: InstallationId,
-    pub(crate) at_ms: i64,
-}
-
 impl Deletions {
-    /// Opens the file of this collector's deletions in the log's directory, which is locked for us.
+    /// Opens the file of this collector's deletions in the WAL's directory, which is locked for us.
     /// Blocks on the disk.
     pub(crate) fn open(dir: &Path, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let (log, found) = DeletionLog::open(dir)?;

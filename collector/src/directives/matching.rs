@@ -63,7 +63,7 @@ struct ModelHead {
 
 /// One report's answer to a scope's questions.
 #[derive(Debug, Clone, PartialEq)]
-struct Facts {
+struct ReporterFacts {
     app_id: String,
     /// As the device reads its chipset, and as we do: its SDK goes by its own reading.
     chipsets: [String; 2],
@@ -73,12 +73,12 @@ struct Facts {
 
 /// What the reports of one call say of whoever sent them. Mostly they all say the same.
 #[derive(Debug, Default)]
-pub(super) struct Reporter(Vec<Facts>);
+pub(super) struct Reporter(Vec<ReporterFacts>);
 
 impl Reporter {
     /// Reports that cannot be read, or that the key does not admit, say nothing.
     pub(super) fn read(scope: &Scope, reports: &[Bytes]) -> Self {
-        let mut known: Vec<Facts> = Vec::new();
+        let mut known: Vec<ReporterFacts> = Vec::new();
         for bytes in reports {
             let Ok(report) = ReportHead::decode(bytes.clone()) else {
                 continue;
@@ -97,7 +97,7 @@ impl Reporter {
             let mut models: Vec<ModelHead> = sessions.chain(failures).collect();
             models.sort_unstable();
             models.dedup();
-            let facts = Facts {
+            let facts = ReporterFacts {
                 app_id: app.id,
                 chipsets: [device.chipset, read_here.as_str().to_owned()],
                 firmware: device.vendor_fingerprint_hash,
@@ -112,7 +112,7 @@ impl Reporter {
 
     /// True if one of the reports fits every field of the scope.
     pub(super) fn is_meant(&self, scope: &DirectiveScope) -> bool {
-        let is_meant = |facts: &Facts| facts.is_on(scope) && facts.runs(scope);
+        let is_meant = |facts: &ReporterFacts| facts.is_on(scope) && facts.runs(scope);
         self.0.iter().any(is_meant)
     }
 
@@ -127,7 +127,7 @@ fn fits(asked: &str, found: &str) -> bool {
     asked.is_empty() || asked == found
 }
 
-impl Facts {
+impl ReporterFacts {
     fn is_on(&self, scope: &DirectiveScope) -> bool {
         fits(&scope.app_id, &self.app_id)
             && fits(&scope.vendor_fingerprint_hash, &self.firmware)

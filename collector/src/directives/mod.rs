@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::upload::MAX_DIRECTIVES;
-use epwatch_proto::{Directive, DirectiveAction, v1};
+use epwatch_proto::{DirectiveAction, v1};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
+use self::store::Live;
 use crate::ingest::auth::Scope;
 use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
@@ -25,13 +26,6 @@ use epwatch_server::Clock;
 
 /// What all directives of an answer may weigh: it goes to a phone.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-
-/// A directive that is handed out to those it matches.
-#[derive(Debug, Clone)]
-pub(crate) struct Live {
-    pub(crate) directive: Directive,
-    pub(crate) signed: v1::SignedDirective,
-}
 
 /// The directives that are live now, revocations first.
 #[derive(Debug, Default)]
@@ -122,7 +116,7 @@ pub(crate) async fn keep_fresh(
 
 #[cfg(test)]
 mod tests {
-    use epwatch_proto::DirectiveScope;
+    use epwatch_proto::{Directive, DirectiveScope};
     use prost::Message;
 
     use super::*;

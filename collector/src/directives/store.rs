@@ -6,7 +6,6 @@ use epwatch_proto::{Directive, DirectiveAction, SignedDirective, hex, unhex, v1}
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::Live;
 use crate::store::{Sink, SinkError};
 
 /// Most directives that are live at once and not taken back, and most revocations that take back nothing
@@ -15,9 +14,16 @@ pub const MAX_LIVE: usize = 4_096;
 /// Most that collectors hold: the directives and revocations that [`publish`] lets in.
 const MAX_HELD: usize = 3 * MAX_LIVE;
 
+/// A directive that is handed out to those it matches.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) directive: Directive,
+    pub(crate) signed: v1::SignedDirective,
+}
+
 /// A directive as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishedDirective {
     /// What it says.
     pub directive: Directive,
     /// The bytes and their signature.
@@ -86,7 +92,7 @@ struct NewRow<'a> {
 }
 
 #[derive(Debug, Row, Deserialize)]
-struct StoredRow {
+struct DirectiveRow {
     key_id: String,
     directive_hex: String,
     signature_hex: String,
@@ -158,9 +164,9 @@ pub fn publish<'a>(
 }
 
 /// Says whether a new directive may come to `all` that were published.
-fn has_room(all: &[Published], new: &Directive, now_unix_ms: i64) -> bool {
-    let is_live = |known: &Published| known.directive.expires_unix_ms > now_unix_ms;
-    let is_revocation = |known: &Published| revoked_by(&known.directive).is_some();
+fn has_room(all: &[PublishedDirective], new: &Directive, now_unix_ms: i64) -> bool {
+    let is_live = |known: &PublishedDirective| known.directive.expires_unix_ms > now_unix_ms;
+    let is_revocation = |known: &PublishedDirective| revoked_by(&known.directive).is_some();
     let left = all
         .iter()
         .filter(|known| is_live(known) && !known.is_revoked);
@@ -185,7 +191,7 @@ fn revoked_by(directive: &Directive) -> Option<&str> {
 ///
 /// # Errors
 /// [`DirectiveError::Store`].
-pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<Published>, DirectiveError>> {
+pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<PublishedDirective>, DirectiveError>> {
     Box::pin(async move {
         let sink = Sink::new(client.clone());
         Ok(fetch(&sink, "1").await?)
@@ -210,13 +216,13 @@ pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkErro
     Ok(live.collect())
 }
 
-async fn fetch(sink: &Sink, condition: &str) -> Result<Vec<Published>, SinkError> {
+async fn fetch(sink: &Sink, condition: &str) -> Result<Vec<PublishedDirective>, SinkError> {
     let sql = format!(
         "SELECT key_id, directive_hex, signature_hex, published_at, \
          toBool(is_revoked) AS is_revoked FROM directives_v1 \
          WHERE {condition} ORDER BY published_at DESC, id DESC"
     );
-    let rows = sink.fetch::<StoredRow>("directives", &sql).await?;
+    let rows = sink.fetch::<DirectiveRow>("directives", &sql).await?;
     let parsed = rows.into_iter().filter_map(|row| {
         let parsed = parse(&row);
         if parsed.is_none() {
@@ -230,13 +236,13 @@ async fn fetch(sink: &Sink, condition: &str) -> Result<Vec<Published>, SinkError
     Ok(parsed.collect())
 }
 
-fn parse(row: &StoredRow) -> Option<Published> {
+fn parse(row: &DirectiveRow) -> Option<PublishedDirective> {
     let signed = SignedDirective {
         directive: unhex(&row.directive_hex)?.into(),
         key_id: row.key_id.clone(),
         signature: unhex(&row.signature_hex)?.try_into().ok()?,
     };
-    Some(Published {
+    Some(PublishedDirective {
         directive: signed.parse_directive().ok()?,
         signed,
         published_at_unix_ms: row.published_at,

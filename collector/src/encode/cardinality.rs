@@ -1,8 +1,8 @@
 //! How many names an app may have: distinct models, versions, chipsets and shape keys, a day of
-//! receipt. What comes beyond becomes [`OTHER`] in the rows; the log keeps the bytes as they came.
+//! receipt. What comes beyond becomes [`OTHER`] in the rows; the WAL keeps the bytes as they came.
 //!
 //! The same record must make the same rows when a batch goes out again after a crash. So a name
-//! that was let in is written down, in the file `names` in the log's directory, before anything of
+//! that was let in is written down, in the file `names` in the WAL's directory, before anything of
 //! its batch goes out. Then nothing depends on when a record is looked at again: a name that got in
 //! is known, and one that did not finds the day as full as it was. Each collector guards on its own:
 //! two of them let in at most twice as many.
@@ -18,7 +18,7 @@ use std::path::Path;
 use epwatch_server::replace_file;
 use foldhash::quality::RandomState;
 
-use super::Stored;
+use super::stored::Stored;
 
 /// What a name beyond the limit becomes.
 pub(crate) const OTHER: &str = "__other__";
@@ -89,7 +89,7 @@ impl Day {
 
 /// The names of one collector; by default without limits or a file.
 #[derive(Debug, Default)]
-pub(crate) struct NameGuard {
+pub(crate) struct CardinalityLimiter {
     limits: [usize; 4],
     days: BTreeMap<i64, Day>,
     /// `None` keeps nothing.
@@ -97,7 +97,7 @@ pub(crate) struct NameGuard {
     unwritten: Vec<u8>,
 }
 
-impl NameGuard {
+impl CardinalityLimiter {
     /// Opens the file in the WAL's directory. Limits are in the order of [`Dimension::ALL`].
     pub(crate) fn open(dir: &Path, limits: [usize; 4]) -> io::Result<Self> {
         let mut guard = Self {
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::encode::tests::{FULL, logged};
-    use crate::encode::{KnownPlacements, Prepared, Tables};
+    use crate::encode::{EncodedBatch, KnownPlacements, Tables};
 
     const AT: (&str, &str) = ("app", "production");
 
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn names_beyond_the_limit_stay_out_by_app_and_day() {
         let dir = tempfile::tempdir().unwrap();
-        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         let mut keeps = |day, at, of, name: &str| guard.keeps(day, at, of, name);
         assert!(keeps(1, AT, Dimension::Model, "a"));
         assert!(keeps(1, AT, Dimension::Model, "b"));
@@ -262,12 +262,12 @@ mod tests {
     fn a_batch_that_is_looked_at_again_is_decided_as_before() {
         let dir = tempfile::tempdir().unwrap();
         let names = ["a", "b", "c", "d", "b", "c", "line\nbreak", "a"];
-        let decide = |guard: &mut NameGuard| {
+        let decide = |guard: &mut CardinalityLimiter| {
             let decided = names.map(|name| guard.keeps(7, AT, Dimension::Version, name));
             guard.save().unwrap();
             decided
         };
-        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         let first = decide(&mut guard);
         assert_eq!(first, [true, true, true, false, true, true, false, true]);
         drop(guard);
@@ -277,16 +277,16 @@ mod tests {
             .open(dir.path().join(FILE))
             .unwrap();
         file.write_all(b"[7,\"app\",\"prod").unwrap();
-        let mut again = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut again = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut again), first);
-        let mut once_more = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut once_more = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut once_more), first);
     }
 
     #[test]
     fn strangers_who_make_up_apps_and_days_find_no_end_of_room() {
         let dir = tempfile::tempdir().unwrap();
-        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         let n_in = (0..MAX_NAMES + 1_000)
             .filter(|n| guard.keeps(1, (&n.to_string(), "x"), Dimension::Model, "m"))
             .count();
@@ -302,11 +302,18 @@ mod tests {
     async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
         let dir = tempfile::tempdir().unwrap();
         let records = logged(dir.path(), &[FULL.to_vec()]).await;
-        let mut guard = NameGuard::open(dir.path(), LIMITS).unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         let (mut known, mut tables) = (KnownPlacements::default(), Tables::default());
-        let mut decide = |guard: &mut NameGuard| {
+        let mut decide = |guard: &mut CardinalityLimiter| {
             let bucket = Duration::from_secs(3600);
-            Prepared::decided(&records, 7, bucket, &mut known, guard, &mut tables)
+            EncodedBatch::encode_and_persist_names(
+                &records,
+                7,
+                bucket,
+                &mut known,
+                guard,
+                &mut tables,
+            )
         };
         // Nothing can be written to what was opened for reading.
         let read_only = File::open(dir.path().join(FILE)).unwrap();
@@ -366,7 +373,7 @@ mod tests {
     /// Where only `of` is limited, to the names of one report, another one keeps what `expected` says.
     #[track_caller]
     fn check_replaced(of: Dimension, expected: [&str; 4]) {
-        let mut guard = NameGuard::default();
+        let mut guard = CardinalityLimiter::default();
         guard.limits[of as usize] = 1;
         let mut limited = Limited::default();
         let mut apply = |name| {

@@ -2,10 +2,10 @@
 
 use epwatch_store::native::encode::{ColumnDef, column};
 
-use super::report::{Fill, TIME};
+use super::column::{FillReport, TIME};
 
 /// The table `report_copies`.
-pub(super) static COPIES: [ColumnDef<Fill>; 7] = [
+pub(super) static COPIES: [ColumnDef<FillReport>; 7] = [
     column("installation", "FixedString(16)", |c, r| {
         c.put(*r.report.key.installation.as_bytes())
     }),

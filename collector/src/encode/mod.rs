@@ -1,11 +1,13 @@
-//! From the log's records to the store's rows. The same records always make the same rows, so that
-//! a batch that goes out again after a crash is the same batch; [`guard`] says how, for names.
+//! From the WAL's records to the store's rows. The same records always make the same rows, so that
+//! a batch that goes out again after a crash is the same batch; [`cardinality`] says how, for names.
 
 mod cardinality;
+mod column;
 mod copy;
 mod outcome;
 mod placement;
 mod report;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -15,17 +17,19 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use epwatch_proto::occurred::{self, EndClock, Occurred};
+use epwatch_proto::occurred::{self, EndClock};
 use epwatch_proto::{Report, ReportKey};
 pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
-pub(crate) use self::cardinality::{Dimension, Limited, NameGuard};
+pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
+use self::column::FillReport;
 use self::copy::COPIES;
 pub(crate) use self::outcome::OutcomeRow;
 pub(crate) use self::placement::KnownPlacements;
-use self::placement::PLACEMENTS;
+use self::placement::{FillPlacement, PLACEMENTS};
 use self::report::REPORTS;
+use self::stored::Stored;
 use crate::buffer_pool::Buffer;
 use crate::refusal_counts::bucket_of;
 use crate::wal::Record;
@@ -37,29 +41,12 @@ const PARSED_AT_ONCE: usize = 16;
 /// How often that is done ahead of the columns.
 const PARSED_AHEAD: usize = 4;
 
-/// A report of the log, parsed again.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    collector_id: u64,
-    wal_offset: u64,
-    received_ms: i64,
-    bucket: u32,
-    occurred: Occurred,
-    /// What the app key proved.
-    app_id: String,
-    environment: String,
-    is_unproven: bool,
-    /// The chipset as this collector reads the raw text.
-    chipset: String,
-    report: Report,
-}
-
 /// Where rows become columns: the memory of batch after batch.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    copies: BlockBuilder<report::Fill>,
-    placements: BlockBuilder<placement::Fill>,
-    reports: BlockBuilder<report::Fill>,
+    copies: BlockBuilder<FillReport>,
+    placements: BlockBuilder<FillPlacement>,
+    reports: BlockBuilder<FillReport>,
 }
 
 impl Default for Tables {
@@ -78,30 +65,30 @@ fn chunk() -> Buffer {
 
 /// A batch as the rows of each table, encoded.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct EncodedBatch {
     pub(crate) copies: EncodedBlock,
     pub(crate) placements: EncodedBlock,
     pub(crate) reports: EncodedBlock,
     /// Start times of the buckets that the reports fall into, in seconds.
     pub(crate) buckets: BTreeSet<u32>,
     /// Why records could not be read: a newer version wrote them, since all were parsed before
-    /// they went into the log.
+    /// they went into the WAL.
     pub(crate) unreadable: Vec<String>,
-    /// Names that the guard left out.
+    /// Names that the limiter left out.
     pub(crate) limited: Limited,
 }
 
-impl Prepared {
+impl EncodedBatch {
     /// As [`Self::from_records`], with the names that were let in on disk: before anything of the batch goes
     /// out, since a crash must not decide anew.
     ///
     /// On an error the batch is made again, from the start, and its placements are as new as before.
-    pub(crate) fn decided(
+    pub(crate) fn encode_and_persist_names(
         records: &[Record],
         collector_id: u64,
         bucket: Duration,
         known: &mut KnownPlacements,
-        names: &mut NameGuard,
+        names: &mut CardinalityLimiter,
         tables: &mut Tables,
     ) -> io::Result<Self> {
         let rows = Self::from_records(records, collector_id, bucket, known, names, tables);
@@ -120,7 +107,7 @@ impl Prepared {
         collector_id: u64,
         bucket: Duration,
         known: &mut KnownPlacements,
-        names: &mut NameGuard,
+        names: &mut CardinalityLimiter,
         tables: &mut Tables,
     ) -> Self {
         let Tables {
@@ -232,7 +219,7 @@ fn parse_in_order(
     });
 }
 
-/// An error names the place in the log.
+/// An error names the place in the WAL.
 fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
     let offset = logged.record.offset;
     let unreadable = |error: &dyn std::fmt::Display| format!("{offset}: {error}");

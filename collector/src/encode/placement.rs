@@ -7,8 +7,8 @@ use epwatch_proto::{Session, placement::stored_share};
 use epwatch_store::native::encode::{ColumnBuilder, ColumnDef, column};
 use foldhash::quality::RandomState;
 
-use super::Stored;
-use super::report::{TIME, U32S, WORD, WORDS};
+use super::column::{TIME, U32S, WORD, WORDS};
+use super::stored::Stored;
 
 /// A fleet has hundreds. Beyond this the memory begins anew: a row more, which the table merges.
 const MAX_KNOWN: usize = 100_000;
@@ -47,10 +47,10 @@ pub(super) fn new_ones<'a>(
         .filter(|session| known.insert(stored, session))
 }
 
-pub(super) type Fill = fn(&mut ColumnBuilder, &Stored, &Session);
+pub(super) type FillPlacement = fn(&mut ColumnBuilder, &Stored, &Session);
 
 /// The table `placements`.
-pub(super) static PLACEMENTS: [ColumnDef<Fill>; 18] = [
+pub(super) static PLACEMENTS: [ColumnDef<FillPlacement>; 18] = [
     column("app_id", WORD, |c, r, _| c.word(&r.app_id)),
     column("environment", WORD, |c, r, _| c.word(&r.environment)),
     column("model_id", WORD, |c, _, s| c.word(&s.model.id)),

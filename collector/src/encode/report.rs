@@ -6,18 +6,12 @@ use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, LatencySeries, Report, SelfBaseline, Session, hex,
 };
-use epwatch_store::native::encode::{ColumnBuilder, ColumnDef, column};
+use epwatch_store::native::encode::{ColumnDef, column};
 
-use super::Stored;
+use super::column::{FillReport, TIME, U32S, WORD, WORDS};
 
-pub(super) type Fill = fn(&mut ColumnBuilder, &Stored);
-
-pub(super) const TIME: &str = "DateTime64(3, 'UTC')";
-pub(super) const WORD: &str = "LowCardinality(String)";
-pub(super) const WORDS: &str = "Array(LowCardinality(String))";
 const WORD_LISTS: &str = "Array(Array(LowCardinality(String)))";
 const COUNTS: &str = "Map(LowCardinality(String), UInt64)";
-pub(super) const U32S: &str = "Array(UInt32)";
 const U64S: &str = "Array(UInt64)";
 const F64S: &str = "Array(Float64)";
 const MAYBE_U64S: &str = "Array(Nullable(UInt64))";
@@ -25,7 +19,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// The table `reports`, a line a column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<Fill>; 141] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 141] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),

@@ -1,4 +1,4 @@
-//! Varied reports through the log and the embedded engine: what the tables then hold is written down in
+//! Varied reports through the WAL and the embedded engine: what the tables then hold is written down in
 //! `tests/written.txt`, column by column.
 
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn sent(n: u64) -> SendClock {
     }
 }
 
-/// Records of these reports as the log gives them back.
+/// Records of these reports as the WAL gives them back.
 pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Record> {
     let options = WalOptions {
         dir: dir.join("wal"),
@@ -165,12 +165,12 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
     chunk.unwrap().records
 }
 
-fn prepared(records: &[Record]) -> Prepared {
+fn prepared(records: &[Record]) -> EncodedBatch {
     let mut known = KnownPlacements::default();
-    let mut names = NameGuard::default();
+    let mut names = CardinalityLimiter::default();
     let mut tables = Tables::default();
     // Twice: a batch finds nothing of the one before.
-    Prepared::from_records(
+    EncodedBatch::from_records(
         records,
         7,
         BUCKET,
@@ -178,7 +178,7 @@ fn prepared(records: &[Record]) -> Prepared {
         &mut names,
         &mut tables,
     );
-    Prepared::from_records(records, 7, BUCKET, &mut known, &mut names, &mut tables)
+    EncodedBatch::from_records(records, 7, BUCKET, &mut known, &mut names, &mut tables)
 }
 
 async fn start_engine(dir: &std::path::Path) -> EmbeddedStore {
@@ -212,7 +212,7 @@ fn names_and_types<F>(layout: &[ColumnDef<F>]) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn store(engine: &EmbeddedStore, rows: &Prepared) {
+async fn store(engine: &EmbeddedStore, rows: &EncodedBatch) {
     let sink = Sink::new(engine.client("epwatch"));
     for (table, body) in [
         ("report_copies", &rows.copies),

@@ -29,12 +29,12 @@ pub(crate) struct AppKeys {
     /// Those of the config, which only a restart changes.
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
-    table: RwLock<Arc<Table>>,
+    table: RwLock<Arc<KeyTable>>,
     requests: KeyRequests,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct KeyTable {
     /// No key was ever asked for: a collector on a loopback address.
     is_open: bool,
     by_prefix: HashMap<u32, Vec<Entry>>,
@@ -132,7 +132,7 @@ impl AppKeys {
     /// If the keys file changed meanwhile and is wrong now.
     pub(crate) fn new(config: &CollectorConfig, requests: KeyRequests) -> Result<Self, Problems> {
         let keys = Self {
-            inline: inline_keys(config),
+            inline: inline_keys(&config.keys),
             file: config.keys_file.clone(),
             table: RwLock::default(),
             requests,
@@ -152,7 +152,7 @@ impl AppKeys {
         }
         let n_keys = entries.len();
         let is_open = self.inline.is_empty() && self.file.is_none();
-        let table = Arc::new(Table::new(is_open, entries, &self.requests));
+        let table = Arc::new(KeyTable::new(is_open, entries, &self.requests));
         *self.table.write() = table;
         Ok(n_keys)
     }
@@ -197,7 +197,7 @@ fn bearer(header: &str) -> Option<&str> {
         .then(|| key.trim_start_matches(' '))
 }
 
-impl Table {
+impl KeyTable {
     fn new(is_open: bool, entries: Vec<KeyEntry>, requests: &KeyRequests) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());

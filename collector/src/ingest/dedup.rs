@@ -134,7 +134,7 @@ impl SeenKeys {
     }
 }
 
-/// The reports of one call that are for the log.
+/// The reports of one call that are for the WAL.
 #[derive(Debug, Default)]
 pub(crate) struct CallMarks(Marks);
 

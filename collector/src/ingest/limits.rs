@@ -1,6 +1,6 @@
 //! How often a key and an installation may send: token buckets, filled by time and emptied by
 //! reports. A key ships in an app and can be read out of it, so whoever has it can send; what he
-//! sends above the limit is refused as a quota, retryable, and takes no room in the log.
+//! sends above the limit is refused as a quota, retryable, and takes no room in the WAL.
 //!
 //! Memory is bounded: buckets that have filled up again are forgotten, which changes nothing for their
 //! owners, and while a table is full of others, newcomers share one bucket.
@@ -27,12 +27,12 @@ const SMALL: usize = 1 << 12;
 
 /// The limits of one collector's reports.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ReportLimits {
     installations: Option<Buckets<InstallationId>>,
     keys: Option<Buckets<String>>,
 }
 
-impl Limits {
+impl ReportLimits {
     pub(crate) fn new(config: &LimitsConfig) -> Self {
         let (limits, bursts) = (config, &config.bursts);
         let installations = (
@@ -123,11 +123,11 @@ struct Buckets<K> {
     /// Microseconds for a bucket to fill.
     full_us: u64,
     most: usize,
-    table: Mutex<Table<K>>,
+    table: Mutex<BucketTable<K>>,
 }
 
 #[derive(Debug)]
-struct Table<K> {
+struct BucketTable<K> {
     /// When each bucket would be full: a bucket that is full now is one never seen.
     full_at_us: HashMap<K, u64>,
     /// Of those for whom there is no room.
@@ -145,7 +145,7 @@ impl<K: Eq + Hash> Buckets<K> {
             refill_us,
             full_us: refill_us * u64::from(burst.max(1)),
             most,
-            table: Mutex::new(Table {
+            table: Mutex::new(BucketTable {
                 full_at_us: HashMap::new(),
                 others_full_at_us: 0,
                 swept_at_us: 0,
@@ -182,7 +182,7 @@ impl<K: Eq + Hash> Buckets<K> {
 #[derive(Debug)]
 struct Open<'a, K> {
     buckets: &'a Buckets<K>,
-    table: MutexGuard<'a, Table<K>>,
+    table: MutexGuard<'a, BucketTable<K>>,
 }
 
 impl<K: Eq + Hash> Open<'_, K> {
@@ -200,7 +200,7 @@ impl<K: Eq + Hash> Open<'_, K> {
     }
 }
 
-impl<K: Eq + Hash> Table<K> {
+impl<K: Eq + Hash> BucketTable<K> {
     fn sweep(&mut self, now_us: u64, full_us: u64, most: usize) {
         let is_due = now_us >= self.swept_at_us.saturating_add(SWEEP_PERIOD_US);
         let has_room = self.full_at_us.len() < most;
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn installations_and_keys_have_limits_of_their_own_and_zero_is_none() {
-        let limits = Limits::new(&LimitsConfig {
+        let limits = ReportLimits::new(&LimitsConfig {
             reports_per_installation: 60,
             reports_per_key: 60,
             bursts: BurstsConfig {
@@ -305,7 +305,7 @@ mod tests {
         // A call without reports costs too.
         assert_eq!(limits.take_call(key, 0, now), Ok(()));
         assert!(limits.take_call(key, 1, now).is_err());
-        let open = Limits::new(&LimitsConfig {
+        let open = ReportLimits::new(&LimitsConfig {
             reports_per_installation: 0,
             reports_per_key: 0,
             ..LimitsConfig::default()

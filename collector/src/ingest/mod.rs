@@ -2,7 +2,7 @@
 //! durable. Every report of a call that is taken up ends in exactly one outcome.
 //!
 //! A device that goes away while its reports are being synced changes nothing: outcomes are
-//! counted where the log completes them, not where someone waits for the answer.
+//! counted where the WAL completes them, not where someone waits for the answer.
 
 pub(crate) mod auth;
 pub(crate) mod dedup;
@@ -18,16 +18,16 @@ use epwatch_proto::{Outcome, QuickCheck, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
+use self::validate::{Refusal, ValidReport};
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
 use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
-use crate::ingest::limits::Limits;
-use crate::ingest::validate::{self, Facts, Refusal};
+use crate::ingest::limits::ReportLimits;
 use crate::metrics::Metrics;
-use crate::refusal_counts::OutcomeLedger;
+use crate::refusal_counts::RefusalCounts;
 use crate::rpc::Calls;
-use crate::server::reject_reason::CallRefusal;
+use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
 use crate::standing::{Network, Standings};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
@@ -47,27 +47,27 @@ pub(crate) struct Ingest {
     pub(crate) wal: Wal,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) ledger: Arc<OutcomeLedger>,
+    pub(crate) ledger: Arc<RefusalCounts>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) max_request_bytes: u64,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ReportLimits,
     pub(crate) standings: Arc<Standings>,
 }
 
-/// Reports that go into the log.
+/// Reports that go into the WAL.
 type Accepted = Vec<Mark>;
 
 /// A report that is sound, or why it is refused.
-type Checked<'a> = Result<(Mark, Facts<'a>), Refusal>;
+type Checked<'a> = Result<(Mark, ValidReport<'a>), Refusal>;
 
 /// The reports of one call, sorted.
 struct TakenUp {
     batch: Batch,
     accepted: Accepted,
-    /// With their places in the call. Not counted yet: if the log does not take the others, all of
+    /// With their places in the call. Not counted yet: if the WAL does not take the others, all of
     /// them come again.
     refused: Vec<(usize, Refusal)>,
 }
@@ -76,7 +76,7 @@ struct TakenUp {
 /// proves, for whose they are was not read or is not all the same.
 struct OfCall {
     metrics: Arc<Metrics>,
-    ledger: Arc<OutcomeLedger>,
+    ledger: Arc<RefusalCounts>,
     scope: Arc<Scope>,
     n_reports: u64,
     now_us: u64,
@@ -91,7 +91,7 @@ impl OfCall {
 }
 
 impl Ingest {
-    /// Sorts the reports of one call into those for the log and those that are answered. All of them
+    /// Sorts the reports of one call into those for the WAL and those that are answered. All of them
     /// take one step, then the next: the tables of keys and installations are large, so that each look is
     /// a wait for memory, and those of one step overlap.
     fn take_up(
@@ -115,7 +115,7 @@ impl Ingest {
                 Err(refusal) => refused.push((index, refusal)),
             }
         }
-        let is_unproven = |(facts, _): &(Facts<'_>, _)| {
+        let is_unproven = |(facts, _): &(ValidReport<'_>, _)| {
             let installation = facts.key.installation;
             self.standings
                 .is_unproven(facts.app(), installation, network, now_us)
@@ -147,7 +147,7 @@ impl Ingest {
         reports.iter().map(check).collect()
     }
 
-    /// Refuses what is sound and not for the log all the same; a duplicate is refused too, but that is
+    /// Refuses what is sound and not for the WAL all the same; a duplicate is refused too, but that is
     /// an ack.
     fn decide_all<'a>(
         &self,
@@ -186,7 +186,7 @@ impl Ingest {
             within_call = CallMarks::with_capacity(checked.len());
         }
         let mut quota = self.limits.of_installations();
-        let take = |(mark, facts): &(Mark, Facts<'_>)| {
+        let take = |(mark, facts): &(Mark, ValidReport<'_>)| {
             let seen = within_call.look_up(mark);
             if seen == Seen::New {
                 quota.take(facts.key.installation, now_us)?;
@@ -199,8 +199,8 @@ impl Ingest {
         checked.iter().flatten().map(take).collect()
     }
 
-    /// Refuses what is not for the log, whatever else is in the call.
-    fn decide(&self, scope: &Scope, facts: &Facts<'_>, seen: Seen) -> Result<(), Refusal> {
+    /// Refuses what is not for the WAL, whatever else is in the call.
+    fn decide(&self, scope: &Scope, facts: &ValidReport<'_>, seen: Seen) -> Result<(), Refusal> {
         if !scope.admits(&facts.app_id, &facts.environment) {
             let proved = scope.describe();
             let detail = format!("report.app: the app key is for {proved}");
@@ -216,7 +216,7 @@ impl Ingest {
         }
     }
 
-    /// Counts a report that does not go into the log, and says so to the device.
+    /// Counts a report that does not go into the WAL, and says so to the device.
     fn answer(&self, index: usize, refusal: Refusal) -> v1::ReportResult {
         let Refusal {
             outcome,
@@ -248,7 +248,7 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports of a call durable. If the log does not take them, all that the call has
+    /// Makes the accepted reports of a call durable. If the WAL does not take them, all that the call has
     /// are refused.
     async fn keep(
         &self,
@@ -280,7 +280,7 @@ impl Ingest {
     }
 }
 
-fn refused(outcome: Outcome, detail: String, facts: &Facts<'_>) -> Refusal {
+fn refused(outcome: Outcome, detail: String, facts: &ValidReport<'_>) -> Refusal {
     let app = (facts.app_id.to_string(), facts.environment.to_string());
     Refusal {
         outcome,
@@ -291,7 +291,7 @@ fn refused(outcome: Outcome, detail: String, facts: &Facts<'_>) -> Refusal {
 }
 
 /// What is said of a report whose key is known.
-fn refused_as(known: Seen, facts: &Facts<'_>) -> Refusal {
+fn refused_as(known: Seen, facts: &ValidReport<'_>) -> Refusal {
     if known == Seen::Duplicate {
         return refused(Outcome::Duplicate, String::new(), facts);
     }
@@ -299,14 +299,14 @@ fn refused_as(known: Seen, facts: &Facts<'_>) -> Refusal {
     refused(Outcome::RefusedConflict, detail, facts)
 }
 
-fn refused_for(wait: Duration, facts: &Facts<'_>) -> Refusal {
+fn refused_for(wait: Duration, facts: &ValidReport<'_>) -> Refusal {
     let seconds = wait.as_secs_f64();
     let detail =
         format!("report.key: too many reports of this installation, come again in {seconds:.1} s");
     refused(Outcome::RefusedQuota, detail, facts)
 }
 
-/// How a report ends that the log did not take.
+/// How a report ends that the WAL did not take.
 fn outcome_of(error: &WalError) -> Outcome {
     match error {
         WalError::Full { .. } | WalError::Busy { .. } | WalError::Closed => {
@@ -316,7 +316,7 @@ fn outcome_of(error: &WalError) -> Outcome {
     }
 }
 
-/// Tells a device when to come again; what the log's error means for a call as a whole.
+/// Tells a device when to come again; what the WAL's error means for a call as a whole.
 fn pushback(error: &WalError) -> Status {
     let outcome = outcome_of(error);
     let text = format!("{}: {error}", outcome.label());
@@ -333,8 +333,8 @@ fn pushback(error: &WalError) -> Status {
     };
     // The calls of a reason hold the reports of an outcome.
     let refusal = match outcome {
-        Outcome::RefusedOverloaded => CallRefusal::Overloaded,
-        _ => CallRefusal::Unavailable,
+        Outcome::RefusedOverloaded => RejectReason::Overloaded,
+        _ => RejectReason::Unavailable,
     };
     refusal.mark(retry::later(code, text, delay))
 }
@@ -356,7 +356,7 @@ impl CollectorService for Ingest {
             of_call.count(Outcome::RefusedQuota);
             let text = "refused_quota: too many reports with this app key";
             let status = retry::later(Code::ResourceExhausted, text, wait);
-            return Err(CallRefusal::Quota.mark(status));
+            return Err(RejectReason::Quota.mark(status));
         }
         let TakenUp {
             batch,

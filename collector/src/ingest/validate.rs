@@ -1,4 +1,4 @@
-//! What is looked at before a report goes into the log: all of it. Whatever is refused is refused
+//! What is looked at before a report goes into the WAL: all of it. Whatever is refused is refused
 //! here, with the field's name, so the writer finds only reports that it can store.
 
 use std::borrow::Cow;
@@ -7,20 +7,20 @@ use epwatch_proto::{Outcome, QuickCheck, Report, ReportKey};
 
 /// What ingest needs to know of a sound report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct ValidReport<'a> {
     pub(crate) key: ReportKey,
     pub(crate) app_id: Cow<'a, str>,
     pub(crate) environment: Cow<'a, str>,
 }
 
-impl Facts<'_> {
+impl ValidReport<'_> {
     /// Its app and environment.
     pub(crate) fn app(&self) -> (&str, &str) {
         (&self.app_id, &self.environment)
     }
 }
 
-/// Why a report does not go into the log.
+/// Why a report does not go into the WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) outcome: Outcome,
@@ -33,10 +33,13 @@ pub(crate) struct Refusal {
 }
 
 /// Checks one report from its first byte to its last. Reports of one call share one `quick`.
-pub(crate) fn check<'a>(bytes: &'a [u8], quick: &mut QuickCheck<'a>) -> Result<Facts<'a>, Refusal> {
+pub(crate) fn check<'a>(
+    bytes: &'a [u8],
+    quick: &mut QuickCheck<'a>,
+) -> Result<ValidReport<'a>, Refusal> {
     // Nearly all that comes is sound, and the quick pass sees that without building anything.
     if let Some(sound) = quick.sound(bytes) {
-        return Ok(Facts {
+        return Ok(ValidReport {
             key: sound.key,
             app_id: Cow::Borrowed(sound.app_id),
             environment: Cow::Borrowed(sound.environment),
@@ -48,7 +51,7 @@ pub(crate) fn check<'a>(bytes: &'a [u8], quick: &mut QuickCheck<'a>) -> Result<F
         key: ReportKey::peek(bytes),
         app: None,
     })?;
-    Ok(Facts {
+    Ok(ValidReport {
         key: report.key,
         app_id: Cow::Owned(report.app.id),
         environment: Cow::Owned(report.app.environment),

@@ -16,7 +16,7 @@ const MAX_PLACEMENT_BYTES: usize = 512 << 10;
 
 /// A sound call.
 #[derive(Debug)]
-pub(super) struct Put {
+pub(super) struct PlacementCall {
     model: Model,
     chipset: String,
     runtime: Runtime,
@@ -62,7 +62,7 @@ fn read_placement(bytes: &[u8]) -> Result<Placement, ParseError> {
     Placement::try_from(message).map_err(|e| e.inside("placement"))
 }
 
-impl TryFrom<v1::PutCertifiedPlacementRequest> for Put {
+impl TryFrom<v1::PutCertifiedPlacementRequest> for PlacementCall {
     type Error = ParseError;
 
     fn try_from(request: v1::PutCertifiedPlacementRequest) -> Result<Self, ParseError> {
@@ -137,7 +137,7 @@ pub(super) struct PlacementRow<'a> {
     cpu_nodes_truncated: bool,
 }
 
-impl Put {
+impl PlacementCall {
     pub(super) fn row<'a>(&'a self, scope: &'a Scope, stored_at: i64) -> PlacementRow<'a> {
         let (model, runtime, placement) = (&self.model, &self.runtime, &self.placement);
         let (eps, nodes) = (placement.eps.iter(), placement.cpu_nodes.iter());

@@ -9,13 +9,13 @@ use crate::ingest::auth::Scope;
 
 /// A sound call.
 #[derive(Debug)]
-pub(super) struct Put {
+pub(super) struct ManifestCall {
     model: Model,
     manifest: ModelManifest,
     pub(super) sha256: ModelHash,
 }
 
-impl TryFrom<v1::PutModelManifestRequest> for Put {
+impl TryFrom<v1::PutModelManifestRequest> for ManifestCall {
     type Error = ParseError;
 
     fn try_from(request: v1::PutModelManifestRequest) -> Result<Self, ParseError> {
@@ -49,7 +49,7 @@ pub(super) struct ManifestRow<'a> {
     node_macs: Vec<u64>,
 }
 
-impl Put {
+impl ManifestCall {
     pub(super) fn row<'a>(&'a self, scope: &'a Scope, stored_at: i64) -> ManifestRow<'a> {
         let (model, manifest) = (&self.model, &self.manifest);
         let nodes = manifest.nodes.iter();

@@ -20,7 +20,7 @@ use crate::deletions::Deletions;
 use crate::ingest::auth::Caller;
 use crate::ingest::limits::DeletionLimits;
 use crate::metrics::Metrics;
-use crate::server::reject_reason::CallRefusal;
+use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;
@@ -92,7 +92,7 @@ impl Calls {
         if let Err(wait) = self.limits.take(caller, self.clock.now_us()) {
             let text = "too many deletions with this app key, or from this network";
             let status = retry::later(Code::ResourceExhausted, text, wait);
-            return Err(CallRefusal::Quota.mark(status));
+            return Err(RejectReason::Quota.mark(status));
         }
         let at_ms = self.deletions.bury(installation).await?;
         let n_pending = self.deletions.n_pending();
@@ -106,7 +106,8 @@ impl Calls {
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
-        let put = manifest::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
+        let put =
+            manifest::ManifestCall::try_from(request.into_inner()).map_err(|e| refused(&e))?;
         let row = put.row(&scope, self.now_ms());
         self.store::<manifest::ManifestRow<'static>>("model_manifests", &[row])
             .await?;
@@ -121,7 +122,8 @@ impl Calls {
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
-        let put = certified::Put::try_from(request.into_inner()).map_err(|e| refused(&e))?;
+        let put =
+            certified::PlacementCall::try_from(request.into_inner()).map_err(|e| refused(&e))?;
         let stored_at_unix_ms = self.now_ms();
         let row = put.row(&scope, stored_at_unix_ms);
         self.store::<certified::PlacementRow<'static>>("certified_placements", &[row])

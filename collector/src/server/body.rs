@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, timeout};
 use tonic::{Code, Status};
 
 use super::decompress::{Encoding, InflateError, inflate};
-use super::reject_reason::CallRefusal;
+use super::reject_reason::RejectReason;
 use super::retry;
 
 /// When to come again if bodies take all the room there is; calls last milliseconds.
@@ -81,7 +81,7 @@ impl Charge {
             self.budget.used.fetch_sub(n, Relaxed);
             let text = "too many request bytes in flight";
             let status = retry::later(Code::ResourceExhausted, text, BUSY);
-            return Err(CallRefusal::BodyBudget.mark(status));
+            return Err(RejectReason::BodyBudget.mark(status));
         }
         self.taken.fetch_add(n, Relaxed);
         Ok(())
@@ -101,9 +101,9 @@ impl Charge {
         let inflated = inflate(encoding, compressed, max_bytes);
         let inflated = inflated.map_err(|error| {
             let refusal = match error {
-                InflateError::Size { .. } => CallRefusal::TooLarge,
-                InflateError::Ratio { .. } => CallRefusal::Bomb,
-                InflateError::Corrupt(_) => CallRefusal::Malformed,
+                InflateError::Size { .. } => RejectReason::TooLarge,
+                InflateError::Ratio { .. } => RejectReason::Bomb,
+                InflateError::Corrupt(_) => RejectReason::Malformed,
             };
             refusal.mark(Status::invalid_argument(error.to_string()))
         })?;

@@ -30,7 +30,7 @@ const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// A call's message and what came with it.
-pub(crate) struct Call<M> {
+pub(crate) struct ConnectCall<M> {
     pub(crate) request: tonic::Request<M>,
     pub(crate) timeout: Option<Duration>,
 }
@@ -75,7 +75,7 @@ pub(crate) async fn read<M: Message + Default>(
     request: Request<()>,
     body: Arriving,
     max_bytes: usize,
-) -> Result<Call<M>, Box<Answer>> {
+) -> Result<ConnectCall<M>, Box<Answer>> {
     let (parts, ()) = request.into_parts();
     let timeout = timeout_of(&parts.headers).map_err(|e| Box::new(error(&e)))?;
     let encoding = parts.headers.get(header::CONTENT_ENCODING);
@@ -114,7 +114,7 @@ pub(crate) async fn read<M: Message + Default>(
     })?;
     let metadata = MetadataMap::from_headers(parts.headers);
     let request = tonic::Request::from_parts(metadata, parts.extensions, message);
-    Ok(Call { request, timeout })
+    Ok(ConnectCall { request, timeout })
 }
 
 /// At most ten digits, says the protocol.

@@ -1,4 +1,4 @@
-//! The connections that are open: how many, how long idle, and which one makes room.
+//! The open connections: their number, their idle times, and the one that makes room for another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,44 +10,44 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::metrics::Metrics;
 
-/// All of them.
+/// All open connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
     idle_timeout: Duration,
     began: Instant,
     next_id: AtomicU64,
-    /// Those that nobody told to go, the idlest first as far as was looked: a call that ends moves nobody,
-    /// which would be a lock for each, so that a place may be too far in front, and never too far behind.
-    open: Mutex<BTreeMap<Place, Arc<State>>>,
+    /// Those that are not closing, the idlest first as of the last look. The end of a call moves no entry, which
+    /// would take the lock each time: an entry may stand too far in front, and never too far behind.
+    open: Mutex<BTreeMap<Place, Arc<ConnectionState>>>,
     metrics: Arc<Metrics>,
 }
 
-/// Idle since when, in milliseconds since the port was opened, and whose.
+/// Start of the idle time in milliseconds since the port was opened, and the connection's id.
 type Place = (u64, u64);
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     id: u64,
     n_calls: AtomicU32,
-    /// Since when there is no call; milliseconds since the port was opened.
+    /// End of the last call; milliseconds since the port was opened.
     idle_since_ms: AtomicU64,
-    /// Of its place among those that are open; changes under their lock.
+    /// The first part of its place in the map; changes under the map's lock.
     placed_ms: AtomicU64,
-    go: CancellationToken,
+    close: CancellationToken,
 }
 
-/// One of them; closed when dropped.
+/// One open connection; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
     all: Arc<Connections>,
 }
 
 /// A call under way.
 #[derive(Debug)]
-pub(crate) struct Call {
-    state: Arc<State>,
+pub(crate) struct CallGuard {
+    state: Arc<ConnectionState>,
     all: Arc<Connections>,
 }
 
@@ -67,27 +67,27 @@ impl Connections {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Takes a connection in. If there are too many now, the one that has been idle longest is told
-    /// to go; if none is idle, the newcomer is.
+    /// Adds a connection. If there are too many, the one that has been idle longest is closed; if none is
+    /// idle, the new one is.
     pub(crate) fn open(self: &Arc<Self>) -> Connection {
         let now_ms = self.now_ms();
-        let state = Arc::new(State {
+        let state = Arc::new(ConnectionState {
             id: self.next_id.fetch_add(1, Relaxed),
             n_calls: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(now_ms),
             placed_ms: AtomicU64::new(now_ms),
-            go: CancellationToken::new(),
+            close: CancellationToken::new(),
         });
         let mut open = self.open.lock();
         if open.len() >= self.max {
-            // The newcomer is not among them; ids break ties in favour of the newer.
+            // The new one is not in the map; ids break ties in favour of the newer.
             match idlest(&mut open).and_then(|place| open.remove(&place)) {
-                Some(idlest) => idlest.go.cancel(),
-                None => state.go.cancel(),
+                Some(idlest) => idlest.close.cancel(),
+                None => state.close.cancel(),
             }
             self.metrics.note_closed("too_many");
         }
-        if !state.go.is_cancelled() {
+        if !state.close.is_cancelled() {
             open.insert(state.place(), state.clone());
         }
         self.metrics.connections.inc();
@@ -97,7 +97,7 @@ impl Connections {
         }
     }
 
-    /// Closes what has been idle for too long, until `stop` is cancelled.
+    /// Closes connections that have been idle for too long, until `stop` is cancelled.
     pub(crate) async fn sweep(self: Arc<Self>, stop: CancellationToken) {
         let period =
             (self.idle_timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
@@ -114,19 +114,19 @@ impl Connections {
         let limit = u64::try_from(self.idle_timeout.as_millis()).unwrap_or(u64::MAX);
         self.open.lock().retain(|_, state| {
             let is_too_old = now_ms.saturating_sub(state.idle_since_ms.load(Relaxed)) >= limit;
-            let goes = state.is_idle() && is_too_old;
-            if goes {
-                state.go.cancel();
+            let closes = state.is_idle() && is_too_old;
+            if closes {
+                state.close.cancel();
                 self.metrics.note_closed("idle");
             }
-            !goes
+            !closes
         });
     }
 }
 
-/// Finds the one that has been idle longest, and puts those in front of it that were used meanwhile where they
-/// belong: each call costs one such move at most, however often somebody looks.
-fn idlest(open: &mut BTreeMap<Place, Arc<State>>) -> Option<Place> {
+/// Finds the connection that has been idle longest, and moves those in front of it that were used meanwhile to
+/// their places. Each call costs one such move at most, however often this is called.
+fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
     let mut idlest = None;
     let mut moved = Vec::new();
     for (&place, state) in open.iter() {
@@ -152,7 +152,7 @@ fn idlest(open: &mut BTreeMap<Place, Arc<State>>) -> Option<Place> {
     idlest
 }
 
-impl State {
+impl ConnectionState {
     fn place(&self) -> Place {
         (self.placed_ms.load(Relaxed), self.id)
     }
@@ -164,14 +164,14 @@ impl State {
 
 impl Connection {
     /// Resolves when the connection has to make room.
-    pub(crate) fn told_to_go(&self) -> WaitForCancellationFuture<'_> {
-        self.state.go.cancelled()
+    pub(crate) fn closing(&self) -> WaitForCancellationFuture<'_> {
+        self.state.close.cancelled()
     }
 
     /// Says that a call is under way for as long as the answer lives.
-    pub(crate) fn begin_call(&self) -> Call {
+    pub(crate) fn begin_call(&self) -> CallGuard {
         self.state.n_calls.fetch_add(1, Relaxed);
-        Call {
+        CallGuard {
             state: self.state.clone(),
             all: self.all.clone(),
         }
@@ -186,7 +186,7 @@ impl Drop for Connection {
     }
 }
 
-impl Drop for Call {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         // The time first: a sweep in between finds a call, or a fresh time.
         self.state.idle_since_ms.store(self.all.now_ms(), Relaxed);
@@ -202,8 +202,8 @@ mod tests {
         Connections::new(max, Duration::from_secs(60), Arc::new(Metrics::new()))
     }
 
-    fn goes(connection: &Connection) -> bool {
-        connection.state.go.is_cancelled()
+    fn closes(connection: &Connection) -> bool {
+        connection.state.close.is_cancelled()
     }
 
     #[test]
@@ -212,13 +212,13 @@ mod tests {
         let (busy, old, young) = (all.open(), all.open(), all.open());
         let call = busy.begin_call();
         let new = all.open();
-        assert!(goes(&old) && !goes(&busy) && !goes(&young) && !goes(&new));
+        assert!(closes(&old) && !closes(&busy) && !closes(&young) && !closes(&new));
         let (_one, _two) = (young.begin_call(), new.begin_call());
         let refused = all.open();
-        assert!(goes(&refused), "all others work");
+        assert!(closes(&refused), "all others work");
         drop(call);
         let admitted = all.open();
-        assert!(goes(&busy) && !goes(&admitted));
+        assert!(closes(&busy) && !closes(&admitted));
         assert_eq!(all.open.lock().len(), 3);
         drop((old, young, new, refused, admitted, busy));
         assert_eq!(all.open.lock().len(), 0);
@@ -238,10 +238,10 @@ mod tests {
         used(&second, 3_000_000);
         used(&third, 2_000_000);
         let fourth = all.open();
-        assert!(goes(&first) && !goes(&second) && !goes(&third) && !goes(&fourth));
+        assert!(closes(&first) && !closes(&second) && !closes(&third) && !closes(&fourth));
         used(&fourth, 4_000_000);
         let fifth = all.open();
-        assert!(goes(&third) && !goes(&second) && !goes(&fourth) && !goes(&fifth));
+        assert!(closes(&third) && !closes(&second) && !closes(&fourth) && !closes(&fifth));
         drop((first, second, third, fourth, fifth));
         assert_eq!(all.open.lock().len(), 0);
     }
@@ -252,11 +252,11 @@ mod tests {
         let (idle, busy) = (all.open(), all.open());
         let call = busy.begin_call();
         all.close_idle(59_000);
-        assert!(!goes(&idle));
+        assert!(!closes(&idle));
         all.close_idle(61_000);
-        assert!(goes(&idle) && !goes(&busy));
+        assert!(closes(&idle) && !closes(&busy));
         drop(call);
         all.close_idle(all.now_ms() + 1_000);
-        assert!(!goes(&busy));
+        assert!(!closes(&busy));
     }
 }

@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
 use super::connect_protocol::{self, Answer};
 use super::decompress::Encoding;
-use super::reject_reason::CallRefusal;
+use super::reject_reason::RejectReason;
 use crate::ingest::auth::{AppKeys, Caller};
 use crate::metrics::Metrics;
 use crate::standing::Network;
@@ -265,10 +265,10 @@ impl<S> UnderWay<S> {
             return;
         }
         let reason = match answer.extensions().get::<Status>() {
-            _ if self.charge.is_cut() => CallRefusal::Cancelled,
-            Some(status) => CallRefusal::of(status),
+            _ if self.charge.is_cut() => RejectReason::Cancelled,
+            Some(status) => RejectReason::of(status),
             // tonic answers a call that it does not know by a header alone.
-            None => CallRefusal::Unsupported,
+            None => RejectReason::Unsupported,
         };
         self.dispatch.metrics.count_refusal(reason);
     }
@@ -278,7 +278,7 @@ impl<S> Drop for UnderWay<S> {
     fn drop(&mut self) {
         if !self.has_answer {
             let metrics = &self.dispatch.metrics;
-            metrics.count_refusal(CallRefusal::Cancelled);
+            metrics.count_refusal(RejectReason::Cancelled);
         }
     }
 }

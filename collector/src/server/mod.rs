@@ -1,9 +1,9 @@
-//! The port towards devices: connections, TLS, and two protocols for the same calls.
+//! The device port: connections, TLS, and two protocols for the same calls. `collector.rs` starts it.
 //!
-//! Whoever connects may be slow, silent, or hostile. Each connection has a time for its handshake,
-//! for the head of a request, for a body, and for doing nothing; there are so many of them and no
-//! more, and the one that has been idle longest makes room for a new one. What all bodies together
-//! hold is bounded. Nothing here looks into a message.
+//! A client may be slow, silent, or hostile. Each connection has a limit for its handshake, for the
+//! head of a request, for a body, and for being idle. The number of connections is bounded, and the
+//! one that has been idle longest makes room for a new one. The bytes of all bodies together are
+//! bounded too. Nothing here looks into a message.
 
 mod body;
 mod connect_protocol;
@@ -43,7 +43,7 @@ use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
 use self::dispatch::Dispatch;
 use self::tls::Tls;
-use self::write_coalescing::Gathering;
+use self::write_coalescing::CoalescedWrites;
 use crate::config::CollectorConfig;
 use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
@@ -60,25 +60,24 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Streams that a client opened and reset before we looked, and that we had to reset (rapid reset,
 /// CVE-2023-44487 and its kin).
 const MAX_RESETS: usize = 64;
-/// For a connection that is told to go; a call that began just then ends sooner.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// Connections that were told to go and take their time for it, at most half as many as may be open: each is an
-/// open file beyond `connections.max`, which [`crate::open_files`] leaves room for. Further ones are told and
-/// closed at once.
-const MAX_LEAVING: usize = 128;
+/// Time for a connection to close gracefully; a call that began just then ends sooner.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections that close gracefully at the same time, at most half as many as may be open: each is an open
+/// file beyond `connections.max`, which [`crate::open_files`] leaves room for. Further ones are closed at once.
+const MAX_DRAINING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The port, ready to be served.
 #[derive(Debug)]
-pub(crate) struct Front<S> {
+pub(crate) struct DeviceServer<S> {
     dispatch: Arc<Dispatch<S>>,
     connections: Arc<Connections>,
-    /// One for each connection until its file is closed, those that leave included; and one for who comes.
+    /// One permit per open socket, draining ones included, and one for the socket being accepted.
     sockets: Arc<Semaphore>,
-    /// One for each connection that takes its time to leave.
-    leaving: Semaphore,
-    goodbye: Duration,
+    /// One permit per connection that closes gracefully.
+    draining: Semaphore,
+    drain_timeout: Duration,
     tls: Option<Arc<Tls>>,
     builder: Builder<TokioExecutor>,
     header_timeout: Duration,
@@ -86,7 +85,7 @@ pub(crate) struct Front<S> {
     origins: Origins,
 }
 
-impl<S: CollectorService> Front<S> {
+impl<S: CollectorService> DeviceServer<S> {
     pub(crate) fn new(
         config: &CollectorConfig,
         calls: S,
@@ -99,7 +98,7 @@ impl<S: CollectorService> Front<S> {
         let budget = BodyBudget::new(limits.max_body_bytes.0);
         let connections = Connections::new(limits.max, limits.idle_timeout.0, metrics.clone());
         let header_timeout = limits.header_timeout.0;
-        let max_leaving = (limits.max / 2).min(MAX_LEAVING);
+        let max_draining = (limits.max / 2).min(MAX_DRAINING);
         Self {
             dispatch: Arc::new(Dispatch::new(
                 calls,
@@ -110,9 +109,9 @@ impl<S: CollectorService> Front<S> {
                 budget,
             )),
             connections,
-            sockets: Arc::new(Semaphore::new(limits.max + max_leaving + 1)),
-            leaving: Semaphore::new(max_leaving),
-            goodbye: GOODBYE,
+            sockets: Arc::new(Semaphore::new(limits.max + max_draining + 1)),
+            draining: Semaphore::new(max_draining),
+            drain_timeout: DRAIN_TIMEOUT,
             tls,
             builder: builder(header_timeout, limits.max_calls),
             header_timeout,
@@ -123,29 +122,31 @@ impl<S: CollectorService> Front<S> {
 
     /// Serves until `stop` is cancelled and the calls under way have ended. Dropping this ends the connections.
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let front = Arc::new(self);
-        let mut attended = JoinSet::new();
-        let sweeping = tokio::spawn(front.connections.clone().sweep(stop.clone()));
+        let server = Arc::new(self);
+        let mut handlers = JoinSet::new();
+        let sweeping = tokio::spawn(server.connections.clone().sweep(stop.clone()));
         loop {
-            // Who makes room closes its file at once or is one of the few that leave: nobody waits for
-            // another's client here.
+            // An evicted connection closes at once or takes one of the few draining permits, so accepting
+            // never waits for another client.
             let accepting = async {
-                let socket = front.sockets.clone().acquire_owned().await;
+                let socket = server.sockets.clone().acquire_owned().await;
                 let socket = socket.expect("nobody closes it");
                 (socket, listener.accept().await)
             };
             let (socket, accepted) = tokio::select! {
                 accepted = accepting => accepted,
-                Some(_) = attended.join_next() => continue,
+                Some(_) = handlers.join_next() => continue,
                 () = stop.cancelled() => break,
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let connection = front.connections.open();
-                    let (front, stop) = (front.clone(), stop.clone());
+                    let connection = server.connections.open();
+                    let (server, stop) = (server.clone(), stop.clone());
                     let from = from.ip();
-                    attended.spawn(async move {
-                        front.attend(stream, from, connection, stop).await;
+                    handlers.spawn(async move {
+                        server
+                            .handle_connection(stream, from, connection, stop)
+                            .await;
                         drop(socket);
                     });
                 }
@@ -157,12 +158,12 @@ impl<S: CollectorService> Front<S> {
             }
         }
         drop(listener);
-        while attended.join_next().await.is_some() {}
+        while handlers.join_next().await.is_some() {}
         let _ = sweeping.await;
     }
 
     /// Serves one connection.
-    async fn attend(
+    async fn handle_connection(
         &self,
         stream: TcpStream,
         from: IpAddr,
@@ -181,12 +182,12 @@ impl<S: CollectorService> Front<S> {
                 Ok(Ok(stream)) => self.serve_http(stream, peer, &connection, stop).await,
                 Ok(Err(_)) | Err(_) => self.metrics.note_closed("handshake"),
             },
-            () = connection.told_to_go() => {}
+            () = connection.closing() => {}
             () = stop.cancelled() => {}
         }
     }
 
-    /// Serves one connection that is none of a socket.
+    /// Serves one connection that has no socket.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) async fn serve_stream(
         &self,
@@ -217,26 +218,26 @@ impl<S: CollectorService> Front<S> {
         });
         let serving = self
             .builder
-            .serve_connection(TokioIo::new(Gathering::new(stream)), service);
+            .serve_connection(TokioIo::new(CoalescedWrites::new(stream)), service);
         let mut serving = pin!(serving);
         tokio::select! {
-            // What a connection died of is its client's affair.
+            // The reason of a failed connection is its client's affair.
             _ = serving.as_mut() => return,
-            () = connection.told_to_go() => {}
+            () = connection.closing() => {}
             () = stop.cancelled() => {
                 serving.as_mut().graceful_shutdown();
                 // The collector's own time for closing bounds this.
                 tokio::select! {
                     _ = serving.as_mut() => return,
-                    () = connection.told_to_go() => {}
+                    () = connection.closing() => {}
                 }
             }
         }
         serving.as_mut().graceful_shutdown();
-        if let Ok(_leaving) = self.leaving.try_acquire() {
-            let _ = timeout(self.goodbye, serving).await;
+        if let Ok(_permit) = self.draining.try_acquire() {
+            let _ = timeout(self.drain_timeout, serving).await;
         } else if serving.as_mut().now_or_never().is_none() {
-            // The first time its farewell let others go first (see `gather`); now it is written.
+            // The first poll yields before its last write (see `write_coalescing`); this one writes it.
             let _ = serving.now_or_never();
         }
     }

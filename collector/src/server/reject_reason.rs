@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 /// Why a call was refused. It may be a status's source, where a code alone does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallRefusal {
+pub(crate) enum RejectReason {
     /// Without a key that is valid now.
     Unauthenticated,
     /// With a key that may not do this.
@@ -25,9 +25,9 @@ pub(crate) enum CallRefusal {
     BodyBudget,
     /// The key's quota is used up.
     Quota,
-    /// The log is full or closing, or too many such calls are under way.
+    /// The WAL is full or closing, or too many such calls are under way.
     Overloaded,
-    /// The log's disk, which may be full, or the store did not take it.
+    /// The WAL's disk, which may be full, or the store did not take it.
     Unavailable,
     /// The body or the answer took longer than it may.
     Timeout,
@@ -35,7 +35,7 @@ pub(crate) enum CallRefusal {
     Cancelled,
 }
 
-impl CallRefusal {
+impl RejectReason {
     pub(crate) const ALL: [Self; 12] = [
         Self::Unauthenticated,
         Self::Forbidden,
@@ -93,13 +93,13 @@ impl CallRefusal {
     }
 }
 
-impl fmt::Display for CallRefusal {
+impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.label())
     }
 }
 
-impl Error for CallRefusal {}
+impl Error for RejectReason {}
 
 #[cfg(test)]
 mod tests {
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn a_status_says_why_by_its_mark_or_else_by_its_code() {
         let full = || Status::resource_exhausted("full");
-        assert_eq!(CallRefusal::of(&full()), CallRefusal::Overloaded);
-        let marked = CallRefusal::Quota.mark(full());
-        assert_eq!(CallRefusal::of(&marked), CallRefusal::Quota);
+        assert_eq!(RejectReason::of(&full()), RejectReason::Overloaded);
+        let marked = RejectReason::Quota.mark(full());
+        assert_eq!(RejectReason::of(&marked), RejectReason::Quota);
         assert_eq!(marked.code(), Code::ResourceExhausted);
     }
 }

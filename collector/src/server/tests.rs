@@ -14,11 +14,11 @@ use crate::metrics::KeyRequests;
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn front(set: impl FnOnce(&mut CollectorConfig)) -> Front<Nobody> {
+fn server(set: impl FnOnce(&mut CollectorConfig)) -> DeviceServer<Nobody> {
     let mut config = CollectorConfig::default();
     set(&mut config);
     let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).unwrap());
-    Front::new(&config, Nobody, keys, None, Arc::new(Metrics::new()))
+    DeviceServer::new(&config, Nobody, keys, None, Arc::new(Metrics::new()))
 }
 
 /// A client's connection, which goes on only while somebody polls it.
@@ -56,12 +56,12 @@ async fn call_once(address: SocketAddr) -> (h2::client::SendRequest<bytes::Bytes
 async fn newcomers_wait_for_no_one_s_farewell() {
     const MAX: usize = 50;
     const N_CLIENTS: usize = 400;
-    let mut front = front(|config| config.connections.max = MAX);
-    front.goodbye = Duration::from_secs(3_600);
-    let metrics = front.metrics.clone();
+    let mut server = server(|config| config.connections.max = MAX);
+    server.drain_timeout = Duration::from_secs(3_600);
+    let metrics = server.metrics.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(front.serve(listener, CancellationToken::new()));
+    tokio::spawn(server.serve(listener, CancellationToken::new()));
     let mut idle = Vec::new();
     for nth in 0..N_CLIENTS {
         let called = timeout(PATIENCE, call_once(address)).await;
@@ -75,12 +75,12 @@ async fn newcomers_wait_for_no_one_s_farewell() {
 /// When calls have had their time at a stop, their connections end, whatever they wait for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
-    let front = front(|_| {});
-    let metrics = front.metrics.clone();
+    let server = server(|_| {});
+    let metrics = server.metrics.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(front.serve(listener, stop.clone()));
+    let serving = tokio::spawn(server.serve(listener, stop.clone()));
     let mut calling = std::net::TcpStream::connect(address).unwrap();
     calling.set_read_timeout(Some(PATIENCE)).unwrap();
     calling

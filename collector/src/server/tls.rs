@@ -3,7 +3,7 @@
 //! A handshake takes the certificate that is current when it begins; connections that are open
 //! stay. Files that do not fit each other, half-way through a renewal, change nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -12,8 +12,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-
-use crate::config::TlsConfig;
 
 /// Which file is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +24,8 @@ pub(crate) struct TlsError {
 /// TLS for the port towards devices.
 #[derive(Debug)]
 pub(crate) struct Tls {
-    files: TlsConfig,
+    cert_file: PathBuf,
+    key_file: PathBuf,
     current: Arc<Current>,
     pub(crate) config: Arc<rustls::ServerConfig>,
 }
@@ -41,8 +40,8 @@ impl ResolvesServerCert for Current {
 }
 
 impl Tls {
-    pub(crate) fn new(files: &TlsConfig) -> Result<Self, TlsError> {
-        let current = Arc::new(Current(RwLock::new(Arc::new(load(files)?))));
+    pub(crate) fn new(cert_file: &Path, key_file: &Path) -> Result<Self, TlsError> {
+        let current = Arc::new(Current(RwLock::new(Arc::new(load(cert_file, key_file)?))));
         let versions = rustls::ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError {
@@ -54,7 +53,8 @@ impl Tls {
             .with_cert_resolver(current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
-            files: files.clone(),
+            cert_file: cert_file.to_owned(),
+            key_file: key_file.to_owned(),
             current,
             config: Arc::new(config),
         })
@@ -62,27 +62,27 @@ impl Tls {
 
     /// Reads the files again. If they are wrong the certificate stays.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
-        let fresh = Arc::new(load(&self.files)?);
+        let fresh = Arc::new(load(&self.cert_file, &self.key_file)?);
         *self.current.0.write() = fresh;
         Ok(())
     }
 }
 
 /// Reads certificate and key and checks that they belong together.
-pub(crate) fn load(files: &TlsConfig) -> Result<CertifiedKey, TlsError> {
+pub(crate) fn load(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError> {
     let wrong = |key, path: &Path, what: &dyn std::fmt::Display| TlsError {
         key,
         text: format!("{}: {what}", path.display()),
     };
-    let cert = |what: &dyn std::fmt::Display| wrong("cert_file", &files.cert_file, what);
-    let key = |what: &dyn std::fmt::Display| wrong("key_file", &files.key_file, what);
-    let chain = CertificateDer::pem_file_iter(&files.cert_file)
+    let cert = |what: &dyn std::fmt::Display| wrong("cert_file", cert_file, what);
+    let key = |what: &dyn std::fmt::Display| wrong("key_file", key_file, what);
+    let chain = CertificateDer::pem_file_iter(cert_file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|e| cert(&e))?;
     if chain.is_empty() {
         return Err(cert(&"holds no PEM certificate"));
     }
-    let private = PrivateKeyDer::from_pem_file(&files.key_file).map_err(|e| key(&e))?;
+    let private = PrivateKeyDer::from_pem_file(key_file).map_err(|e| key(&e))?;
     let signing = ring::sign::any_supported_type(&private).map_err(|e| key(&e))?;
     let certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
@@ -90,7 +90,7 @@ pub(crate) fn load(files: &TlsConfig) -> Result<CertifiedKey, TlsError> {
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
         Err(_) => Err(key(&format_args!(
             "is not the key of {}",
-            files.cert_file.display()
+            cert_file.display()
         ))),
     }
 }

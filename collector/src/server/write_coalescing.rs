@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A stream whose writes let others go first.
 #[derive(Debug)]
-pub(crate) struct Gathering<S> {
+pub(crate) struct CoalescedWrites<S> {
     stream: S,
     turn: Turn,
 }
@@ -27,7 +27,7 @@ enum Turn {
     Taken,
 }
 
-impl<S> Gathering<S> {
+impl<S> CoalescedWrites<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
@@ -47,7 +47,7 @@ impl<S> Gathering<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedWrites<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -57,7 +57,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedWrites<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -131,7 +131,7 @@ mod tests {
         LocalSet::new()
             .run_until(async move {
                 let writing = spawn_local(async move {
-                    let mut stream = Gathering::new(Told(told));
+                    let mut stream = CoalescedWrites::new(Told(told));
                     for word in ["one", "two"] {
                         stream.write_all(word.as_bytes()).await.unwrap();
                     }

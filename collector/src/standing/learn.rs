@@ -1,4 +1,4 @@
-//! Reads who is known, and how many new ones are usual, from the store and from what the log still
+//! Reads who is known, and how many new ones are usual, from the store and from what the WAL still
 //! holds.
 //!
 //! The store keeps raw rows for some weeks: whoever was silent for longer is new again, and on its
@@ -30,7 +30,7 @@ const MAX_APPS: usize = 4_096;
 const LATE_US: u64 = 3_600_000_000;
 /// The longest pause after a failed try.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// What is read of the log at once.
+/// What is read of the WAL at once.
 const CHUNK_RECORDS: usize = 20_000;
 const CHUNK_BYTES: usize = 16 << 20;
 
@@ -66,7 +66,7 @@ struct KnownRow {
 enum LearnError {
     #[error("failed to read known installations of the store")]
     Store(#[from] SinkError),
-    #[error("failed to read known installations of the log")]
+    #[error("failed to read known installations of the WAL")]
     Wal(#[from] WalError),
 }
 

@@ -2,14 +2,14 @@
 //! what is usual for the app, or beyond a network's part of it, are `unproven`: their reports are
 //! stored and charted, and do not vote.
 //!
-//! It is decided once for each report, before that goes into the log, and kept there. A new
+//! It is decided once for each report, before that goes into the WAL, and kept there. A new
 //! installation that finds room on its day is proven from then on, for good; one that finds none is
 //! not remembered, so that a flood takes no memory. It is as new with each report that follows, and
 //! proven with the first that finds room: on a later UTC day as a rule, since a day's room does not
 //! come back.
 //!
 //! Known installations and the usual number are those of the store, read at start, together with
-//! what the log still holds, and again from time to time for what other collectors let in (each of
+//! what the WAL still holds, and again from time to time for what other collectors let in (each of
 //! them has the whole room in between). Until they have been read nobody is new: a store that is
 //! away must not cost a fleet its votes.
 
@@ -230,7 +230,7 @@ mod tests {
         let standings = standings(100);
         let today = u16::try_from(TODAY).unwrap();
         let app = (AT.0.to_owned(), AT.1.to_owned());
-        // The store knows 50 of earlier days and 90 of today, some of them also from the log.
+        // The store knows 50 of earlier days and 90 of today, some of them also from the WAL.
         let learnt = |n: u64, proven_day| Learnt {
             installation: *id(n).as_bytes(),
             last_day: today,

@@ -15,7 +15,7 @@
 
 use std::io;
 
-use super::WalOffset;
+use super::frame::WalOffset;
 use super::storage::Storage;
 
 const FILE: &str = "checkpoint";

@@ -1,4 +1,4 @@
-//! The log's directory: locked for one process, with a random id that names its records.
+//! The WAL's directory: locked for one process, with a random id that names its records.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -45,7 +45,7 @@ impl fmt::Debug for CollectorId {
 pub(crate) struct WalDir {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) collector_id: CollectorId,
-    /// Held as long as the log is open; the kernel lets go of it however the process ends. `None`
+    /// Held as long as the WAL is open; the kernel lets go of it however the process ends. `None`
     /// over storage that is no directory.
     pub(crate) _lock: Option<File>,
 }
@@ -82,7 +82,7 @@ impl WalDir {
 }
 
 /// Without segments and checkpoint nothing says which offsets were given out, and a batch under a
-/// name used before would be taken for a repetition: then the log begins anew, under a new id.
+/// name used before would be taken for a repetition: then the WAL begins anew, under a new id.
 pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> {
     let names = storage.list()?;
     let has_segments = names
@@ -119,7 +119,7 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
     Ok(id)
 }
 
-/// The id of a log that is there.
+/// The id of a WAL that is there.
 pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
     let mut text = [0; 32];
     let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;

@@ -1,6 +1,6 @@
 //! Appending and reading past the page cache.
 //!
-//! What the log writes is read once, soon after, by one reader who keeps it himself; a copy in the cache
+//! What the WAL writes is read once, soon after, by one reader who keeps it himself; a copy in the cache
 //! serves nobody else, and makes room at the cost of what would be used again. It is dear, too: on a virtual
 //! machine whose host takes back unused memory, a fresh page of the cache costs ten times the copy.
 //!

@@ -1,4 +1,4 @@
-//! What can go wrong with the log, and what to do then.
+//! What can go wrong with the WAL, and what to do then.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub enum Retry {
     After(Duration),
 }
 
-/// The log could not do it.
+/// The WAL could not do it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WalError {
     /// The store has been away too long.
@@ -77,8 +77,8 @@ pub enum WalError {
         /// Ours.
         known: u32,
     },
-    /// A file of another log.
-    #[error("failed to read wal file {file}: it belongs to another collector's log")]
+    /// A file of another WAL.
+    #[error("failed to read wal file {file}: it belongs to another collector's WAL")]
     Foreign {
         /// The file's name.
         file: String,
@@ -89,7 +89,7 @@ pub enum WalError {
         /// Its length.
         len: usize,
     },
-    /// The log is closed or closing.
+    /// The WAL is closed or closing.
     #[error("wal is closed")]
     Closed,
 }

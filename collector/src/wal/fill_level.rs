@@ -1,9 +1,9 @@
-//! How full the log is, and what is said of it: once when it begins to fill, once when it refuses what comes, and
+//! How full the WAL is, and what is said of it: once when it begins to fill, once when it refuses what comes, and
 //! once when it takes again.
 
-/// How far the log has filled up to its `max_bytes`.
+/// How far the WAL has filled up to its `max_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fill {
+pub(super) enum FillLevel {
     /// There is room.
     Low,
     /// Four fifths are held.
@@ -12,9 +12,9 @@ pub(super) enum Fill {
     Full,
 }
 
-impl Fill {
+impl FillLevel {
     /// How it is now. Each level is left a good deal below where it is
-    /// entered, so that a log at its edge does not say the same again and again.
+    /// entered, so that a WAL at its edge does not say the same again and again.
     pub(super) fn after(self, held: u64, limit: u64, was_refused: bool) -> Self {
         let is_above = |percent: u64| held >= limit / 100 * percent;
         match self {
@@ -57,25 +57,25 @@ mod tests {
 
     #[test]
     fn each_level_is_entered_once_and_left_well_below() {
-        let mut fill = Fill::Low;
+        let mut fill = FillLevel::Low;
         for (held, was_refused, expected) in [
-            (799, false, Fill::Low),
-            (800, false, Fill::High),
-            (750, false, Fill::High),
-            (801, false, Fill::High),
-            (699, false, Fill::Low),
-            (990, false, Fill::High),
-            (990, true, Fill::Full),
+            (799, false, FillLevel::Low),
+            (800, false, FillLevel::High),
+            (750, false, FillLevel::High),
+            (801, false, FillLevel::High),
+            (699, false, FillLevel::Low),
+            (990, false, FillLevel::High),
+            (990, true, FillLevel::Full),
             // Devices come again after half a minute: that nobody was refused says nothing.
-            (990, false, Fill::Full),
-            (951, false, Fill::Full),
-            (949, false, Fill::High),
-            (980, false, Fill::High),
-            (980, true, Fill::Full),
-            (100, false, Fill::Low),
+            (990, false, FillLevel::Full),
+            (951, false, FillLevel::Full),
+            (949, false, FillLevel::High),
+            (980, false, FillLevel::High),
+            (980, true, FillLevel::Full),
+            (100, false, FillLevel::Low),
             // A large batch does not fit where small ones do.
-            (100, true, Fill::Full),
-            (100, false, Fill::Low),
+            (100, true, FillLevel::Full),
+            (100, false, FillLevel::Low),
         ] {
             fill = fill.after(held, 1_000, was_refused);
             assert_eq!(fill, expected, "{held} {was_refused}");

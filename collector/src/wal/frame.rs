@@ -8,7 +8,7 @@
 //! | 16 | 4 | reserved, zero |
 //! | 20 | 4 | CRC-32C of WAL id, record offset and bytes 0..20 |
 //!
-//! The header's checksum binds a record to its log and to its offset, so what a recycled segment
+//! The header's checksum binds a record to its WAL and to its offset, so what a recycled segment
 //! held in an earlier life, or a stranger put into a payload, is never taken for a record; and a
 //! search for the next whole record after damage costs one small checksum each 8 bytes.
 
@@ -21,9 +21,19 @@ pub(crate) const HEADER_BYTES: usize = 24;
 /// length from asking for memory.
 pub const MAX_PAYLOAD_BYTES: usize = 32 << 20;
 
+/// A place in the WAL: bytes of frames since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WalOffset(pub u64);
+
+impl std::fmt::Display for WalOffset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
 const ALIGNMENT: usize = 8;
 
-/// What binds records to one log: a checksum over its random id, continued by each header.
+/// What binds records to one WAL: a checksum over its random id, continued by each header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameKey(u32);
 
@@ -38,7 +48,7 @@ impl FrameKey {
     }
 }
 
-/// Bytes that a payload of `len` takes in the log.
+/// Bytes that a payload of `len` takes in the WAL.
 pub(crate) const fn frame_bytes(len: usize) -> usize {
     (HEADER_BYTES + len).next_multiple_of(ALIGNMENT)
 }
@@ -78,7 +88,7 @@ pub(crate) fn seal(key: FrameKey, frames: &mut [u8], offset: u64, received_at_us
     n_frames
 }
 
-/// What lies at one place of the log.
+/// What lies at one place of the WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// A whole record.
@@ -91,11 +101,11 @@ pub(crate) enum Parsed {
     NeedMore { frame_bytes: usize },
     /// A sound header over a payload that does not fit its checksum.
     BadPayload { frame_bytes: usize },
-    /// No header of this log and place.
+    /// No header of this WAL and place.
     NoHeader,
 }
 
-/// Reads what lies at the start of `bytes`, which is offset `offset` of the log.
+/// Reads what lies at the start of `bytes`, which is offset `offset` of the WAL.
 pub(crate) fn parse(key: FrameKey, bytes: &[u8], offset: u64) -> Parsed {
     let Some(header) = bytes.get(..HEADER_BYTES) else {
         return Parsed::NoHeader;

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
+use super::api::{Batch, WalOptions, WalStats};
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{CollectorId, WalDir};
-use super::fill_level::Fill;
-use super::log::Log;
-use super::{Batch, Opened, Wal, WalError, WalOffset, WalOptions, WalStats};
+use super::error::WalError;
+use super::fill_level::FillLevel;
+use super::frame::WalOffset;
+use super::log::{Log, Recovery};
 use epwatch_server::Clock;
 
 /// How often a failing disk is tried while nothing comes in: readiness takes traffic away, so
@@ -54,7 +56,7 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Stamp {
+struct ReceiveTime {
     /// Never falls, whatever the clock does: it was promised to the store, and of two times nobody here can
     /// say which is wrong. One that is too late loses no report; one that is too early may, for the store
     /// lets go of what was received long ago.
@@ -88,13 +90,13 @@ pub(crate) struct Shared {
     min_free_bytes: u64,
     /// A batch was refused for `max_bytes` since that was last looked at.
     was_full: AtomicBool,
-    fill: Mutex<Fill>,
+    fill: Mutex<FillLevel>,
     /// What was free when it was last looked at; `u64::MAX` before that.
     free_bytes: AtomicU64,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake_writer: Condvar,
-    stamp: Mutex<Stamp>,
+    stamp: Mutex<ReceiveTime>,
     counters: Counters,
     chores: std_mpsc::SyncSender<Chore>,
 }
@@ -106,7 +108,7 @@ enum Chore {
     Stop,
 }
 
-/// Ends with the last handle of the log.
+/// Ends with the last handle of the WAL.
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -116,7 +118,7 @@ pub(crate) struct Threads {
 impl Threads {
     pub(crate) fn join(&self) {
         for thread in self.running.lock().drain(..) {
-            // A panic there was printed there; the log is closed either way.
+            // A panic there was printed there; the WAL is closed either way.
             let _ = thread.join();
         }
     }
@@ -129,7 +131,16 @@ impl Drop for Threads {
     }
 }
 
-pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError> {
+/// An open WAL, its threads running.
+pub(crate) struct Started {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) durable: watch::Receiver<WalOffset>,
+    pub(crate) threads: Arc<Threads>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) recovery: Recovery,
+}
+
+pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalError> {
     let id = dir.collector_id;
     let checkpoint = checkpoint::load(&*dir.storage, &id.0)
         .map_err(WalError::io("read wal checkpoint"))?
@@ -139,7 +150,7 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
     // What the process before did not come to remove: with nothing that waits for the store no
-    // checkpoint would say so again, and a log that is full of it takes nothing.
+    // checkpoint would say so again, and a WAL that is full of it takes nothing.
     let _ = chores.try_send(Chore::RemoveBelow(checkpoint.offset.0));
     let shared = Arc::new(Shared {
         log,
@@ -152,12 +163,12 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         gather: options.gather,
         min_free_bytes: options.min_free_bytes,
         was_full: AtomicBool::new(false),
-        fill: Mutex::new(Fill::Low),
+        fill: Mutex::new(FillLevel::Low),
         free_bytes: AtomicU64::new(u64::MAX),
         clock: options.clock.clone(),
         queue: Mutex::default(),
         wake_writer: Condvar::new(),
-        stamp: Mutex::new(Stamp {
+        stamp: Mutex::new(ReceiveTime {
             newest_us: recovery.newest_us.max(checkpoint.time_us),
             end,
         }),
@@ -182,12 +193,10 @@ pub(crate) fn open(options: &WalOptions, dir: WalDir) -> Result<Opened, WalError
         shared: shared.clone(),
         running,
     });
-    Ok(Opened {
-        wal: Wal {
-            shared,
-            durable,
-            _threads: threads,
-        },
+    Ok(Started {
+        shared,
+        durable,
+        threads,
         checkpoint,
         recovery,
     })
@@ -342,7 +351,7 @@ impl Shared {
         *fill = now;
     }
 
-    /// Waits for batches. `None` once the log is closed and all are taken; empty if the disk is
+    /// Waits for batches. `None` once the WAL is closed and all are taken; empty if the disk is
     /// failing and it is time to try it.
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();

@@ -1,4 +1,4 @@
-//! The log itself: segments in order, the durable end, and what happens to them. No threads here;
+//! The WAL itself: segments in order, the durable end, and what happens to them. No threads here;
 //! [`super::Wal`] brings them.
 //!
 //! A group of frames is written with one write and one sync. If either fails, nothing of the group
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::WalError;
-use super::frame::{self, FrameKey, HEADER_BYTES};
-use super::reader::Reader;
+use super::error::WalError;
+use super::frame::{self, FrameKey, HEADER_BYTES, WalOffset};
+use super::reader::{Chunk, Reader};
 use super::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::storage::{SegmentFile, Storage};
 
@@ -23,12 +23,12 @@ const MAX_SPARES: usize = 2;
 const SPARE_SUFFIX: &str = ".spare";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// What opening an existing log found.
+/// What opening an existing WAL found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Segment files that were there.
     pub segments: u64,
-    /// Bytes of the log that are kept.
+    /// Bytes of the WAL that are kept.
     pub bytes: u64,
     /// Whether an unfinished group was cut off; nobody was told that it is durable.
     pub is_tail_torn: bool,
@@ -58,12 +58,12 @@ struct Active {
 
 /// What is durable of one segment.
 #[derive(Debug)]
-pub(crate) struct Span {
-    pub(crate) file: Arc<dyn SegmentFile>,
+struct Span {
+    file: Arc<dyn SegmentFile>,
     /// Offset of its first frame.
-    pub(crate) base: u64,
+    base: u64,
     /// Offset after its last.
-    pub(crate) end: u64,
+    end: u64,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ struct Spares {
 }
 
 impl Log {
-    /// Opens the log in `storage`. Its end is never below `floor`, the highest offset that was ever
+    /// Opens the WAL in `storage`. Its end is never below `floor`, the highest offset that was ever
     /// told to anyone: offsets name batches in the store, so none is given out twice.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
@@ -356,8 +356,51 @@ impl Log {
         written
     }
 
+    /// Reads durable records from `from` up to `end` (or the durable end), until their payloads come
+    /// to `max_bytes` or there are `max_records`; at least one if there is one.
+    pub(crate) fn read(
+        &self,
+        from: WalOffset,
+        end: WalOffset,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> io::Result<Chunk> {
+        let mut chunk = Chunk {
+            next: from,
+            ..Chunk::default()
+        };
+        let mut n_bytes = 0;
+        while let Some(span) = self.segment_at(chunk.next.0)? {
+            let span_end = span.end.min(end.0);
+            if span.base > chunk.next.0 {
+                // Whole segments are gone.
+                let resume = span.base.min(end.0.max(chunk.next.0));
+                chunk.skipped_bytes += resume - chunk.next.0;
+                chunk.next = WalOffset(resume);
+            }
+            if chunk.next.0 >= span_end {
+                break;
+            }
+            let mut reader = Reader::over(span.file, self.key(), span.base, span_end);
+            reader.next = chunk.next.0;
+            while chunk.records.len() < max_records && n_bytes < max_bytes {
+                let Some(record) = reader.next_record()? else {
+                    break;
+                };
+                n_bytes += record.payload.len();
+                chunk.records.push(record);
+            }
+            chunk.next = WalOffset(reader.next);
+            chunk.skipped_bytes += reader.skipped_bytes;
+            if chunk.records.len() >= max_records || n_bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(chunk)
+    }
+
     /// Opens the first segment that ends above `offset`. `None` if nothing durable lies there.
-    pub(crate) fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
+    fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
         let durable_end = self.end();
         let bases = self.bases.lock();
         // The last segment that begins at or before the offset, else the first of all.

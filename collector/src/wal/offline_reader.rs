@@ -1,4 +1,4 @@
-//! Reads a log from outside: no lock, no repair, whether or not a collector has it open. A segment
+//! Reads a WAL from outside: no lock, no repair, whether or not a collector has it open. A segment
 //! that is used again while it is read holds records of other offsets, which are none here.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::segment::{self, SEGMENT_HEADER_BYTES};
 use super::storage::{DirStorage, Storage};
 use super::{Record, WalError};
 
-/// The records of a log's directory, oldest first.
+/// The records of a WAL's directory, oldest first.
 #[derive(Debug)]
 pub struct WalRecords {
     storage: DirStorage,
@@ -80,11 +80,11 @@ impl WalRecords {
     }
 }
 
-/// What lies in a log's directory.
+/// What lies in a WAL's directory.
 #[derive(Debug)]
 pub(crate) struct LogFiles {
     pub(crate) collector_id: CollectorId,
-    /// The log's start where the writer never wrote one down.
+    /// The WAL's start where the writer never wrote one down.
     pub(crate) checkpoint: u64,
     /// Every file, segments in order, then the rest.
     pub(crate) names: Vec<String>,
@@ -92,7 +92,7 @@ pub(crate) struct LogFiles {
     pub(crate) done_segments: Vec<String>,
 }
 
-/// Lists a log's directory from outside, as [`WalRecords`] reads it.
+/// Lists a WAL's directory from outside, as [`WalRecords`] reads it.
 pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
     let storage = DirStorage::new(dir);
     let collector_id = read_id(&storage).map_err(WalError::io("read collector id"))?;
@@ -112,7 +112,7 @@ pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
     })
 }
 
-/// Makes a copied log begin where its checkpoint is: the batch that was being written when it was
+/// Makes a copied WAL begin where its checkpoint is: the batch that was being written when it was
 /// copied may hold records that the copy does not.
 pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
     let storage = DirStorage::new(dir);

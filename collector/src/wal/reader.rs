@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::WalOffset;
 use super::direct_io::{self, BLOCK_BYTES, Blocks};
-use super::frame::{self, FrameKey, HEADER_BYTES, Parsed};
-use super::log::{Log, Span};
+use super::frame::{self, FrameKey, HEADER_BYTES, Parsed, WalOffset};
 use super::segment;
 use super::storage::SegmentFile;
 
@@ -24,7 +22,7 @@ const UNREADABLE: i32 = 5;
 pub struct Record {
     /// Where it begins; with the collector's id, its name for ever.
     pub offset: WalOffset,
-    /// When the log took it, microseconds since 1970; never falls from record to record.
+    /// When the WAL took it, microseconds since 1970; never falls from record to record.
     pub received_at_us: u64,
     /// The bytes that were appended.
     pub payload: Bytes,
@@ -49,66 +47,18 @@ pub struct Chunk {
     pub skipped_bytes: u64,
 }
 
-/// Reads durable records from `from` up to `end` (or the durable end), until their payloads come
-/// to `max_bytes` or there are `max_records`; at least one if there is one.
-pub(crate) fn read_chunk(
-    log: &Log,
-    from: WalOffset,
-    end: WalOffset,
-    max_records: usize,
-    max_bytes: usize,
-) -> io::Result<Chunk> {
-    let mut chunk = Chunk {
-        next: from,
-        ..Chunk::default()
-    };
-    let mut n_bytes = 0;
-    while let Some(Span {
-        file,
-        base,
-        end: segment_end,
-    }) = log.segment_at(chunk.next.0)?
-    {
-        let span_end = segment_end.min(end.0);
-        if base > chunk.next.0 {
-            // Whole segments are gone.
-            let resume = base.min(end.0.max(chunk.next.0));
-            chunk.skipped_bytes += resume - chunk.next.0;
-            chunk.next = WalOffset(resume);
-        }
-        if chunk.next.0 >= span_end {
-            break;
-        }
-        let mut reader = Reader::over(file, log.key(), base, span_end);
-        reader.next = chunk.next.0;
-        while chunk.records.len() < max_records && (n_bytes < max_bytes) {
-            let Some(record) = reader.next_record()? else {
-                break;
-            };
-            n_bytes += record.payload.len();
-            chunk.records.push(record);
-        }
-        chunk.next = WalOffset(reader.next);
-        chunk.skipped_bytes += reader.skipped_bytes;
-        if chunk.records.len() >= max_records || n_bytes >= max_bytes {
-            break;
-        }
-    }
-    Ok(chunk)
-}
-
 /// The records of one stretch of one segment.
 #[derive(Debug)]
 pub(crate) struct Reader {
     file: Arc<dyn SegmentFile>,
     key: FrameKey,
     base: u64,
-    next: u64,
+    pub(super) next: u64,
     end: u64,
-    /// Bytes of the log from `buffer_at` on.
+    /// Bytes of the WAL from `buffer_at` on.
     buffer: Bytes,
     buffer_at: u64,
-    skipped_bytes: u64,
+    pub(super) skipped_bytes: u64,
     /// Those of them that come before the last record: what follows it is a segment's free room.
     skipped_before_last: u64,
 }

@@ -1,4 +1,4 @@
-//! The few file operations the log needs, as a trait: the real one over a directory, and in tests
+//! The few file operations the WAL needs, as a trait: the real one over a directory, and in tests
 //! one in memory that fails, tears writes and forgets what was not synced.
 
 use std::fmt::Debug;

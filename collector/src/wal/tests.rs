@@ -1,4 +1,4 @@
-//! The log against a model: storage in memory that fails, tears and forgets, driven by proptest;
+//! The WAL against a model: storage in memory that fails, tears and forgets, driven by proptest;
 //! then the threads over a real directory and over a disk that fills up.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,6 @@ use super::dir::{WalDir, load_or_make_id};
 use super::direct_io::{BLOCK_BYTES, lead_of};
 use super::frame;
 use super::log::Log;
-use super::reader::read_chunk;
 use super::storage::{SegmentFile, Storage};
 use super::*;
 use epwatch_server::{ManualClock, SystemClock};
@@ -266,7 +265,7 @@ fn group(payloads: &[Vec<u8>]) -> Vec<u8> {
 fn read_all(log: &Log, from: WalOffset) -> (Vec<Record>, u64) {
     let (mut records, mut skipped, mut next) = (Vec::new(), 0, from);
     loop {
-        let chunk = read_chunk(log, next, WalOffset(u64::MAX), 3, 200).unwrap();
+        let chunk = log.read(next, WalOffset(u64::MAX), 3, 200).unwrap();
         skipped += chunk.skipped_bytes;
         if chunk.next == next {
             return (records, skipped);
@@ -317,7 +316,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What must and what may be in the log.
+/// What must and what may be in the WAL.
 #[derive(Debug, Default)]
 struct Model {
     /// In order; true for those that were acknowledged.
@@ -462,7 +461,7 @@ proptest! {
 }
 
 /// A write that was torn, cut or turned anywhere in the last record, by a bit or a byte: the records
-/// before it stay, nothing else is taken for it, and the log goes on behind them.
+/// before it stay, nothing else is taken for it, and the WAL goes on behind them.
 #[test]
 fn the_last_record_damaged_anywhere_costs_only_itself() {
     let whole = [vec![1; 40], vec![2; 70], vec![3; 45]];
@@ -787,7 +786,7 @@ async fn a_drained_log_is_not_full_after_a_restart() {
     (options.segment_bytes, options.max_bytes) = (SEGMENT_BYTES, held);
     // After the tail's sync: the first removal fails, too.
     storage.fail_after(1, 1);
-    let wal = group_commit::open(&options, dir).unwrap().wal;
+    let wal = Wal::open_in(dir, &options).unwrap().wal;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while let Err(error) = wal.append(batch(b"report")).await {
         assert!(
@@ -811,7 +810,7 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
     let mut options = options(std::path::Path::new("in memory"));
     // Larger than the zeros of a spare, so that there is none to take from.
     options.segment_bytes = 1 << 10;
-    let wal = group_commit::open(&options, dir).unwrap().wal;
+    let wal = Wal::open_in(dir, &options).unwrap().wal;
     wal.append(batch(b"before")).await.unwrap();
 
     storage.disk().is_full = true;
@@ -826,7 +825,7 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
     assert!(!wal.is_writable());
 
     storage.disk().is_full = false;
-    // Without traffic the log finds out by itself.
+    // Without traffic the WAL finds out by itself.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !wal.is_writable() {
         assert!(std::time::Instant::now() < deadline, "never came back");
@@ -853,7 +852,7 @@ async fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
     let mut options = options(std::path::Path::new("in memory"));
     options.min_free_bytes = 1_000;
     storage.disk().free_bytes = 999;
-    let wal = group_commit::open(&options, dir).unwrap().wal;
+    let wal = Wal::open_in(dir, &options).unwrap().wal;
     let error = wal.append(batch(b"report")).await.unwrap_err();
     assert!(
         matches!(

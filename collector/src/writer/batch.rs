@@ -1,33 +1,38 @@
-//! A range of the log as rows, read while the one before is stored.
+//! A range of the WAL as rows, read while the one before is stored.
 
 use tokio::task::JoinHandle;
 
-use crate::encode::Prepared;
+use crate::encode::EncodedBatch;
 use crate::wal::{Chunk, WalOffset};
 
 /// Where a batch ends at the latest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BatchLimits {
     pub(super) end: WalOffset,
     pub(super) max_records: usize,
     pub(super) max_bytes: usize,
 }
 
-/// A range of the log, as rows.
+/// A range of the WAL, as rows.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct RowBatch {
     pub(super) from: WalOffset,
     pub(super) next: WalOffset,
-    pub(super) rows: Prepared,
+    pub(super) rows: EncodedBatch,
     /// Receive time of its last record; `None` if it holds none.
     pub(super) newest_us: Option<u64>,
     pub(super) skipped_bytes: u64,
-    /// A limit ended it, not the end of the log.
+    /// A limit ended it, not the end of the WAL.
     pub(super) is_full: bool,
 }
 
-impl Batch {
-    pub(super) fn of(from: WalOffset, chunk: &Chunk, rows: Prepared, limits: Limits) -> Self {
+impl RowBatch {
+    pub(super) fn of(
+        from: WalOffset,
+        chunk: &Chunk,
+        rows: EncodedBatch,
+        limits: BatchLimits,
+    ) -> Self {
         let records = &chunk.records;
         let n_bytes: usize = records.iter().map(|record| record.payload.len()).sum();
         Self {
@@ -43,7 +48,7 @@ impl Batch {
 
 /// The next batch, while it is read; given up when dropped.
 #[derive(Debug)]
-pub(crate) struct ReadAhead(JoinHandle<Batch>);
+pub(crate) struct ReadAhead(JoinHandle<RowBatch>);
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
@@ -52,11 +57,11 @@ impl Drop for ReadAhead {
 }
 
 impl ReadAhead {
-    pub(super) fn begin(reading: impl Future<Output = Batch> + Send + 'static) -> Self {
+    pub(super) fn begin(reading: impl Future<Output = RowBatch> + Send + 'static) -> Self {
         Self(tokio::spawn(reading))
     }
 
-    pub(super) async fn get(mut self) -> Batch {
+    pub(super) async fn get(mut self) -> RowBatch {
         match (&mut self.0).await {
             Ok(batch) => batch,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

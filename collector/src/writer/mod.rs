@@ -1,10 +1,10 @@
-//! Takes durable reports from the log to the store, in batches that a crash does not change.
+//! Takes durable reports from the WAL to the store, in batches that a crash does not change.
 //!
-//! A batch is a range of the log. Its end is written down before anything of it goes out, so that
+//! A batch is a range of the WAL. Its end is written down before anything of it goes out, so that
 //! after a crash the same range goes out again, under the same token, and the store keeps it once.
 //! Rows of the key table go first: a reader in between counts a report too few for a moment, never
 //! twice. Only when all tables have the batch does the checkpoint move. While the store takes a full
-//! batch the next is read and encoded. The store being away means waiting, for ever, while the log
+//! batch the next is read and encoded. The store being away means waiting, for ever, while the WAL
 //! fills.
 
 mod batch;
@@ -21,20 +21,20 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::batch::{Batch, Limits, ReadAhead};
-use self::progress::Published;
+use self::batch::{BatchLimits, ReadAhead, RowBatch};
+use self::progress::PublishedProgress;
 use crate::config::BatchConfig;
 use crate::encode::{
-    Dimension, EncodedBlock, KnownPlacements, NameGuard, OutcomeRow, Prepared, Tables,
+    CardinalityLimiter, Dimension, EncodedBatch, EncodedBlock, KnownPlacements, OutcomeRow, Tables,
 };
 use crate::metrics::Metrics;
-use crate::refusal_counts::OutcomeLedger;
+use crate::refusal_counts::RefusalCounts;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use crate::wal::{Checkpoint, Wal, WalError, WalOffset};
 use epwatch_server::{Backoff, Clock};
 
-/// The writer of one log.
+/// The writer of one WAL.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) wal: Wal,
@@ -44,25 +44,25 @@ pub(crate) struct Writer {
     pub(crate) collector_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) ledger: Arc<OutcomeLedger>,
+    pub(crate) ledger: Arc<RefusalCounts>,
     pub(crate) rollup: RollUp,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
-    pub(crate) names: Arc<Mutex<NameGuard>>,
+    pub(crate) names: Arc<Mutex<CardinalityLimiter>>,
     pub(crate) tables: Arc<Mutex<Tables>>,
-    /// Bytes of the log that make a full batch.
+    /// Bytes of the WAL that make a full batch.
     pub(crate) full_bytes: u64,
     /// Whether the last batch was one.
     pub(crate) was_full: bool,
     pub(crate) ahead: Option<ReadAhead>,
     /// The next batch, read and written down.
-    pub(crate) begun: Option<Batch>,
-    pub(crate) published: Option<Published>,
+    pub(crate) begun: Option<RowBatch>,
+    pub(crate) published: Option<PublishedProgress>,
     pub(crate) pending_outcomes: Option<(String, Vec<OutcomeRow>)>,
 }
 
 #[derive(Debug, Row, Deserialize)]
-struct StoredRow {
+struct OffsetRow {
     wal_offset: u64,
 }
 
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    fn of(self, rows: &Prepared) -> &EncodedBlock {
+    fn of(self, rows: &EncodedBatch) -> &EncodedBlock {
         match self {
             Self::Copies => &rows.copies,
             Self::Reports => &rows.reports,
@@ -89,12 +89,12 @@ impl Table {
     }
 }
 
-/// The drain's time was up; what is left stays in the log.
+/// The drain's time was up; what is left stays in the WAL.
 #[derive(Debug)]
 struct TimeUp;
 
 impl Writer {
-    /// Writes until `stop` is cancelled, then drains the log for at most `drain_timeout`.
+    /// Writes until `stop` is cancelled, then drains the WAL for at most `drain_timeout`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let drain_timeout = self.config.drain_timeout.0;
         let deadline = async {
@@ -119,7 +119,7 @@ impl Writer {
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
         if let Some(end) = self.checkpoint.batch_end {
             // Written down before a crash: this range and no other.
-            let limits = Limits {
+            let limits = BatchLimits {
                 end,
                 max_records: usize::MAX,
                 max_bytes: usize::MAX,
@@ -146,7 +146,7 @@ impl Writer {
             }
             self.show_progress();
             // Asked once, before the store is told: what is acknowledged meanwhile, and then the stop,
-            // must not end a log that has something to drain. After the stop nothing comes any more.
+            // must not end a WAL that has something to drain. After the stop nothing comes any more.
             let is_leaving =
                 stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
             self.tell_store(is_leaving).await;
@@ -157,8 +157,8 @@ impl Writer {
         }
     }
 
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> BatchLimits {
+        BatchLimits {
             end: WalOffset(u64::MAX),
             max_records: self.config.max_reports,
             max_bytes: usize::try_from(self.config.max_bytes.0).unwrap_or(usize::MAX),
@@ -194,8 +194,8 @@ impl Writer {
     fn read_batch(
         &self,
         from: WalOffset,
-        limits: Limits,
-    ) -> impl Future<Output = Batch> + Send + 'static {
+        limits: BatchLimits,
+    ) -> impl Future<Output = RowBatch> + Send + 'static {
         self.read(from, limits, Arc::default())
     }
 
@@ -203,9 +203,9 @@ impl Writer {
     fn read(
         &self,
         from: WalOffset,
-        limits: Limits,
+        limits: BatchLimits,
         without: Arc<HashSet<u64>>,
-    ) -> impl Future<Output = Batch> + Send + 'static {
+    ) -> impl Future<Output = RowBatch> + Send + 'static {
         let (wal, known) = (self.wal.clone(), self.known_placements.clone());
         let (names, tables) = (self.names.clone(), self.tables.clone());
         let (collector_id, bucket) = (self.collector_id(), self.bucket);
@@ -221,7 +221,7 @@ impl Writer {
                     chunk
                         .records
                         .retain(|record| !without.contains(&record.offset.0));
-                    let rows = Prepared::decided(
+                    let rows = EncodedBatch::encode_and_persist_names(
                         &chunk.records,
                         collector_id,
                         bucket,
@@ -233,7 +233,7 @@ impl Writer {
                         doing: "write down names of the log",
                         source: Arc::new(source),
                     })?;
-                    Ok(Batch::of(from, &chunk, rows, limits))
+                    Ok(RowBatch::of(from, &chunk, rows, limits))
                 });
                 match read.await {
                     Ok(batch) => return batch,
@@ -245,7 +245,7 @@ impl Writer {
     }
 
     /// While the store takes one full batch, the next is read if there is a fair part of one.
-    fn read_ahead(&mut self, batch: &Batch) {
+    fn read_ahead(&mut self, batch: &RowBatch) {
         self.was_full = batch.is_full;
         if !batch.is_full {
             return;
@@ -260,7 +260,7 @@ impl Writer {
     }
 
     /// Writes down where a batch ends, before anything of it goes out.
-    async fn begin_batch(&mut self, batch: &Batch) {
+    async fn begin_batch(&mut self, batch: &RowBatch) {
         if batch.next > self.checkpoint.offset {
             let batch_end = Some(batch.next);
             self.save(Checkpoint {
@@ -274,7 +274,7 @@ impl Writer {
     /// Stores a batch that begins at the checkpoint and has been begun, and moves the checkpoint;
     /// the next one, if it has been read meanwhile, is begun with the same write. `may_be_stored`:
     /// an earlier process may have stored it, or parts of it.
-    async fn store_batch(&mut self, batch: Batch, may_be_stored: bool) {
+    async fn store_batch(&mut self, batch: RowBatch, may_be_stored: bool) {
         if batch.next <= self.checkpoint.offset {
             return;
         }
@@ -335,7 +335,7 @@ impl Writer {
     }
 
     /// Inserts a batch into every table, as often as it takes.
-    async fn insert(&self, batch: &Batch, may_be_stored: bool) {
+    async fn insert(&self, batch: &RowBatch, may_be_stored: bool) {
         let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         let mut may_be_stored = may_be_stored;
         while let Err(error) = self.try_insert(batch, may_be_stored).await {
@@ -354,7 +354,7 @@ impl Writer {
         }
     }
 
-    async fn try_insert(&self, batch: &Batch, may_be_stored: bool) -> Result<(), SinkError> {
+    async fn try_insert(&self, batch: &RowBatch, may_be_stored: bool) -> Result<(), SinkError> {
         let (rows, sink) = (&batch.rows, &self.sink);
         self.insert_once(Table::Copies, batch, may_be_stored)
             .await?;
@@ -378,7 +378,7 @@ impl Writer {
     async fn insert_once(
         &self,
         table: Table,
-        batch: &Batch,
+        batch: &RowBatch,
         may_be_stored: bool,
     ) -> Result<(), SinkError> {
         let (first, end, name) = (batch.from, batch.next, table.name());
@@ -400,11 +400,11 @@ impl Writer {
             .await
     }
 
-    /// The rows of a batch that a table has, by their place in the log.
+    /// The rows of a batch that a table has, by their place in the WAL.
     async fn stored_of(
         &self,
         table: &'static str,
-        batch: &Batch,
+        batch: &RowBatch,
     ) -> Result<HashSet<u64>, SinkError> {
         let buckets = &batch.rows.buckets;
         let Some((oldest, newest)) = buckets.first().zip(buckets.last()) else {
@@ -419,13 +419,13 @@ impl Writer {
             batch.from,
             batch.next,
         );
-        let stored = self.sink.fetch::<StoredRow>(table, &sql).await?;
+        let stored = self.sink.fetch::<OffsetRow>(table, &sql).await?;
         Ok(stored.into_iter().map(|row| row.wal_offset).collect())
     }
 
     /// Reads a batch again, without the rows at these places.
-    async fn read_without(&self, batch: &Batch, stored: HashSet<u64>) -> Prepared {
-        let limits = Limits {
+    async fn read_without(&self, batch: &RowBatch, stored: HashSet<u64>) -> EncodedBatch {
+        let limits = BatchLimits {
             end: batch.next,
             max_records: usize::MAX,
             max_bytes: usize::MAX,

@@ -16,7 +16,7 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// What was last said of this collector's progress.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedProgress {
     bucket: u64,
     at: Instant,
 }
@@ -27,7 +27,7 @@ impl Writer {
     pub(super) async fn tell_store(&mut self, is_leaving: bool) {
         let bucket = self.checkpoint.time_us / 1_000_000 / self.bucket.as_secs().max(1);
         let heartbeat = HEARTBEAT.min(self.collector_timeout / 4);
-        let is_due = |published: &Published| {
+        let is_due = |published: &PublishedProgress| {
             published.bucket != bucket || published.at.elapsed() >= heartbeat
         };
         if is_leaving || self.published.as_ref().is_none_or(is_due) {
@@ -35,7 +35,7 @@ impl Writer {
             match told {
                 Ok(()) => {
                     self.metrics.store_up.set(1);
-                    self.published = Some(Published {
+                    self.published = Some(PublishedProgress {
                         bucket,
                         at: Instant::now(),
                     });

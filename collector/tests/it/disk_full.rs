@@ -56,7 +56,7 @@ async fn child_entry() {
     };
     let min_free: u64 = std::env::var(CHILD_MIN_FREE).unwrap().parse().unwrap();
     let ballast = disk.join("ballast");
-    // Leaves 6 MiB above what is kept free: room for over 100 calls of some 50 KB. The log ends within
+    // Leaves 6 MiB above what is kept free: room for over 100 calls of some 50 KB. The WAL ends within
     // two of its segments of that, so that there is space again without the ballast.
     std::fs::write(&ballast, vec![1; 4 << 20]).unwrap();
 

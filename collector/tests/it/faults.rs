@@ -17,7 +17,7 @@ use crate::support::{Device, PATIENCE, Store, config, connect, report, request, 
 const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
 const DISTINCT: &str = "SELECT uniqExact(installation, stream_id, sequence) AS n FROM reports";
 
-/// Set for the child that is a collector: its log's directory and the store's socket.
+/// Set for the child that is a collector: its WAL's directory and the store's socket.
 const CHILD_WAL: &str = "EPWATCH_COLLECTOR_CHILD_WAL";
 const CHILD_STORE: &str = "EPWATCH_COLLECTOR_CHILD_STORE";
 const LISTENING: &str = "listening on ";

@@ -305,7 +305,7 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
 }
 
 /// Default `connections.max`, in a process that may open few files: connections that never end do not
-/// take those that the log and the store need, nor do those that were told to go.
+/// take those that the WAL and the store need, nor do those that were told to go.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
     check_some_are_left_to_the_log(300, 400, 350).await;
@@ -433,7 +433,7 @@ async fn half_a_request_for_a_page_holds_up_no_stop() {
     assert_eq!(answer.status, 200, "{answer:?}");
     let stopped = tokio::time::timeout(PATIENCE, collector.stop()).await;
     stopped.expect("the collector stops");
-    // And lets go of its log.
+    // And lets go of its WAL.
     start(&dir, |_| {}).await.stop().await;
     drop(asking);
 }

@@ -285,7 +285,7 @@ fn copy_dir(from: &Path, to: &Path) {
 const COPY_ROWS: &str = "SELECT count() AS n FROM report_copies";
 const REPORT_ROWS: &str = "SELECT count() AS n FROM reports";
 
-/// Stores a batch of twenty reports. Gives the log as it was when the batch had gone out and the collector
+/// Stores a batch of twenty reports. Gives the WAL as it was when the batch had gone out and the collector
 /// died, before it wrote down that the store has it.
 async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let gate = Gate::before(store.socket()).await;

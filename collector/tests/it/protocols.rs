@@ -176,7 +176,7 @@ async fn decompression_bombs_are_refused_for_good() {
     collector.stop().await;
 }
 
-/// A full log is a reason to come again; both protocols say when.
+/// A full WAL is a reason to come again; both protocols say when.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushback_says_when_to_come_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -226,7 +226,7 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     store.engine.stop().await;
 }
 
-/// A log that is full refuses a call as a whole: its malformed reports come again with the others,
+/// A WAL that is full refuses a call as a whole: its malformed reports come again with the others,
 /// and are counted when they are answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_counted_once_however_often_its_call_came() {

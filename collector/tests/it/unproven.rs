@@ -127,7 +127,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     store.engine.stop().await;
 }
 
-/// What waits in the log is decided already, and who was let in there is known.
+/// What waits in the WAL is decided already, and who was let in there is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_decision_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();

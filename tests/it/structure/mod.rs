@@ -18,7 +18,6 @@ use modules::{Modules, Sources};
 
 /// Crates that still have circles or repeated names. Each leaves the list when it is mended; then the list goes.
 const KNOWN: &[&str] = &[
-    "epwatch-collector",
     "epwatch-detector",
     "epwatch-proto",
     "epwatch-sdk",

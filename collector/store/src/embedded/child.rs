@@ -17,7 +17,7 @@ use super::binding::{self, Engine};
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
 use super::engine::RunningEngine;
 use super::http::Service;
-use super::listen::{self, Connections, Front};
+use super::listen::{self, Connections, DeviceServer};
 
 /// Connections at once; each may wait for a slot, so more than statements.
 const MAX_CONNECTIONS: usize = 512;
@@ -126,14 +126,14 @@ async fn serve(
     let service = Service::new(engine.clone(), orders.max_concurrent_queries);
     let connections = Connections::new(MAX_CONNECTIONS);
     let mut accepting = JoinSet::new();
-    let owners = Front::new(service, connections.clone());
+    let owners = DeviceServer::new(service, connections.clone());
     accepting.spawn(owners.accept(socket));
     let mut readers_at = None;
     if let Some(access) = &orders.readers {
         let port = listen::bind_port(access.address()).await?;
         readers_at = Some(port.local_addr()?);
         let service = Service::new(engine, MAX_READER_STATEMENTS).for_readers(access.clone());
-        let readers = Front::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
+        let readers = DeviceServer::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
         accepting.spawn(readers.accept(port));
     }
     let readers = readers_at;

@@ -122,14 +122,14 @@ impl Connections {
 
 /// A service and the connections to it.
 #[derive(Clone)]
-pub(super) struct Front {
+pub(super) struct DeviceServer {
     service: Arc<Service>,
     connections: Connections,
 }
 
-impl Front {
-    pub(super) fn new(service: Service, connections: Connections) -> Front {
-        Front {
+impl DeviceServer {
+    pub(super) fn new(service: Service, connections: Connections) -> DeviceServer {
+        DeviceServer {
             service: Arc::new(service),
             connections,
         }
