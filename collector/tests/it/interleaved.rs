@@ -267,7 +267,7 @@ async fn a_look_that_fails_keeps_no_bucket_from_being_closed() {
     store.eventually(COPIES, 1).await;
     store.eventually(OPEN, 0).await;
     let metrics = collector.metrics().encode();
-    let is_noted = |line: &str| line.contains("what=\"rollup_check\"") && !line.ends_with(" 0");
+    let is_noted = |line: &str| line.contains("call=\"rollup_check\"") && !line.ends_with(" 0");
     assert!(metrics.lines().any(is_noted), "{metrics}");
     collector.stop().await;
     assert_eq!(store.number(SESSIONS).await, 1);
@@ -307,7 +307,7 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
         metrics
             .encode()
             .lines()
-            .any(|line| line.contains("what=\"batch\"") && !line.ends_with(" 0"))
+            .any(|line| line.contains("call=\"batch\"") && !line.ends_with(" 0"))
     })
     .await;
     collector.stop().await;
