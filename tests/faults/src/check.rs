@@ -1,4 +1,4 @@
-//! Whether the store holds what the devices know to be acknowledged: each report once, and no other.
+//! Compares the store with the devices' acknowledged reports: it must hold each once, and no other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::load::Account;
 use crate::views::{self, ViewCount};
 
-/// What is wrong, if anything is.
+/// The differences found, if any.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
     /// Reports that should be there.
@@ -19,7 +19,7 @@ pub struct Findings {
     pub lost: u64,
     /// Reports that count more than once.
     pub counted_twice: u64,
-    /// Reports that count although nobody was told that they are kept, or although they were deleted.
+    /// Reports that count although they were never acknowledged, or although they were deleted.
     pub unexpected: u64,
     /// Rows that a batch left twice: a view would hide them, the disk would not.
     pub rows_twice: u64,
@@ -36,7 +36,7 @@ impl Findings {
         self.distance() == 0
     }
 
-    /// How far everything is from that; what gets nearer is still at work.
+    /// Distance from the expected state. While it shrinks, the servers are still at work.
     pub(crate) fn distance(&self) -> u64 {
         let wrong = self.lost + self.counted_twice + self.unexpected + self.rows_twice + self.open;
         let off = |count: &ViewCount| count.expected.abs_diff(count.found);
@@ -44,7 +44,7 @@ impl Findings {
     }
 }
 
-/// Whether somebody is there who closes buckets.
+/// Whether a collector is there to close buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Buckets {
     /// All of them are to be closed.
@@ -53,8 +53,7 @@ pub(crate) enum Buckets {
     StayOpen,
 }
 
-/// Looks until everything is as it must be, and once more after that; or until time is up, and says
-/// what is wrong then.
+/// Checks until the store is as expected, and once more after that. If time is up first, returns the differences.
 pub(crate) async fn settled(
     store: &Client,
     account: &Account,

@@ -1,7 +1,7 @@
 //! One device: it makes reports, sends each until it is acknowledged, and remembers them all.
 //!
 //! Now and then it is restarted (another stream), sends again what was acknowledged (the ack was lost), or
-//! has everything deleted and begins anew.
+//! has everything deleted and begins again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Device {
         }
     }
 
-    /// Sends until it is told to end; what is open then is sent to its end.
+    /// Sends until the order to end, and then sends its open reports to their end.
     pub(crate) async fn live(mut self, pause: Duration) {
         loop {
             match self.shared.told() {

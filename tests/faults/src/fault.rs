@@ -1,8 +1,8 @@
-//! Which fault comes next: chosen by the seed alone.
+//! The next fault, chosen by the seed alone.
 
 use std::time::Duration;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A collector is killed, and started again after `down`.

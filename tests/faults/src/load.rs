@@ -1,4 +1,4 @@
-//! What all devices share: what they are told, and what became of their reports.
+//! The state that all devices share: their orders, and the ends of their reports.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,25 +10,25 @@ use tokio::time::Instant;
 
 use crate::report::{Key, Made};
 
-/// What devices are to do.
+/// The order to all devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// Make reports and send them.
     Send,
-    /// Bring what is open to its end, and wait.
+    /// Bring open reports to their end, and wait.
     Rest,
-    /// Bring what is open to its end, and leave.
+    /// Bring open reports to their end, and leave.
     End,
 }
 
-/// What became of all reports so far.
+/// Counts of all reports so far, by their end.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Account {
     /// Made and sent at least once.
     pub(crate) sent: u64,
     /// Acknowledged, and not deleted since.
     pub(crate) acked: HashSet<Key>,
-    /// Acks that said `duplicate`.
+    /// Acks with the outcome `duplicate`.
     pub(crate) duplicates: u64,
     /// Reports sent again, counted each time.
     pub(crate) retried: u64,
@@ -36,17 +36,17 @@ pub(crate) struct Account {
     pub(crate) refused: BTreeMap<String, u64>,
     /// Neither acknowledged nor refused when time was up.
     pub(crate) given_up: u64,
-    /// The latest call that failed, for who wonders.
+    /// The latest call that failed, for the report of a run.
     pub(crate) last_failure: Option<String>,
     /// Installations whose deletion was acknowledged, and how many reports went with them.
     pub(crate) deleted: HashSet<[u8; 16]>,
     /// See [`Account::deleted`].
     pub(crate) deleted_reports: u64,
-    /// Installations whose deletion was asked for and never answered.
+    /// Installations whose deletion was requested and never answered.
     pub(crate) maybe_deleted: HashSet<[u8; 16]>,
 }
 
-/// What all devices share.
+/// The state that all devices share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     told: watch::Sender<Told>,
@@ -62,7 +62,7 @@ impl Shared {
             told: watch::Sender::new(Told::Send),
             n_resting: Mutex::new(0),
             rested: Notify::new(),
-            // Far enough: no round is that long without being told another time.
+            // No round takes that long without another order.
             give_up: Mutex::new(Instant::now() + Duration::from_secs(30 * 24 * 3600)),
             account: Mutex::default(),
         }
@@ -72,12 +72,12 @@ impl Shared {
         *self.told.borrow()
     }
 
-    /// Tells all devices.
+    /// Gives all devices an order.
     pub(crate) fn tell(&self, told: Told) {
         self.told.send_replace(told);
     }
 
-    /// A device waits until it is told something else.
+    /// Waits until a device has another order.
     pub(crate) async fn rest(&self) {
         let mut told = self.told.subscribe();
         *lock(&self.n_resting) += 1;

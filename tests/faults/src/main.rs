@@ -24,7 +24,7 @@ struct Args {
     /// Processes to kill.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     kills: u64,
-    /// What takes the reports: two collectors before one store, or `serve` with the store inside.
+    /// The servers: two collectors before one store, or `serve` with the store inside.
     #[arg(long, value_enum, default_value = "collectors")]
     servers: Servers,
     /// No fault begins after this.
@@ -48,7 +48,7 @@ struct Args {
     /// How long nothing may happen at a check while something is missing.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     drain: Period,
-    /// The epwatch command [default: the one beside this program].
+    /// The epwatch command [default: the one in this program's folder].
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Folder for logs and data, kept afterwards; it must not exist [default: a temporary one].

@@ -1,4 +1,4 @@
-//! What to break, how often, and under which load.
+//! Settings of a run: the faults, their number, and the load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum Servers {
 pub struct FaultOptions {
     /// The `epwatch` command.
     pub program: PathBuf,
-    /// Where logs of the collectors, the store and what they print go.
+    /// The folder of the collectors' WALs, the store and their output.
     pub dir: PathBuf,
     /// Which processes take the reports.
     pub servers: Servers,

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 /// Between two starts of a process that ends by itself.
 const START_PAUSE: Duration = Duration::from_millis(200);
-/// For what the log still holds, when it is told to end.
+/// Time for the WAL's records, when it has the order to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How to start it.
@@ -28,7 +28,7 @@ pub(crate) struct StartLine {
     pub(crate) log: PathBuf,
 }
 
-/// Where it listens, from what `--json` says.
+/// Its address, from the output of `--json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Addresses {
     pub(crate) collector: SocketAddr,
@@ -36,19 +36,19 @@ pub(crate) struct Addresses {
     pub(crate) store: Option<String>,
 }
 
-/// What is known of it from outside.
+/// Its state as seen from outside.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) pid: Option<u32>,
-    /// Once it said so.
+    /// Once it has reported it.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) starts: u64,
-    /// Ends that nobody asked for.
+    /// Ends without an order.
     pub(crate) ended_by_itself: u64,
 }
 
 enum Order {
-    /// SIGKILL; says whether there was a process, and stays down that long.
+    /// SIGKILL. Answers whether there was a process; it stays down that long.
     Kill(Duration, oneshot::Sender<bool>),
     /// SIGTERM, and no start after it.
     Stop(oneshot::Sender<anyhow::Result<()>>),
@@ -84,7 +84,7 @@ impl Kept {
         self.state.clone()
     }
 
-    /// Kills it, wherever it is, and keeps it down for `down`. Says whether there was one to kill.
+    /// Kills it, wherever it is, and keeps it down for `down`. Returns whether there was one to kill.
     pub(crate) async fn kill(&self, down: Duration) -> bool {
         let (done, killed) = oneshot::channel();
         let _ = self.orders.send(Order::Kill(down, done)).await;
@@ -134,7 +134,7 @@ async fn keep(line: StartLine, mut orders: mpsc::Receiver<Order>, said: watch::S
                 () = tokio::time::sleep_until(until) => break,
                 order = orders.recv() => match order {
                     Some(Order::Kill(_, done)) => { let _ = done.send(false); }
-                    // Down already: what its log holds is drained by the next start only.
+                    // Down already: only the next start drains its WAL.
                     Some(stop @ Order::Stop(_)) => { drop(stop); return; }
                     None => return,
                 },
@@ -143,7 +143,7 @@ async fn keep(line: StartLine, mut orders: mpsc::Receiver<Order>, said: watch::S
     }
 }
 
-/// Waits for an order, or for the process to end by itself; says where it listens meanwhile.
+/// Waits for an order, or for the process to end by itself; publishes its address meanwhile.
 async fn live(
     child: &mut Child,
     orders: &mut mpsc::Receiver<Order>,
@@ -166,7 +166,7 @@ async fn live(
     }
 }
 
-/// Tells it to end, and waits.
+/// Asks it to end with SIGTERM, and waits.
 async fn end(child: &mut Child) -> anyhow::Result<()> {
     if let Some(pid) = child.id() {
         signal(pid, rustix::process::Signal::TERM)?;

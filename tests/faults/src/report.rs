@@ -1,4 +1,4 @@
-//! Reports as a device makes them: sound, small, and known by their key.
+//! Reports in a device's form: valid, small, and identified by their key.
 //!
 //! Each has one session with an id of its own and one series of [`RUNS`] runs, so that every view's sums
 //! follow from the number of reports.
@@ -13,7 +13,7 @@ pub(crate) const RUNS: u64 = RUNS_US.len() as u64;
 /// App that the reports name; the collectors know no keys, on loopback.
 pub(crate) const APP: &str = "com.example.faults";
 
-/// A key as the store tells it: installation, stream, sequence.
+/// A key in the store's form: installation, stream, sequence.
 pub(crate) type Key = ([u8; 16], u64, u64);
 
 /// One report, encoded once: sent again it must have the same bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Ended {
     pub(crate) last_sequence: u64,
 }
 
-/// What never changes about a device's reports.
+/// The constant part of a device's reports.
 #[derive(Debug)]
 pub(crate) struct Template {
     installation: [u8; 16],

@@ -18,7 +18,7 @@ use crate::load::{Shared, Told};
 use crate::options::{FaultOptions, Servers};
 use crate::servers::{COLLECTOR_TIMEOUT, Processes};
 
-/// Kills between two checks of everything: what goes wrong is found near where it did.
+/// Kills between two checks of everything, so that a difference is found near its cause.
 const KILLS_A_ROUND: u64 = 100;
 
 /// Processes killed with SIGKILL, and spells.
@@ -52,12 +52,12 @@ pub struct Document {
     pub seed: u64,
     /// `collectors` or `serve`.
     pub servers: &'static str,
-    /// What was broken.
+    /// Number of faults of each kind.
     pub kills: Kills,
     pub sent: u64,
     /// Reports acknowledged, and not deleted afterwards.
     pub acked: u64,
-    /// Acks that said `duplicate`.
+    /// Acks with the outcome `duplicate`.
     pub duplicates: u64,
     /// Reports sent again, counted each time.
     pub retried: u64,
@@ -65,7 +65,7 @@ pub struct Document {
     pub refused: BTreeMap<String, u64>,
     /// Reports neither acknowledged nor refused at the end.
     pub given_up: u64,
-    /// What the latest call that failed was told.
+    /// The error of the latest call that failed.
     pub last_failure: Option<String>,
     /// Installations deleted, and their reports.
     pub deleted_installations: u64,
@@ -79,7 +79,7 @@ pub struct Document {
     pub checks: u64,
     /// Wall-clock time.
     pub seconds: f64,
-    /// What the last check found.
+    /// The differences of the last check.
     pub findings: Findings,
 }
 
@@ -125,7 +125,7 @@ pub async fn run(
     if findings.is_clean() {
         say("the collectors are told to drain and end");
         run.processes.all_listen().await?;
-        // With `serve` the store ends, too: what it holds is read before.
+        // With `serve` the store ends too, so it is read before.
         let buckets = match options.servers {
             Servers::Collectors => {
                 processes.stop_collectors().await?;
@@ -365,7 +365,7 @@ impl std::fmt::Display for Document {
     }
 }
 
-/// The `epwatch` command beside a program of the same build.
+/// The `epwatch` command in the folder of a program of the same build.
 ///
 /// # Errors
 /// It is not there.

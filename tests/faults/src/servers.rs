@@ -66,7 +66,7 @@ impl Processes {
         Ok(())
     }
 
-    /// What is known of each collector, as it changes.
+    /// The state of each collector, as it changes.
     pub(crate) fn states(&self) -> Vec<watch::Receiver<State>> {
         self.kept.iter().map(Kept::state).collect()
     }
@@ -76,7 +76,7 @@ impl Processes {
         self.states().into_iter().map(Where).collect()
     }
 
-    /// Kills a collector; says whether it was there.
+    /// Kills a collector; returns whether it was there.
     pub(crate) async fn kill_collector(&self, index: usize, down: Duration) -> bool {
         self.kept[index % self.kept.len()].kill(down).await
     }
@@ -90,7 +90,7 @@ impl Processes {
         killed
     }
 
-    /// Kills the engine, be it ready or just starting; says whether it was there.
+    /// Kills the engine, whether it is ready or starting; returns whether it was there.
     pub(crate) async fn kill_store(&self) -> anyhow::Result<bool> {
         match self.engine_pid() {
             // Gone by itself meanwhile is as good.

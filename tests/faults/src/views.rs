@@ -1,4 +1,4 @@
-//! What each view should say of so many reports, and what it says.
+//! The answer that each view should give for a number of reports, and the one that it gives.
 
 use clickhouse::{Client, Row};
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use crate::report::{Key, RUNS};
 /// One number of one view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewCount {
-    /// The view, and what was asked of it.
+    /// The view and its column.
     pub view: &'static str,
-    /// What it should say.
+    /// The expected answer.
     pub expected: u64,
-    /// What it says.
+    /// Its answer.
     pub found: u64,
 }
 
@@ -29,7 +29,7 @@ struct CountedKey {
     n: u64,
 }
 
-/// A view, the number that is asked of it, and how much of it one report is.
+/// A view, one of its numbers, and the part of one report in it.
 const VIEWS: &[(&str, &str, u64)] = &[
     (
         "counted_reports_v1",
@@ -88,7 +88,7 @@ const VIEWS: &[(&str, &str, u64)] = &[
     ),
 ];
 
-/// Asks every view.
+/// Queries every view.
 pub(crate) async fn ask(store: &Client, reports: u64) -> clickhouse::error::Result<Vec<ViewCount>> {
     let mut counts = Vec::with_capacity(VIEWS.len());
     for &(view, sql, each) in VIEWS {
