@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-engines", &["epwatch-proto"]),
     ("epwatch-runtimes", &["epwatch-engines", "epwatch-proto"]),
     ("epwatch-server", &["epwatch-proto"]),
+    ("epwatch-strict-collector", &["epwatch-proto"]),
     ("epwatch-stats", &[]),
     ("epwatch-sdk", &["epwatch-proto"]),
     ("epwatch-store", &["epwatch-proto"]),
@@ -76,6 +77,7 @@ fn tests_may_use(name: &str, dependency: &str) -> bool {
         "epwatch-faults",
         "epwatch-features",
         "epwatch-runtimes",
+        "epwatch-strict-collector",
     ];
     of_all.contains(&dependency) || name == dependency
 }

@@ -1,6 +1,5 @@
 //! What the tests share: an app with its runs, children, ONNX Runtime, a collector.
 
-pub(crate) mod collector;
 mod onnx_runtime;
 mod process;
 pub(crate) mod qnn;
@@ -17,6 +16,7 @@ use epwatch_sdk::{
     Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch,
 };
 
+pub(crate) use epwatch_strict_collector as collector;
 pub(crate) use onnx_runtime::{environment, fixture};
 pub(crate) use process::{command, is_alone, line_told, role, tell, told_by};
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::strict_server::{APP_KEY, Mood, StrictServer};
 use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, RecordedModel, Scenario};
+use epwatch_strict_collector::Collector;
 use tokio_util::sync::CancellationToken;
 
 /// CPU seconds so far of this process's threads of that name (Linux: clock ticks are 10 ms).
@@ -27,12 +27,7 @@ fn cpu_seconds(thread_name: &str) -> f64 {
 /// The demo's shape: a report every two seconds from each of 500 devices.
 #[test]
 fn five_hundred_devices_leave_most_of_a_core() {
-    let serving = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let server = serving.block_on(StrictServer::start(Mood::Accepts));
+    let collector = Collector::start("key");
     let fleet_runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("fleet-cost")
@@ -48,7 +43,7 @@ fn five_hundred_devices_leave_most_of_a_core() {
         i64::try_from(now.as_millis()).unwrap(),
     )
     .unwrap();
-    let options = LiveOptions::new(&server.endpoint(), APP_KEY);
+    let options = LiveOptions::new(&collector.endpoint(), "key");
     let began = Instant::now();
     let live = fleet_runtime
         .block_on(async { Live::start(fleet, &options, CancellationToken::new()) })

@@ -3,13 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::strict_server::{APP_KEY, Mood, StrictServer};
 use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, Progress, RecordedModel, Scenario};
+use epwatch_strict_collector::{Answer, Collector};
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 const DEADLINE: Duration = Duration::from_secs(30);
+const APP_KEY: &str = "fleet-test-key";
 
-fn start(server: &StrictServer, n_devices: usize) -> Live {
+fn collector(answer: Option<Answer>) -> Collector {
+    let collector = Collector::start(APP_KEY);
+    collector.answer_from_now_on(answer);
+    collector
+}
+
+fn down() -> Status {
+    Status::unavailable("down for the test")
+}
+
+fn start(collector: &Collector, n_devices: usize) -> Live {
     let mut scenario = Scenario::new("app.test", "mixed", "1", n_devices);
     scenario.report_interval = Duration::from_millis(100);
     scenario.runs_per_second = 40.0;
@@ -17,7 +29,7 @@ fn start(server: &StrictServer, n_devices: usize) -> Live {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = i64::try_from(now.as_millis()).unwrap();
     let fleet = Fleet::new(scenario, placements, now).unwrap();
-    let options = LiveOptions::new(&server.endpoint(), APP_KEY);
+    let options = LiveOptions::new(&collector.endpoint(), APP_KEY);
     Live::start(fleet, &options, CancellationToken::new()).unwrap()
 }
 
@@ -33,91 +45,87 @@ async fn wait_for(live: &Live, what: &str, holds: impl Fn(Progress) -> bool) {
     }
 }
 
-/// Everything that was sealed is on the server, once, without a gap.
-fn assert_all_home(server: &StrictServer, progress: Progress) {
+/// Everything that was sealed is with the collector, once, without a gap.
+fn assert_all_home(collector: &Collector, progress: Progress) {
     assert_eq!(progress.pending, 0, "{progress:?}");
     assert_eq!(progress.acked, progress.sealed, "{progress:?}");
-    server.seen(|seen| {
-        assert_eq!(seen.complaints, Vec::<String>::new());
-        assert_eq!(seen.stored.len() as u64, progress.sealed);
-        let mut streams = BTreeMap::<_, Vec<u64>>::new();
-        let mut n_runs = 0;
-        for ((installation, stream, sequence), bytes) in &seen.stored {
-            streams
-                .entry((installation, stream))
-                .or_default()
-                .push(*sequence);
-            let report = epwatch_proto::Report::parse(bytes).unwrap();
-            n_runs += report.series.iter().map(|series| series.n).sum::<u64>();
-        }
-        assert_eq!(n_runs, progress.runs);
-        assert_eq!(streams.len() as u64, progress.devices);
-        for sequences in streams.values() {
-            let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
-            assert_eq!(*sequences, expected);
-        }
-    });
+    let stored = collector.stored();
+    assert_eq!(stored.len() as u64, progress.sealed);
+    let mut streams = BTreeMap::<_, Vec<u64>>::new();
+    let mut n_runs = 0;
+    for (key, bytes) in &stored {
+        let stream = streams.entry((key.installation, key.stream)).or_default();
+        stream.push(key.sequence.get());
+        let report = epwatch_proto::Report::parse(bytes).unwrap();
+        n_runs += report.series.iter().map(|series| series.n).sum::<u64>();
+    }
+    assert_eq!(n_runs, progress.runs);
+    assert_eq!(streams.len() as u64, progress.devices);
+    for sequences in streams.values() {
+        let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
+        assert_eq!(*sequences, expected);
+    }
 }
 
 #[tokio::test]
 async fn every_report_comes_home() {
-    let server = StrictServer::start(Mood::Accepts).await;
-    let live = start(&server, 50);
+    let collector = collector(None);
+    let live = start(&collector, 50);
     wait_for(&live, "second round of reports", |progress| {
         progress.acked >= 150
     })
     .await;
     let progress = live.drain(DEADLINE).await;
     assert_eq!(progress.retried, 0);
-    assert_all_home(&server, progress);
+    assert_all_home(&collector, progress);
 }
 
 #[tokio::test]
 async fn nothing_is_lost_while_the_collector_is_down() {
-    let server = StrictServer::start(Mood::Unavailable).await;
-    let live = start(&server, 20);
+    let collector = collector(Some(Answer::Fail(down())));
+    let live = start(&collector, 20);
     wait_for(&live, "failed upload of each device", |progress| {
         progress.retried >= 40
     })
     .await;
     assert_eq!(live.progress().acked, 0);
-    server.set_mood(Mood::Accepts);
+    collector.answer_from_now_on(None);
     let progress = live.drain(DEADLINE).await;
-    assert_all_home(&server, progress);
+    assert_all_home(&collector, progress);
 }
 
 #[tokio::test]
 async fn a_lost_ack_brings_the_same_bytes_again() {
-    let server = StrictServer::start(Mood::LosesAcks).await;
-    let live = start(&server, 20);
+    let collector = collector(Some(Answer::StoreAndFail(down())));
+    let live = start(&collector, 20);
     wait_for(&live, "lost ack of each device", |progress| {
         progress.retried >= 20
     })
     .await;
-    server.set_mood(Mood::Accepts);
+    collector.answer_from_now_on(None);
     let progress = live.drain(DEADLINE).await;
-    assert!(server.seen(|seen| seen.n_duplicates) > 0);
-    assert_all_home(&server, progress);
+    assert!(collector.n_duplicates() > 0);
+    assert_all_home(&collector, progress);
 }
 
 #[tokio::test]
 async fn reports_refused_for_now_come_again() {
-    let server = StrictServer::start(Mood::Overloaded).await;
-    let live = start(&server, 20);
+    let collector = collector(Some(Answer::Overloaded));
+    let live = start(&collector, 20);
     wait_for(&live, "refusal of each device", |progress| {
         progress.retried >= 20
     })
     .await;
     assert_eq!(live.progress().refused, 0);
-    server.set_mood(Mood::Accepts);
+    collector.answer_from_now_on(None);
     let progress = live.drain(DEADLINE).await;
-    assert_all_home(&server, progress);
+    assert_all_home(&collector, progress);
 }
 
 #[tokio::test]
 async fn a_drain_that_cannot_end_says_what_is_pending() {
-    let server = StrictServer::start(Mood::Unavailable).await;
-    let live = start(&server, 5);
+    let collector = collector(Some(Answer::Fail(down())));
+    let live = start(&collector, 5);
     wait_for(&live, "report", |progress| progress.sealed >= 5).await;
     let progress = live.drain(Duration::from_millis(200)).await;
     assert!(progress.pending >= 5, "{progress:?}");

@@ -5,6 +5,5 @@ mod cost;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
-mod strict_server;
 #[cfg(test)]
 mod virtual_time;
