@@ -7,17 +7,16 @@
 
 pub mod backup;
 pub mod client;
-pub mod cluster;
 pub mod embedded;
 mod lexer;
-pub mod migrate;
 pub mod native;
-mod ttl;
+mod schema;
 
 pub use client::{StoreTarget, TargetError, client};
-pub use cluster::{CLUSTER_SETTINGS, Cluster};
-pub use migrate::{
+pub use schema::cluster::{CLUSTER_SETTINGS, Cluster};
+pub use schema::migrate::{
     MADE_IN_DEVELOPMENT, MigrateError, Migration, Planned, PlannedMigration, SERIES,
     TemplateValues, migrate, pending, plan, schema_version, stale_views,
 };
-pub use ttl::{TableTtl, table_ttls};
+pub use schema::ttl::{TableTtl, table_ttls};
+pub use schema::{cluster, migrate};

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::EmbeddedError;
-use super::reader::ReaderAccess;
+use super::protocol::reader::ReaderAccess;
 
 /// Set in the environment of a child that is a test executable.
 pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";

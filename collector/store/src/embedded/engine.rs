@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::backup::is_own_backup;
 use super::binding::{BindingError, Connection, Engine, StatementClass, Stats};
-use super::format::{self, Streaming};
-use super::statement::{self, Kind, OutsideNames};
+use super::protocol::format::{self, Streaming};
+use super::protocol::statement::{self, Kind, OutsideNames};
 
 /// How long a KILL is repeated while a statement whose client left still runs.
 const KILL_EVERY: Duration = Duration::from_millis(100);
@@ -154,7 +154,7 @@ impl RunningEngine {
     }
 
     fn prepare(&self, job: &Job, ticket: &Ticket) -> Result<Connection, String> {
-        let refuse = |refusal: statement::Refusal| {
+        let refuse = |refusal: statement::StatementRefusal| {
             format!("Code: 164. DB::Exception: {refusal}. (READONLY)")
         };
         // The owner's alone: readers come with `readonly`, under which the engine refuses it too.
@@ -166,7 +166,7 @@ impl RunningEngine {
         if !matches!(job.kind, Kind::InsertRows { .. }) {
             match connection.classify(&job.sql) {
                 Some(seen) if seen.n_statements > 1 => {
-                    return Err(refuse(statement::Refusal::SeveralStatements));
+                    return Err(refuse(statement::StatementRefusal::SeveralStatements));
                 }
                 Some(seen) if seen.class == StatementClass::Control && !is_backup => {
                     statement::check_control(&job.sql).map_err(refuse)?;

@@ -3,10 +3,10 @@
 
 use hyper::{HeaderMap, header};
 
-use super::frame::{self, FrameDecoder};
-use super::reader::{self, ReaderAccess};
-use super::request::{Parameters, form_boundary};
-use super::statement::{self, Kind};
+use super::protocol::frame::{self, FrameDecoder};
+use super::protocol::reader::{self, ReaderAccess};
+use super::protocol::request::{Parameters, form_boundary};
+use super::protocol::statement::{self, Kind};
 use crate::native::decode::{Block, BlockDecoder};
 use crate::native::reframe::Reframer;
 

@@ -1,38 +1,30 @@
 //! The embedded engine: libchdb in a supervised child process that speaks ClickHouse's HTTP
 //! protocol on a Unix socket.
 //!
-//! [`EmbeddedStore`] starts the child, starts it again when it dies, and gives clients for its
-//! socket; they are the same clients as for a server. The other modules run in the child: `child`
-//! is its life, `http` the protocol, `reader` what third parties may on a TCP port, `engine` the
-//! jobs, `binding` the library.
+//! [`EmbeddedStore`] starts the child, restarts it when it dies, and returns clients for its socket, which are
+//! the same clients as for a server. `process` is the life of both processes. The rest runs in the child:
+//! `protocol` is the HTTP protocol, with the limits of third parties on a TCP port; `engine` runs statements;
+//! `binding` is the library.
 
 mod backup;
 #[expect(unsafe_code, reason = "the binding of the embedded engine")]
 mod binding;
-mod child;
 mod config;
-mod control;
 mod engine;
-mod format;
-mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod http;
-mod listen;
-mod reader;
-mod request;
+mod process;
+mod protocol;
 mod state;
-mod statement;
-mod supervisor;
 
 pub use backup::backups_dir;
 pub(crate) use backup::is_archive_name;
-pub use child::run_engine_child;
 pub use config::{ChildProgram, EmbeddedConfig};
-pub use reader::{ReaderAccess, ReaderAccessError};
+pub use process::child::run_engine_child;
+pub use process::supervisor::EmbeddedStore;
+pub use protocol::reader::{ReaderAccess, ReaderAccessError};
 pub use state::{EmbeddedError, EngineFailure, EngineState};
-pub use supervisor::EmbeddedStore;
 
 /// Becomes the engine's child if this test executable was started as one.
 ///

@@ -19,8 +19,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::cluster::{Cluster, ClusterStatementError, Made};
 use crate::client::{StoreTarget, client};
-use crate::cluster::{Cluster, ClusterStatementError, Made};
 use crate::lexer::{TokenKind, tokens};
 
 /// Name of the files' series. It changes if files that were released are ever squashed into others. Stores

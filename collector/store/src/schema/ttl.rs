@@ -7,10 +7,10 @@ use clickhouse::Row;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
+use super::cluster::Cluster;
+use super::migrate::{MigrateError, Migration, TemplateValues, render_all};
 use crate::client::{StoreTarget, client};
-use crate::cluster::Cluster;
 use crate::lexer::{Token, tokens};
-use crate::migrate::{MigrateError, Migration, TemplateValues, render_all};
 
 /// For how long a table keeps its rows, and should.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
-use super::http::Service;
+use crate::embedded::protocol::http::Service;
 
 /// Longest text taken for a URL and headers. An INSERT stands in the URL.
 const MAX_HEAD_BYTES: usize = 256 << 10;

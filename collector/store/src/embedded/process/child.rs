@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use super::binding::{self, Engine};
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
-use super::engine::RunningEngine;
-use super::http::Service;
 use super::listen::{self, Connections, DeviceServer};
+use crate::embedded::binding::{self, Engine};
+use crate::embedded::engine::RunningEngine;
+use crate::embedded::protocol::http::Service;
 
 /// Connections at once; each may wait for a slot, so more than statements.
 const MAX_CONNECTIONS: usize = 512;
@@ -30,7 +30,7 @@ const MAX_READER_CONNECTIONS: usize = 64;
 const MAX_READER_STATEMENTS: usize = 8;
 
 /// Runs the engine child: the body of the hidden subcommand that
-/// [`ChildProgram`](super::ChildProgram) starts.
+/// [`ChildProgram`](crate::embedded::ChildProgram) starts.
 ///
 /// Call it outside any async runtime: it makes its own. Log with a subscriber on standard error,
 /// which the supervisor reads. Standard input must be the supervisor's control channel. Ends the process by `_exit` once the

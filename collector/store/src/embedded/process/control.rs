@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reader::ReaderAccess;
+use crate::embedded::protocol::reader::ReaderAccess;
 
 /// Longest line either side reads.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;

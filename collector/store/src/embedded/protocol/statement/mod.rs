@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 
 /// Why a statement is refused before the engine sees it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum StatementRefusal {
     #[error("empty query")]
     Empty,
     #[error("only one statement a request is allowed")]
@@ -123,11 +123,11 @@ impl OutsideNames {
     }
 
     /// Refuses a statement that names a file, a program or another host.
-    pub(crate) fn check(&self, sql: &str) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, sql: &str) -> Result<(), StatementRefusal> {
         let tokens: Vec<Token<'_>> = tokens(sql).collect();
         // The engine takes some of them for blanks or quotes; then we would read another text.
         if tokens.iter().any(|token| token.kind == TokenKind::Foreign) {
-            return Err(Refusal::Foreign);
+            return Err(StatementRefusal::Foreign);
         }
         let defines_dictionary = tokens.iter().any(|token| token.is_word("DICTIONARY"));
         for (at, token) in tokens.iter().enumerate() {
@@ -135,17 +135,19 @@ impl OutsideNames {
             let next = tokens.get(at + 1);
             let follows = |word| previous.is_some_and(|previous| previous.is_word(word));
             if token.is_word("OUTFILE") && follows("INTO") {
-                return Err(Refusal::OutsideStore("INTO OUTFILE".into()));
+                return Err(StatementRefusal::OutsideStore("INTO OUTFILE".into()));
             }
             if token.is_word("INFILE") && follows("FROM") {
-                return Err(Refusal::OutsideStore("FROM INFILE".into()));
+                return Err(StatementRefusal::OutsideStore("FROM INFILE".into()));
             }
             let Some(name) = token.name().map(str::to_ascii_lowercase) else {
                 continue;
             };
             let is_call = next.is_some_and(|next| next.text == "(");
             if is_call && self.functions.contains(&name) {
-                return Err(Refusal::OutsideStore(format!("the function {name}")));
+                return Err(StatementRefusal::OutsideStore(format!(
+                    "the function {name}"
+                )));
             }
             if token.is_word("ENGINE") {
                 let named = next.filter(|next| next.text == "=");
@@ -156,13 +158,17 @@ impl OutsideNames {
                 };
                 let engine = named.and_then(Token::name).map(str::to_ascii_lowercase);
                 if let Some(engine) = engine.filter(|engine| self.engines.contains(engine)) {
-                    return Err(Refusal::OutsideStore(format!("the engine {engine}")));
+                    return Err(StatementRefusal::OutsideStore(format!(
+                        "the engine {engine}"
+                    )));
                 }
             }
             if defines_dictionary && is_call && token.is_word("SOURCE") {
                 let source = tokens.get(at + 2).map_or("", |source| source.text);
                 if !["clickhouse", "null"].contains(&source.to_ascii_lowercase().as_str()) {
-                    return Err(Refusal::OutsideStore(format!("the source {source}")));
+                    return Err(StatementRefusal::OutsideStore(format!(
+                        "the source {source}"
+                    )));
                 }
             }
         }
@@ -174,26 +180,28 @@ impl OutsideNames {
 ///
 /// The engine's parser puts INTO OUTFILE, INSERT INTO FUNCTION, BACKUP, ATTACH and COPY in the
 /// same class, so an allow-list of first words refuses those however they are spelt.
-pub(crate) fn check_control(sql: &str) -> Result<(), Refusal> {
+pub(crate) fn check_control(sql: &str) -> Result<(), StatementRefusal> {
     let first = tokens(sql).find(|token| token.kind == TokenKind::Word);
     let first = first.map_or("", |token| token.text).to_ascii_uppercase();
     if first == "INSERT" && tokens(sql).nth(2).is_some_and(|t| t.is_word("FUNCTION")) {
-        return Err(Refusal::OutsideStore("INSERT INTO FUNCTION".into()));
+        return Err(StatementRefusal::OutsideStore(
+            "INSERT INTO FUNCTION".into(),
+        ));
     }
     if CONTROL_ALLOWED.contains(&first.as_str()) {
         return Ok(());
     }
     match first.as_str() {
-        "SET" | "USE" | "CREATE" | "DROP" => Err(Refusal::Session(first)),
-        "SELECT" | "WITH" => Err(Refusal::OutsideStore("INTO OUTFILE".into())),
-        _ => Err(Refusal::OutsideStore(first)),
+        "SET" | "USE" | "CREATE" | "DROP" => Err(StatementRefusal::Session(first)),
+        "SELECT" | "WITH" => Err(StatementRefusal::OutsideStore("INTO OUTFILE".into())),
+        _ => Err(StatementRefusal::OutsideStore(first)),
     }
 }
 
 /// Reads how the text must be handed to the engine.
-pub(crate) fn read(sql: &str) -> Result<Kind, Refusal> {
+pub(crate) fn read(sql: &str) -> Result<Kind, StatementRefusal> {
     let mut first = tokens(sql).filter(|token| token.kind != TokenKind::Open);
-    let first = first.next().ok_or(Refusal::Empty)?;
+    let first = first.next().ok_or(StatementRefusal::Empty)?;
     if first.is_word("INSERT") {
         return read_insert(sql);
     }
@@ -201,7 +209,7 @@ pub(crate) fn read(sql: &str) -> Result<Kind, Refusal> {
         .skip_while(|token| token.kind != TokenKind::Semicolon)
         .filter(|token| token.kind != TokenKind::Semicolon);
     if after_end.next().is_some() {
-        return Err(Refusal::SeveralStatements);
+        return Err(StatementRefusal::SeveralStatements);
     }
     let selects = ["SELECT", "WITH", "FROM"];
     if selects.iter().any(|word| first.is_word(word)) {
@@ -210,7 +218,7 @@ pub(crate) fn read(sql: &str) -> Result<Kind, Refusal> {
     Ok(Kind::Whole)
 }
 
-fn read_insert(sql: &str) -> Result<Kind, Refusal> {
+fn read_insert(sql: &str) -> Result<Kind, StatementRefusal> {
     let mut depth = 0_i32;
     let mut selects = false;
     let mut iter = tokens(sql);
@@ -219,7 +227,7 @@ fn read_insert(sql: &str) -> Result<Kind, Refusal> {
             TokenKind::Open => depth += 1,
             TokenKind::Close => depth -= 1,
             TokenKind::Semicolon if iter.next().is_some() => {
-                return Err(Refusal::SeveralStatements);
+                return Err(StatementRefusal::SeveralStatements);
             }
             TokenKind::Word if depth == 0 => {
                 if token.is_word("SELECT") || token.is_word("WITH") {
@@ -228,7 +236,7 @@ fn read_insert(sql: &str) -> Result<Kind, Refusal> {
                     // Rows after a SELECT (the function `input`) would run through the path
                     // that cuts them at a blank line.
                     if selects {
-                        return Err(Refusal::UnclearInsert);
+                        return Err(StatementRefusal::UnclearInsert);
                     }
                     return rows(sql, &token, iter.next());
                 }
@@ -239,11 +247,11 @@ fn read_insert(sql: &str) -> Result<Kind, Refusal> {
     if selects {
         return Ok(Kind::Whole);
     }
-    Err(Refusal::UnclearInsert)
+    Err(StatementRefusal::UnclearInsert)
 }
 
 /// The INSERT up to `word` (FORMAT or VALUES) and where its rows begin.
-fn rows(sql: &str, word: &Token<'_>, next: Option<Token<'_>>) -> Result<Kind, Refusal> {
+fn rows(sql: &str, word: &Token<'_>, next: Option<Token<'_>>) -> Result<Kind, StatementRefusal> {
     let head = sql[..word.start].trim_end().to_owned();
     if word.is_word("VALUES") {
         return Ok(Kind::InsertRows {
@@ -253,7 +261,7 @@ fn rows(sql: &str, word: &Token<'_>, next: Option<Token<'_>>) -> Result<Kind, Re
         });
     }
     let format = next.filter(|next| next.kind == TokenKind::Word);
-    let format = format.ok_or(Refusal::UnclearInsert)?;
+    let format = format.ok_or(StatementRefusal::UnclearInsert)?;
     Ok(Kind::InsertRows {
         head,
         format: format.text.to_owned(),

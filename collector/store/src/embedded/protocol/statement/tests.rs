@@ -40,7 +40,7 @@ fn names() -> OutsideNames {
 #[track_caller]
 fn check_refused(sql: &str, what: &str) {
     match names().check(sql) {
-        Err(Refusal::OutsideStore(found)) => assert_eq!(found, what, "{sql}"),
+        Err(StatementRefusal::OutsideStore(found)) => assert_eq!(found, what, "{sql}"),
         other => panic!("{sql}: {other:?}"),
     }
 }
@@ -84,10 +84,13 @@ fn rows_are_parted_from_the_insert() {
 
 #[test]
 fn insert_without_rows_or_select_is_refused() {
-    assert_eq!(read("INSERT INTO t"), Err(Refusal::UnclearInsert));
-    assert_eq!(read("INSERT INTO t FORMAT"), Err(Refusal::UnclearInsert));
+    assert_eq!(read("INSERT INTO t"), Err(StatementRefusal::UnclearInsert));
+    assert_eq!(
+        read("INSERT INTO t FORMAT"),
+        Err(StatementRefusal::UnclearInsert)
+    );
     let input = "INSERT INTO t SELECT * FROM input('a String') FORMAT CSV\n1";
-    assert_eq!(read(input), Err(Refusal::UnclearInsert));
+    assert_eq!(read(input), Err(StatementRefusal::UnclearInsert));
     check_kind("INSERT INTO t (a) SELECT 1", Kind::Whole);
 }
 
@@ -98,10 +101,10 @@ fn several_statements_are_refused() {
         "SELECT 1;;SELECT 2",
         "INSERT INTO t; DROP TABLE t; FORMAT CSV",
     ] {
-        assert_eq!(read(sql), Err(Refusal::SeveralStatements), "{sql}");
+        assert_eq!(read(sql), Err(StatementRefusal::SeveralStatements), "{sql}");
     }
     check_kind("SELECT ';DROP' ; -- end", Kind::Select);
-    assert_eq!(read(" /* nothing */ "), Err(Refusal::Empty));
+    assert_eq!(read(" /* nothing */ "), Err(StatementRefusal::Empty));
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn calls_cannot_hide_between_quotes() {
         "SELECT * FROM file\u{a0}('x')",
         "SELECT * FROM file\0('x')",
     ] {
-        assert_eq!(names().check(sql), Err(Refusal::Foreign), "{sql}");
+        assert_eq!(names().check(sql), Err(StatementRefusal::Foreign), "{sql}");
     }
 }
 
@@ -169,7 +172,7 @@ fn control_statements_pass_by_allow_list() {
     assert_eq!(check_control("system flush logs"), Ok(()));
     assert_eq!(
         check_control("SET a = 1"),
-        Err(Refusal::Session("SET".into()))
+        Err(StatementRefusal::Session("SET".into()))
     );
     for sql in [
         "SELECT 1 INTO x",
@@ -177,14 +180,14 @@ fn control_statements_pass_by_allow_list() {
         "ATTACH TABLE t",
     ] {
         assert!(
-            matches!(check_control(sql), Err(Refusal::OutsideStore(_))),
+            matches!(check_control(sql), Err(StatementRefusal::OutsideStore(_))),
             "{sql}"
         );
     }
     let function = "INSERT INTO FUNCTION file('x') SELECT 1";
     assert!(matches!(
         check_control(function),
-        Err(Refusal::OutsideStore(_))
+        Err(StatementRefusal::OutsideStore(_))
     ));
 }
 

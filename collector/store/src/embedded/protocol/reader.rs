@@ -102,13 +102,13 @@ impl ReaderAccess {
         Ok(ReaderAccess { address, password })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in crate::embedded) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Refuses a request that does not name this machine: a page whose name was pointed at
     /// loopback (DNS rebinding) sends its own name.
-    pub(super) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(in crate::embedded) fn check_host(headers: &HeaderMap) -> Result<(), ReaderRefusal> {
         let host = headers
             .get(header::HOST)
             .and_then(|host| host.to_str().ok());
@@ -122,25 +122,25 @@ impl ReaderAccess {
                 .trim_matches(['[', ']'])
                 .parse()
                 .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-        is_here.then_some(()).ok_or(Refusal::Host)
+        is_here.then_some(()).ok_or(ReaderRefusal::Host)
     }
 
     /// Refuses a request without the password, in whichever of the protocol's places.
-    pub(super) fn check_password(
+    pub(in crate::embedded) fn check_password(
         &self,
         headers: &HeaderMap,
         parameters: &Parameters,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReaderRefusal> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let presented = match (text("authorization"), text("x-clickhouse-key")) {
             (Some(authorization), _) => basic_password(authorization),
             (None, Some(key)) => Some(key.to_owned()),
             (None, None) => parameters.password.clone(),
         };
-        let presented = presented.ok_or(Refusal::NoPassword)?;
+        let presented = presented.ok_or(ReaderRefusal::NoPassword)?;
         // Digests are compared, so that the time it takes says nothing about the password.
         let is_right = Sha256::digest(&presented) == Sha256::digest(&self.password);
-        is_right.then_some(()).ok_or(Refusal::WrongPassword)
+        is_right.then_some(()).ok_or(ReaderRefusal::WrongPassword)
     }
 }
 
@@ -156,20 +156,22 @@ fn basic_password(authorization: &str) -> Option<String> {
 }
 
 /// Refuses a statement that does more than read.
-pub(super) fn check_statement(sql: &str, kind: &Kind) -> Result<(), Refusal> {
+pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(), ReaderRefusal> {
     let first = tokens(sql).find(|token| token.text != "(");
     let first = first.map_or("", |token| token.text).to_ascii_uppercase();
     if READING.contains(&first.as_str()) && !matches!(kind, Kind::InsertRows { .. }) {
         return Ok(());
     }
-    Err(Refusal::NotReading(first))
+    Err(ReaderRefusal::NotReading(first))
 }
 
 /// Puts a reader's settings under the limits of readers.
-pub(super) fn restrict(settings: &mut Vec<(String, String)>) -> Result<(), Refusal> {
+pub(in crate::embedded) fn restrict(
+    settings: &mut Vec<(String, String)>,
+) -> Result<(), ReaderRefusal> {
     for (name, value) in settings.iter_mut() {
         if !SETTINGS.contains(&name.as_str()) && !name.starts_with(OUTPUT_SETTINGS) {
-            return Err(Refusal::Setting(name.clone()));
+            return Err(ReaderRefusal::Setting(name.clone()));
         }
         if name == "max_execution_time" {
             let asked: f64 = value.parse().unwrap_or(0.0);
@@ -194,7 +196,7 @@ pub(super) fn restrict(settings: &mut Vec<(String, String)>) -> Result<(), Refus
 
 /// Why a reader's request is refused; the text carries ClickHouse's code.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(in crate::embedded) enum ReaderRefusal {
     #[error(
         "Code: 516. DB::Exception: the Host of the request is not this machine; connect to \
          localhost. (AUTHENTICATION_FAILED)"
@@ -263,9 +265,9 @@ mod tests {
             "",
             "127.0.0.1.x",
         ] {
-            assert_eq!(host(Some(name)), Err(Refusal::Host), "{name}");
+            assert_eq!(host(Some(name)), Err(ReaderRefusal::Host), "{name}");
         }
-        assert_eq!(host(None), Err(Refusal::Host));
+        assert_eq!(host(None), Err(ReaderRefusal::Host));
     }
 
     #[test]
@@ -281,14 +283,14 @@ mod tests {
         assert_eq!(ask(Some(("authorization", &basic)), ""), Ok(()));
         assert_eq!(ask(Some(("x-clickhouse-key", "correct horse")), ""), Ok(()));
         assert_eq!(ask(None, "user=any&password=correct+horse"), Ok(()));
-        let wrong = Err(Refusal::WrongPassword);
+        let wrong = Err(ReaderRefusal::WrongPassword);
         assert_eq!(ask(Some(("x-clickhouse-key", "correct")), ""), wrong);
         assert_eq!(ask(None, "password="), wrong);
         // One that is right elsewhere does not help one that is wrong here.
         let asked = ask(Some(("x-clickhouse-key", "no")), "password=correct+horse");
         assert_eq!(asked, wrong);
         for missing in [None, Some(("authorization", "Bearer x"))] {
-            assert_eq!(ask(missing, "user=any"), Err(Refusal::NoPassword));
+            assert_eq!(ask(missing, "user=any"), Err(ReaderRefusal::NoPassword));
         }
     }
 
@@ -306,7 +308,7 @@ mod tests {
             "max_memory_usage",
         ] {
             let refused = restrict(&mut vec![pair(name, "0")]);
-            assert_eq!(refused, Err(Refusal::Setting(name.to_owned())));
+            assert_eq!(refused, Err(ReaderRefusal::Setting(name.to_owned())));
         }
     }
 }

@@ -24,10 +24,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::config::{EmbeddedConfig, Layout};
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
-use super::state::{EmbeddedError, EngineFailure, EngineState};
 use crate::client::StoreTarget;
+use crate::embedded::config::{EmbeddedConfig, Layout};
+use crate::embedded::state::{EmbeddedError, EngineFailure, EngineState};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);

@@ -22,13 +22,13 @@ use hyper::body::{Frame, Incoming};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::binding::Stats;
-use super::engine::{Head, Input, Job, JobChannels, KillOnDrop, RunningEngine};
 use super::format;
 use super::frame::FrameDecoder;
 use super::reader::{self, ReaderAccess};
 use super::request::{MAX_QUERY_BYTES, Parameters, RequestError, form_boundary};
 use super::statement::{self, Kind};
+use crate::embedded::binding::Stats;
+use crate::embedded::engine::{Head, Input, Job, JobChannels, KillOnDrop, RunningEngine};
 use crate::native::reframe::Reframer;
 
 /// How long a request waits for its turn when all slots run statements.
