@@ -1,7 +1,7 @@
 //! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
 
 use epwatch_store::Cluster;
-use epwatch_store::migrate::{Migration, TemplateValues};
+use epwatch_store::{Migration, TemplateValues};
 
 /// The database's name where nobody chose another.
 pub const DATABASE: &str = "epwatch";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clickhouse::{Client, Row, RowOwned, RowWrite};
-use epwatch_store::cluster::mutated_name;
+use epwatch_store::mutated_name;
 use serde::{Deserialize, Serialize};
 
 use crate::encode::EncodedBlock;

@@ -22,7 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::UnixStream;
 use url::Url;
 
-use crate::schema::cluster::CLUSTER_SETTINGS;
+use crate::schema::CLUSTER_SETTINGS;
 
 /// Why a store's address is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,17 +6,15 @@
 //! the schema belongs to the collector. Nothing here parses rows or builds reports.
 
 pub mod backup;
-pub mod client;
+mod client;
 pub mod embedded;
 mod lexer;
 pub mod native;
 mod schema;
 
 pub use client::{StoreTarget, TargetError, client};
-pub use schema::cluster::{CLUSTER_SETTINGS, Cluster};
-pub use schema::migrate::{
-    MADE_IN_DEVELOPMENT, MigrateError, Migration, Planned, PlannedMigration, SERIES,
-    TemplateValues, migrate, pending, plan, schema_version, stale_views,
+pub use schema::{
+    Cluster, ClusterStatementError, MADE_IN_DEVELOPMENT, MigrateError, Migration, Planned,
+    PlannedMigration, SERIES, TableTtl, TemplateValues, migrate, mutated_name, pending, plan,
+    schema_version, stale_views, table_ttls,
 };
-pub use schema::ttl::{TableTtl, table_ttls};
-pub use schema::{cluster, migrate};

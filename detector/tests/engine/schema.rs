@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use epwatch_store::StoreTarget;
-use epwatch_store::migrate::{MigrateError, Migration, TemplateValues, migrate};
+use epwatch_store::{MigrateError, Migration, TemplateValues, migrate};
 
 /// Every file there is: one that is added is there for tests and bench at once.
 fn migrations() -> Vec<Migration> {

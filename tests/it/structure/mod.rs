@@ -21,7 +21,6 @@ const KNOWN: &[&str] = &[
     "epwatch-detector",
     "epwatch-proto",
     "epwatch-sdk",
-    "epwatch-store",
 ];
 
 /// Each command has its own `Args`.

@@ -17,7 +17,7 @@ use crate::lexer::{Token, TokenKind, tokens};
 /// What clients of a cluster ask for with every statement: with the servers' defaults an insert is
 /// acknowledged before its rows are on their shard, and a reader may be sent to a replica that lags
 /// behind the one that was written.
-pub const CLUSTER_SETTINGS: &[(&str, &str)] = &[
+pub(crate) const CLUSTER_SETTINGS: &[(&str, &str)] = &[
     // An ack means that the shards have the rows: what a checkpoint stands on.
     ("distributed_foreground_insert", "1"),
     // A subquery in a statement of ours is asked once for all shards, as in the views.

@@ -1,5 +1,21 @@
 //! The store's schema: migrations from files of the caller, on one server or on a cluster.
+//!
+//! The collector hands in its files; nothing here names a table of theirs. A file holds several statements and
+//! `${name}` placeholders, so that one text serves a single engine and a replicated cluster.
 
-pub mod cluster;
-pub mod migrate;
-pub(crate) mod ttl;
+mod cluster;
+mod error;
+mod migrate;
+mod plan;
+mod template;
+mod ttl;
+mod views;
+
+pub(crate) use self::cluster::CLUSTER_SETTINGS;
+pub use self::cluster::{Cluster, ClusterStatementError, mutated_name};
+pub use self::error::{MADE_IN_DEVELOPMENT, MigrateError};
+pub use self::migrate::{migrate, pending, schema_version};
+pub use self::plan::{Planned, PlannedMigration, SERIES, plan};
+pub use self::template::{Migration, TemplateValues};
+pub use self::ttl::{TableTtl, table_ttls};
+pub use self::views::stale_views;

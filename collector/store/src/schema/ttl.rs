@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use super::cluster::Cluster;
-use super::migrate::{MigrateError, Migration, TemplateValues, render_all};
+use super::error::MigrateError;
+use super::template::{Migration, TemplateValues, render_all};
 use crate::client::{StoreTarget, client};
 use crate::lexer::{Token, tokens};
 

@@ -1,0 +1,180 @@
+//! Reasons why a database cannot be brought to the schema.
+
+use super::cluster::ClusterStatementError;
+
+/// The end of a sentence on a store or a backup without a series.
+pub const MADE_IN_DEVELOPMENT: &str =
+    "made by a development version of epwatch, whose schema has no upgrade; start a new data_dir";
+
+/// Why a database cannot be brought to the schema.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The program's own list is wrong.
+    #[error("migration {name} has version {found}, expected {expected}: versions count from 1")]
+    Numbering {
+        /// The file.
+        name: &'static str,
+        /// Its version.
+        found: u32,
+        /// The version its place in the list asks for.
+        expected: u32,
+    },
+    /// A placeholder without a value.
+    #[error("migration {version} ({name}) uses ${{{placeholder}}}, which has no value")]
+    Placeholder {
+        /// The file's version.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// What has no value.
+        placeholder: String,
+    },
+    /// A statement that has no form for a cluster.
+    #[error("failed to spread migration {version} ({name}) over the cluster")]
+    Cluster {
+        /// The file's version; 0 for the runner's own table.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// The statement.
+        #[source]
+        source: ClusterStatementError,
+    },
+    /// A file differs from the one that was applied.
+    #[error(
+        "migration {version} ({name}) differs from the one this store was made with (checksum \
+         {found}, store has {stored}); restore the file and put the change in a new one"
+    )]
+    Changed {
+        /// The file's version.
+        version: u32,
+        /// The file.
+        name: &'static str,
+        /// Its checksum here.
+        found: String,
+        /// The checksum that was applied.
+        stored: String,
+    },
+    /// The store was made before the schema had a [`SERIES`](super::SERIES).
+    #[error("the store was {MADE_IN_DEVELOPMENT} (on a ClickHouse server: a new database)")]
+    Development,
+    /// The store was made by a newer program.
+    #[error("the store has schema version {stored}, this epwatch knows {known}; upgrade epwatch")]
+    Newer {
+        /// Version in the store.
+        stored: u32,
+        /// Highest version known here.
+        known: u32,
+    },
+    /// The store refused or did not answer.
+    #[error("failed to {what}")]
+    Store {
+        /// What was being done.
+        what: String,
+        /// What the store said.
+        #[source]
+        source: clickhouse::error::Error,
+    },
+}
+
+impl MigrateError {
+    /// Says whether the same call may succeed later, the operator's hand apart: all that a store, its
+    /// Keeper or a proxy before it says in bad times. What it is that nobody thought of passes for
+    /// that too, since who waits for a store loses nothing.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            MigrateError::Store { .. } => self.code().is_none_or(|code| !FOR_GOOD.contains(&code)),
+            MigrateError::Numbering { .. }
+            | MigrateError::Placeholder { .. }
+            | MigrateError::Cluster { .. }
+            | MigrateError::Changed { .. }
+            | MigrateError::Development
+            | MigrateError::Newer { .. } => false,
+        }
+    }
+
+    /// Returns ClickHouse's number of the error, where it was ClickHouse that answered.
+    pub fn code(&self) -> Option<u32> {
+        let MigrateError::Store {
+            source: clickhouse::error::Error::BadResponse(text),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let rest = text.strip_prefix("Code: ")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    }
+}
+
+/// ClickHouse's codes of errors that no waiting mends: the statement, the server's version or the
+/// user's rights are not what they have to be.
+const FOR_GOOD: [u32; 15] = [
+    46,  // UNKNOWN_FUNCTION
+    47,  // UNKNOWN_IDENTIFIER
+    48,  // NOT_IMPLEMENTED
+    50,  // UNKNOWN_TYPE
+    56,  // UNKNOWN_STORAGE
+    60,  // UNKNOWN_TABLE
+    62,  // SYNTAX_ERROR
+    115, // UNKNOWN_SETTING
+    164, // READONLY
+    192, // UNKNOWN_USER
+    193, // WRONG_PASSWORD
+    194, // REQUIRED_PASSWORD
+    497, // ACCESS_DENIED
+    516, // AUTHENTICATION_FAILED
+    701, // CLUSTER_DOESNT_EXIST
+];
+
+pub(super) fn unread(source: clickhouse::error::Error) -> MigrateError {
+    let what = "read the applied migrations".to_owned();
+    MigrateError::Store { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_temporary(answer: &str, code: Option<u32>, is_temporary: bool) {
+        let source = clickhouse::error::Error::BadResponse(answer.to_owned());
+        let what = "read the applied migrations".to_owned();
+        let error = MigrateError::Store { what, source };
+        assert_eq!(error.code(), code, "{answer}");
+        assert_eq!(error.is_temporary(), is_temporary, "{answer}");
+    }
+
+    #[test]
+    fn bad_times_of_a_store_are_temporary_and_refusals_are_not() {
+        for answer in [
+            "503 Service Unavailable",
+            "<html>502 Bad Gateway</html>",
+            "Code: ?",
+        ] {
+            check_temporary(answer, None, true);
+        }
+        for (code, name) in [
+            (159, "TIMEOUT_EXCEEDED"),
+            (202, "TOO_MANY_SIMULTANEOUS_QUERIES"),
+            (241, "MEMORY_LIMIT_EXCEEDED"),
+            (242, "TABLE_IS_READ_ONLY"),
+            (243, "NOT_ENOUGH_SPACE"),
+            (999, "KEEPER_EXCEPTION"),
+        ] {
+            let answer = format!("Code: {code}. DB::Exception: no. ({name})");
+            check_temporary(&answer, Some(code), true);
+        }
+        let denied = "Code: 497. DB::Exception: epwatch: Not enough privileges. (ACCESS_DENIED)";
+        check_temporary(denied, Some(497), false);
+        // Of an answer without a body.
+        check_temporary("Code: 516", Some(516), false);
+        let newer = MigrateError::Newer {
+            stored: 2,
+            known: 1,
+        };
+        assert!(!newer.is_temporary() && newer.code().is_none());
+    }
+}
