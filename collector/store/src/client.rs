@@ -136,7 +136,7 @@ impl StoreTarget {
         self
     }
 
-    /// The same place as one of a cluster: with [`CLUSTER_SETTINGS`] in every statement.
+    /// The same place as one of a cluster: with the settings that a cluster needs in every statement.
     #[must_use]
     pub fn of_cluster(self) -> StoreTarget {
         let add =
