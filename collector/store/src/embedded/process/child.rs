@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
-use super::listen::{self, Connections, DeviceServer};
+use super::listen::{self, Acceptor, Connections};
 use crate::embedded::binding::{self, Engine};
 use crate::embedded::engine::RunningEngine;
 use crate::embedded::protocol::http::Service;
@@ -126,14 +126,14 @@ async fn serve(
     let service = Service::new(engine.clone(), orders.max_concurrent_queries);
     let connections = Connections::new(MAX_CONNECTIONS);
     let mut accepting = JoinSet::new();
-    let owners = DeviceServer::new(service, connections.clone());
+    let owners = Acceptor::new(service, connections.clone());
     accepting.spawn(owners.accept(socket));
     let mut readers_at = None;
     if let Some(access) = &orders.readers {
         let port = listen::bind_port(access.address()).await?;
         readers_at = Some(port.local_addr()?);
         let service = Service::new(engine, MAX_READER_STATEMENTS).for_readers(access.clone());
-        let readers = DeviceServer::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
+        let readers = Acceptor::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
         accepting.spawn(readers.accept(port));
     }
     let readers = readers_at;

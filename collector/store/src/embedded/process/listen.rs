@@ -122,14 +122,14 @@ impl Connections {
 
 /// A service and the connections to it.
 #[derive(Clone)]
-pub(super) struct DeviceServer {
+pub(super) struct Acceptor {
     service: Arc<Service>,
     connections: Connections,
 }
 
-impl DeviceServer {
-    pub(super) fn new(service: Service, connections: Connections) -> DeviceServer {
-        DeviceServer {
+impl Acceptor {
+    pub(super) fn new(service: Service, connections: Connections) -> Acceptor {
+        Acceptor {
             service: Arc::new(service),
             connections,
         }
