@@ -1,9 +1,9 @@
-//! ClickHouse for collector, detector and command: the client, the migrations runner, and the
+//! ClickHouse for collector, detector and command: the client, the migrations runner, Native blocks, and the
 //! embedded engine as a child process.
 //!
-//! What comes in is a [`StoreTarget`] (a server's URL or the embedded engine's socket); what goes
-//! out is a `clickhouse::Client` that works the same on both. Nothing here knows a table of ours:
-//! the schema belongs to the collector. Nothing here parses rows or builds reports.
+//! Its input is a [`StoreTarget`] (a server's URL or the embedded engine's socket), its output a
+//! `clickhouse::Client` that works the same on both. No table of ours is named here: the schema belongs to the
+//! collector, and the meaning of rows to the crates that write and read them.
 
 pub mod backup;
 mod client;
