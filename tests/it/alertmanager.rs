@@ -30,7 +30,7 @@ impl Alertmanager {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, CONFIG).unwrap();
-        // It cannot be told to choose a port itself and say which.
+        // It cannot choose a free port itself.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()

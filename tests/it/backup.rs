@@ -134,7 +134,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         serve.keys().await.len() >= 400
     })
     .await;
-    // Somebody whose reports are there asks to be forgotten, as another collector would bury them.
+    // A device with reports in the store is deleted, as another collector would do it.
     let forget = "INSERT INTO tombstones SELECT installation, now64(3) FROM reports \
                   ORDER BY installation LIMIT 1";
     serve.client().query(forget).execute().await.unwrap();
@@ -217,7 +217,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     .await;
 }
 
-/// What the log had and the store had not.
+/// Records that were in the WAL and not in the store.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_that_only_the_log_had_are_replayed_after_a_restore() {
     let dir = tempfile::tempdir().unwrap();

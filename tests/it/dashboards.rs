@@ -10,7 +10,7 @@ use crate::{
     support::until,
 };
 
-/// Fills in what Grafana and its ClickHouse data source would: macros, then variables.
+/// Fills in macros, then variables, as Grafana and its ClickHouse data source do.
 fn expanded(sql: &str) -> String {
     let sql = replace_calls(sql, "$__timeFilter", |column| {
         format!("({column} >= now() - INTERVAL 1 HOUR AND {column} <= now() + INTERVAL 1 MINUTE)")
@@ -31,7 +31,7 @@ fn expanded(sql: &str) -> String {
     sql
 }
 
-/// Replaces `name(argument)` by what `with` makes of the argument.
+/// Replaces `name(argument)` by the result of `with` for the argument.
 fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String {
     let call = format!("{name}(");
     let mut parts = sql.split(&call);

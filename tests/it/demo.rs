@@ -36,7 +36,7 @@ fn demo(args: &[&str]) -> Value {
     document
 }
 
-/// What SM8635 does to version 2: the float head runs on the CPU.
+/// SM8635 runs the float head of version 2 on the CPU.
 fn check_one_page(document: &Value) {
     let incidents = document["incidents"].as_array().unwrap();
     let pages: Vec<_> = incidents

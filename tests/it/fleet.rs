@@ -67,7 +67,7 @@ impl WatchedFleet {
         }
     }
 
-    /// Stops in the order of the path, so that nothing waits for what is gone.
+    /// Stops in the order of the path, so that no part waits for one that has ended.
     pub(crate) async fn stop(self) {
         drop(self.live);
         self.collector.stop().await;

@@ -84,7 +84,7 @@ fn nodes_are_where_the_python_api_says() {
     }
 }
 
-/// Reasons and shares of the MACs stand beside the nodes, and equal placements have equal
+/// Reasons and shares of the MACs stand next to the nodes, and equal placements have equal
 /// fingerprints whenever they are asked for.
 #[test]
 fn a_fallback_is_explained() {

@@ -68,7 +68,7 @@ async fn a_server_of_its_own_keeps_what_it_took() {
     }
 }
 
-/// A key that the collector does not know ends the load with the reason, not with numbers.
+/// A key that the collector does not accept ends the load with the reason, not with numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_key_is_said_at_once() {
     let store = Store::start().await;
@@ -145,7 +145,7 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     store.engine.stop().await;
 }
 
-/// The answer is no: exit code 1, with what is wrong. `with` takes the place of the view that counts,
+/// The answer is no: exit code 1, with the reason. `with` takes the place of the view that counts,
 /// over what it was.
 async fn check_not_kept(store: &Store, to: &[&str], with: &str, drain: &str) -> (Value, String) {
     let view = "SELECT as_select FROM system.tables WHERE database = currentDatabase() \

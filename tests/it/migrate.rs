@@ -1,4 +1,4 @@
-//! `epwatch migrate --dry-run`: the SQL it prints is what makes the schema.
+//! `epwatch migrate --dry-run`: the printed SQL makes the schema.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -95,7 +95,7 @@ fn start_collector(address: &str, data_dir: &Path, env: &[(&str, &str)]) {
     assert!(said.starts_with("devices send to"), "{said}");
 }
 
-/// What expires is gone: nobody's defaults decide that.
+/// Expired rows are gone, so defaults must not shorten the retention.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_keeps_the_days_that_it_has_until_others_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `docs/operations.md` and its examples say, held against the command.
+//! `docs/operations.md` and its examples, held against the command.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ fn metrics_named(text: &str) -> Vec<String> {
     metrics.map(name).collect()
 }
 
-/// The families of a page by their names, without what counters have behind theirs.
+/// Names of the metric families of a page, without the suffix of counters.
 fn families(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
@@ -117,7 +117,7 @@ fn alerts() -> Vec<Rule> {
     rules(include_str!("../../dashboards/prometheus/alerts.yml"))
 }
 
-/// A rule over a metric that nobody has would never fire, and nobody would know.
+/// A rule over a metric that does not exist would never fire.
 #[test]
 fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     let alerts = alerts();
@@ -233,7 +233,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     }
 }
 
-/// One process of the examples, with what the example gives it and nothing else.
+/// One process of the examples, with exactly the settings of the example.
 #[derive(Debug, Default)]
 struct Example {
     args: Vec<String>,
@@ -405,7 +405,7 @@ fn check_wrong_use(args: &[&str], expected: &str) {
     assert!(stderr.contains(expected), "{args:?}: {stderr}");
 }
 
-/// A service manager starts again what failed, and not what cannot succeed.
+/// A service manager restarts a process that failed, but not one that cannot succeed.
 #[test]
 fn wrong_use_has_an_exit_code_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -431,7 +431,7 @@ fn wrong_use_has_an_exit_code_of_its_own() {
     }
 }
 
-/// They have no certificate and no keys of devices: what they lack in the end is ClickHouse.
+/// They have no certificate and no keys of devices, and fail at last for lack of ClickHouse.
 #[test]
 fn the_detectors_of_the_examples_get_as_far_as_the_store() {
     let migrate = Example {
@@ -476,7 +476,7 @@ fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
         assert!(path.unwrap().starts_with("/etc/epwatch/"), "{path:?}");
     }
     assert!(!unit.contains("LoadCredential=tls"), "{unit}");
-    // Nobody but root reads a key without it.
+    // Only root can read a key without it.
     let group = unit
         .lines()
         .find_map(|line| line.strip_prefix("SupplementaryGroups="));

@@ -76,7 +76,7 @@ impl Collector {
         self.dir.path().join(name)
     }
 
-    /// What the Connect protocol answers to a call with this key.
+    /// Returns the status of a Connect call with this key.
     async fn post(&self, call: &str, key: &str, message: &impl Message) -> u16 {
         let url = format!("http://{}/epwatch.v1.CollectorService/{call}", self.address);
         let request = Request::post(url)
@@ -130,7 +130,7 @@ fn new_key() -> (String, String) {
     (made["key"].as_str().unwrap().to_owned(), entry)
 }
 
-/// What people do without reading on is put the key into their app.
+/// People put the first key that they see into their app.
 #[test]
 fn a_key_for_every_app_is_made_only_when_asked_for() {
     let key = |args: &[&str]| {

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::support::{EPWATCH, Store, get, until};
 
-/// What stands before the engine.
+/// A proxy in front of the engine.
 #[derive(Debug, Default)]
 struct Proxy {
     /// Lets through; before, it answers 503 as proxies do.
@@ -43,7 +43,7 @@ impl Proxy {
                                content-length: 8\r\n\r\nno store";
                 let _written = stream.write_all(answer).await;
                 let _closed = stream.shutdown().await;
-                // What was not read would reset the connection, and the answer with it.
+                // Unread bytes would reset the connection, and the answer would be lost.
                 let _rest = stream.read_to_end(&mut request).await;
                 proxy.n_refused.fetch_add(1, SeqCst);
             });

@@ -39,7 +39,7 @@ async fn serve(listener: TcpListener, engine: PathBuf) {
         let (stream, _) = listener.accept().await.unwrap();
         let (acceptor, engine) = (acceptor.clone(), engine.clone());
         tokio::spawn(async move {
-            // Who does not trust the certificate goes.
+            // A client that does not trust the certificate leaves.
             let Ok(mut stream) = acceptor.accept(stream).await else {
                 return;
             };

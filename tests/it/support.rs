@@ -1,4 +1,4 @@
-//! What end-to-end tests stand on: a migrated engine, collectors, and reports of real devices'
+//! Parts of end-to-end tests: a migrated engine, collectors, and reports of real devices'
 //! code. Everything is started here on free loopback ports and stopped when it goes out of scope.
 
 use std::{
@@ -29,7 +29,7 @@ pub(crate) const EPWATCH: &str = env!("CARGO_BIN_EXE_epwatch");
 /// Nothing in a test takes longer than this, however busy the machine is.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Returns once `condition` holds; panics at the deadline with what was waited for.
+/// Returns once `condition` holds; panics at the deadline and names it.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let started = Instant::now();
     while !condition().await {
@@ -38,7 +38,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
     }
 }
 
-/// What a server answered over HTTP.
+/// The answer of a server over HTTP.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -56,7 +56,8 @@ pub(crate) async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<Page> 
     let answer = client.request(request).await?;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await?.to_bytes();
-    let text = String::from_utf8(body.into())?;
+    // A Connect answer is a message, not text.
+    let text = String::from_utf8_lossy(&body).into_owned();
     Ok(Page { status, text })
 }
 
