@@ -45,7 +45,7 @@ impl AllInOne {
         })
     }
 
-    /// Takes no more reports, lets the log drain into the store, lets the detector finish its
+    /// Takes no more reports, lets the WAL drain into the store, lets the detector finish its
     /// window, and closes the store last.
     pub(crate) async fn stop(self) {
         self.collector.stop().await;

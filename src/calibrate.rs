@@ -1,4 +1,4 @@
-//! `epwatch detector calibrate`: what is usual in a fleet.
+//! `epwatch detector calibrate`: base rates of a healthy fleet.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

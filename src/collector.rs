@@ -19,7 +19,7 @@ use crate::{
 
 /// Takes reports from devices and writes them to a ClickHouse server.
 ///
-/// Run as many as you like before one server; each keeps a log of its own in --data-dir.
+/// Several may write to one server; each keeps its WAL in --data-dir.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What there is beside running it.
+/// Tasks next to running it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CollectorCommand {
     Key(key::Args),

@@ -168,7 +168,7 @@ fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) ->
     text
 }
 
-/// Takes out what `path` leads to; false if there is no such thing.
+/// Removes the value at `path`; false if there is none.
 fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
     let segments: Vec<&Segment> = path.iter().collect();
     let Some((last, parents)) = segments.split_last() else {
@@ -338,7 +338,7 @@ mod tests {
         _url: String,
     }
 
-    /// One start tells an operator everything to mend, and where.
+    /// One start reports every problem, and where it is.
     #[test]
     fn all_unknown_keys_and_wrong_types_are_said_at_once_with_their_source() {
         let dir = tempfile::tempdir().unwrap();

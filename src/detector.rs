@@ -1,4 +1,4 @@
-//! `epwatch detector`: the detector alone, beside collectors that write to the same ClickHouse.
+//! `epwatch detector`: the detector alone, on a ClickHouse server that collectors write to.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     store::Store,
 };
 
-/// Judges what collectors wrote to a ClickHouse server, and pages.
+/// Judges the reports that collectors wrote to a ClickHouse server, and pages.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use epwatch_engines::{Engine, State};
+use epwatch_engines::{Engine, Installed, State};
 
 use crate::output;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         for engine in wanted {
             match epwatch_engines::ensure(engine) {
-                // What does not exist here is shown as such in the list below.
+                // The list below shows that it does not exist on this platform.
                 Err(error) if error.is_unavailable() => {}
                 other => {
                     other?;
@@ -63,4 +63,9 @@ fn show(json: bool) -> anyhow::Result<ExitCode> {
         .iter()
         .any(|s| matches!(s.state, State::Missing | State::Damaged(_)));
     Ok(ExitCode::from(u8::from(is_missing)))
+}
+
+/// Makes a runtime available, with progress on stderr.
+pub(crate) async fn ensure(engine: Engine) -> anyhow::Result<Installed> {
+    Ok(tokio::task::spawn_blocking(move || epwatch_engines::ensure(engine)).await??)
 }

@@ -1,4 +1,4 @@
-//! The `epwatch` command: one file a subcommand, no logic of its own.
+//! The `epwatch` command: one file a subcommand. It wires the crates together.
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
 
@@ -21,6 +21,7 @@ mod serve;
 mod server_config;
 mod shutdown;
 mod store;
+mod store_config;
 mod store_options;
 mod telemetry;
 
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The demo and the load have a screen of their own: beside it only what goes wrong.
+/// Commands that draw on the terminal log only warnings and errors.
 fn default_logs(command: &Command) -> &'static str {
     match command {
         Command::Demo(_)
@@ -114,7 +115,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Store(args) => block_on(Box::pin(backup::run(args))),
         Command::Replay(args) => block_on(Box::pin(replay::run(args))),
         Command::DemoDevice(args) => demo::device::run(&args),
-        // It has threads and an end of its own: no runtime around it.
+        // The engine runs its own threads and ends the process itself, so there is no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
     }
 }

@@ -1,4 +1,4 @@
-//! `epwatch migrate`: brings a ClickHouse server or cluster to the schema this program knows.
+//! `epwatch migrate`: brings a ClickHouse server or cluster to the schema of this program.
 
 use std::process::ExitCode;
 
@@ -28,13 +28,13 @@ pub(crate) struct Args {
     /// Cluster to make the schema on [default: `store.cluster` of the config; none is one server].
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Without ON CLUSTER: change only the server that is asked, so ask each server in turn.
+    /// Without ON CLUSTER: change only the server that --clickhouse names; run it for each server.
     #[arg(long)]
     this_server_only: bool,
-    /// Print the SQL of what the server lacks, and change nothing. Without a server, of everything.
+    /// Print the SQL that the server lacks, and change nothing. Without a server, print all of it.
     #[arg(long)]
     dry_run: bool,
-    /// With --dry-run, print the SQL of everything, and ask no server.
+    /// With --dry-run, print all of the SQL without connecting to a server.
     #[arg(long, requires = "dry_run")]
     from_nothing: bool,
     /// Print one JSON document.
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What `--json` says.
+/// The document of `--json`.
 #[derive(Debug, Serialize)]
 struct MigrateDocument {
     database: String,
@@ -50,7 +50,7 @@ struct MigrateDocument {
     dry_run: bool,
     /// Applied, or with `dry_run` to be applied.
     migrations: Vec<Applied>,
-    /// What makes the store keep rows as long as the config says, if it does not.
+    /// Statements that change how long the store keeps rows.
     retention: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ struct MigrateDocument {
 struct Applied {
     version: u32,
     name: &'static str,
-    /// What it runs, in order.
+    /// In the order in which they run.
     statements: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The migrations of `versions`. The first carries what makes the databases and the record.
+/// The migrations of `versions`. The first also has the statements that create the databases and the record.
 fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
     let wanted = planned
         .migrations
@@ -160,7 +160,7 @@ fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
         .collect()
 }
 
-/// Prints what `clickhouse-client --queries-file` runs.
+/// Prints a file for `clickhouse-client --queries-file`.
 fn print_sql(
     database: &str,
     planned: &Planned<'_>,

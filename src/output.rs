@@ -1,4 +1,4 @@
-//! How every subcommand speaks: answers on stdout, all else on stderr, colour only on a terminal.
+//! Output of every subcommand: answers on stdout, everything else on stderr, colour only on a terminal.
 
 use std::{
     io::{self, Write},
@@ -17,12 +17,12 @@ const WRONG_USE: u8 = 2;
 /// Could not find out: the exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
-/// What was asked for makes no sense, whatever the world is like.
+/// The command line makes no sense, whatever the state of the machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
 
-/// For commands that work beside others on one server.
+/// For commands that share one server with others.
 pub(crate) fn no_server_is_named() -> WrongUse {
     WrongUse(
         "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` for the \
@@ -48,7 +48,7 @@ pub(crate) fn refusal(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(NO)
 }
 
-/// Prints what is wrong with what was asked for, and returns the exit code for it.
+/// Prints why the command line cannot be used, and returns the exit code for it.
 pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
     say(error);
     ExitCode::from(WRONG_USE)

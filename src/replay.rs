@@ -1,4 +1,4 @@
-//! `epwatch replay`: the detector over what was recorded.
+//! `epwatch replay`: the detector over recorded reports.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::store_options::StoreOptions;
 
-/// Could not find out: some of what was to be read is missing.
+/// Could not find out: some reports could not be read.
 const INCOMPLETE: u8 = 3;
 /// Wrong use.
 pub(crate) const WRONG_USE: u8 = 2;
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_whole))
 }
 
-/// Some of what was to be read may be missing.
+/// Returns the exit code; `is_whole` says whether all reports could be read.
 pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
     if is_whole {
         ExitCode::SUCCESS
@@ -164,7 +164,7 @@ impl Over {
     }
 }
 
-/// Says what was read and what was not; returns whether nothing is missing.
+/// Prints how many reports were read and refused; returns whether nothing is missing.
 fn tell(read: &FilesRead) -> bool {
     let mut err = std::io::stderr();
     let summary = read.summary;

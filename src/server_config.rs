@@ -1,5 +1,5 @@
-//! What `serve`, `collector`, `detector` and `migrate` are told: one config file with a section for
-//! each component, and the few options that one wants on the command line.
+//! Configuration of `serve`, `collector`, `detector` and `migrate`: one file with a section for each component, and
+//! the few options that belong on the command line.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     config::{self, ConfigError, Sources},
-    store::StoreConfig,
+    store_config::StoreConfig,
 };
 
 /// Options of every server command; they override the config file.
@@ -19,7 +19,7 @@ pub(crate) struct ServerArgs {
     /// Config file (TOML). Environment variables such as EPWATCH_COLLECTOR__WAL__MAX_BYTES override it.
     #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
     config: Option<PathBuf>,
-    /// Folder of the log and the embedded store [default: ./epwatch-data].
+    /// Folder of the WAL and the embedded store [default: ./epwatch-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// ClickHouse to use: http://host:8123, https://host:8443 or unix:/path. Without it `serve` runs
@@ -58,7 +58,7 @@ pub(crate) struct FolderArgs {
 }
 
 impl FolderArgs {
-    /// The config of that `serve`; only what is read of it is checked.
+    /// The config of that `serve`; only the parts that are read are checked.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
         let server = ServerArgs {
             config: self.config.clone(),
@@ -71,7 +71,7 @@ impl FolderArgs {
 }
 
 impl StoreArgs {
-    /// The config of the `serve` whose store it is; only what is read of it is checked.
+    /// The config of the `serve` that has the store; only the parts that are read are checked.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
         let server = ServerArgs {
             config: self.config.clone(),
@@ -86,7 +86,7 @@ impl StoreArgs {
         Ok(config)
     }
 
-    /// The store that is meant.
+    /// Returns the store that the options name.
     pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
         let file = self.config.as_deref();
         let (mut config, mut sources): (ServerConfig, _) =
@@ -119,7 +119,7 @@ impl StoreArgs {
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
-    /// Folder of the log and the embedded store.
+    /// Folder of the WAL and the embedded store.
     pub(crate) data_dir: PathBuf,
     pub(crate) store: StoreConfig,
     pub(crate) collector: CollectorConfig,
@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// The example is what people copy: it says every default, and stays true.
+    /// People copy the example, so it must name every default and stay true.
     #[test]
     fn the_example_holds_the_defaults() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
@@ -347,7 +347,7 @@ mod tests {
         check_days("65535", "65535", &both);
     }
 
-    /// What a device sends late must meet what it sent before.
+    /// A late report must still meet its earlier copy.
     #[test]
     fn reports_are_kept_two_days_longer_than_devices_keep_them() {
         use epwatch_collector::schema::{MIN_RAW_DAYS, Retention};

@@ -7,7 +7,7 @@ use epwatch_store::StoreTarget;
 
 use crate::output::WrongUse;
 
-/// A store by its address, and who reads it.
+/// A store by its address, with the credentials to read it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct StoreOptions {

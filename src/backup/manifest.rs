@@ -1,4 +1,4 @@
-//! `backup.json`: what a backup holds, and what each of its files must be.
+//! `backup.json`: the content of a backup, with the hash of each file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 const NAME: &str = "backup.json";
 /// Longest that is read.
 const MAX_BYTES: u64 = 16 << 20;
-/// What this version writes, and the only one that it reads.
+/// The only format that this version writes and reads.
 const FORMAT: u32 = 1;
 
 /// The archive's name in a backup.
 pub(super) const ARCHIVE: &str = "store.tar.zst";
-/// The folder of the log in a backup.
+/// The folder of the WAL in a backup.
 pub(super) const WAL: &str = "wal";
 
 /// Why a backup or a restore was not even begun.
@@ -42,7 +42,7 @@ pub(super) struct Manifest {
     #[serde(default)]
     pub(super) schema_series: String,
     pub(super) schema_version: u32,
-    /// When the log was copied: the backup holds what was acknowledged before. Milliseconds since
+    /// When the WAL was copied: the backup holds what was acknowledged before. Milliseconds since
     /// 1970.
     pub(super) taken_at_ms: u64,
     pub(super) functions: Vec<SqlFunction>,
@@ -57,7 +57,7 @@ pub(super) struct Manifest {
 pub(super) struct SavedWal {
     /// Text, since it has 64 bits.
     pub(super) collector_id: String,
-    /// Everything below is in the archive; the log replays from here.
+    /// Everything below is in the archive; the WAL replays from here.
     pub(super) checkpoint: u64,
 }
 

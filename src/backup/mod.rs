@@ -1,4 +1,4 @@
-//! `epwatch store`: saves the embedded store with the log beside it, and brings both back.
+//! `epwatch store`: saves the embedded store together with the WAL, and restores both.
 //!
 //! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the
 //! log as of the moment before), and `backup.json`, which names every file with its SHA-256 and is
@@ -31,7 +31,7 @@ enum StoreCommand {
     Restore(RestoreArgs),
 }
 
-/// Saves the embedded store and the log of a `serve`, while it runs or stopped.
+/// Saves the embedded store and the WAL of a `serve`, while it runs or stopped.
 ///
 /// What was acknowledged before the backup began is in it. Restore with `epwatch store restore`. A
 /// ClickHouse server has its own BACKUP.
@@ -49,8 +49,8 @@ struct BackupArgs {
 
 /// Makes the data folder of a `serve` from a backup.
 ///
-/// The next `epwatch serve` on it replays the log that was saved: nothing acknowledged before the
-/// backup is missing, nothing counts twice. Do not run it beside the one that was saved.
+/// The next `epwatch serve` on it replays the WAL that was saved: nothing acknowledged before the
+/// backup is missing, nothing counts twice. Do not run it while the saved one runs.
 #[derive(Debug, clap::Args)]
 struct RestoreArgs {
     /// Folder that `epwatch store backup` made.

@@ -1,5 +1,5 @@
 //! Makes a data folder from a backup: checks it, restores the database, cuts it back to where the
-//! log was copied, and puts the log beside it.
+//! log was copied, and puts the WAL next to it.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,17 +17,17 @@ use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
 use crate::server_config::{FolderArgs, ServerConfig};
 use crate::{output, store::Store};
 
-/// What `--json` says.
+/// The document of `--json`.
 #[derive(Debug, Serialize)]
 struct RestoreDocument {
     data_dir: PathBuf,
     database: String,
     schema_version: u32,
-    /// The state that was restored: what was acknowledged before, milliseconds since 1970.
+    /// Everything acknowledged before was restored; milliseconds since 1970.
     taken_at_ms: u64,
     tables: Vec<TableSize>,
     wal: Option<SavedWal>,
-    /// Rows of `reports` that the archive had beyond the log's checkpoint; the log replays them.
+    /// Rows of `reports` that the archive had beyond the WAL's checkpoint; the WAL replays them.
     left_to_the_log: u64,
     seconds: f64,
 }
@@ -209,7 +209,7 @@ async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     copied.await?
 }
 
-/// What this restore made; taken away again unless it ends well.
+/// Files that this restore made; removed again unless it ends well.
 struct Made(Vec<PathBuf>);
 
 impl Drop for Made {

@@ -1,4 +1,4 @@
-//! Makes a backup: the log first, then the engine's archive, then the list of both.
+//! Makes a backup: the WAL first, then the engine's archive, then the list of both.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -14,7 +14,7 @@ use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
 use crate::server_config::{ServerConfig, StoreArgs};
 use crate::{output, store::Store};
 
-/// What `--json` says.
+/// The document of `--json`.
 #[derive(Debug, Serialize)]
 struct BackupDocument<'a> {
     backup: PathBuf,
@@ -28,7 +28,7 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
     let started = Instant::now();
     let mut config = args.load()?;
     let data_dir = embedded_data_dir(&config)?;
-    // The log lies in the data folder unless the config put it elsewhere.
+    // The WAL lies in the data folder unless the config put it elsewhere.
     if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
         config.collector.wal.dir = data_dir.join(name);
     }
@@ -99,7 +99,7 @@ async fn save(
     Ok(manifest)
 }
 
-/// Copies the log; `None` where no collector ever ran.
+/// Copies the WAL; `None` where no collector ever ran.
 async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
     if !dir.exists() {
         return Ok(None);
@@ -249,7 +249,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(dir) = &self.0 {
-            // What is left says `unfinished` in its name.
+            // A folder that stays has `unfinished` in its name.
             let _ = fs::remove_dir_all(dir);
         }
     }

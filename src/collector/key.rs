@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use crate::output;
 
-/// Makes an app key and what the collector's config needs to know of it.
+/// Makes an app key and its entry for the collector's config.
 ///
 /// The key is shown once and kept nowhere: put it into the app, and the entry into the collector's
 /// config or into its `keys_file`, which is read again while it runs. Several keys of one app are
 /// valid at once, so a new one can be rolled out before the old one is revoked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The one app that the key speaks for.
+    /// The one app that the key is for.
     #[arg(long, value_name = "APP_ID", required_unless_present = "all_apps")]
     app: Option<String>,
-    /// The key speaks for every app: for a lab of your own. Whoever has it can write any app's
+    /// The key is for every app: use it in a lab of your own. Its holder can write any app's
     /// reports, so never ship such a key.
     #[arg(long, conflicts_with = "app")]
     all_apps: bool,
-    /// The one environment that the key speaks for.
+    /// The one environment that the key is for.
     #[arg(long, default_value = "*")]
     environment: String,
-    /// What the key is called in the collector's config.
+    /// Name of the key in the collector's config.
     #[arg(long, default_value = "")]
     name: String,
     /// For a release pipeline instead of an app: it may also store manifests and certified

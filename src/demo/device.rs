@@ -30,7 +30,7 @@ use crate::output;
 
 /// The app key reaches the process in this variable.
 pub(super) const APP_KEY_ENV: &str = "EPWATCH_DEMO_APP_KEY";
-/// Cohorts of their own: the emulator's latency must not be mixed with the fleet's.
+/// Separate cohorts: the emulator's latency must not be mixed with the fleet's.
 const ENVIRONMENT: &str = "emulator";
 /// The input `x` of the demo's models.
 const INPUT_SHAPE: [usize; 4] = [1, 3, 32, 32];
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     /// libQnnHtp.
     #[arg(long)]
     qnn_backend: PathBuf,
-    /// VERSION=PATH of a model, in the order of the app's updates; a side-car lies beside it.
+    /// VERSION=PATH of a model, in the order of the app's updates; a side-car lies next to it.
     #[arg(long = "model")]
     models: Vec<VersionedModel>,
 }
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the SDK cannot read by itself; ONNX Runtime's version it can.
+/// The facts that the SDK cannot read by itself; it does read ONNX Runtime's version.
 fn runtime(qnn_version: &str) -> Runtime {
     Runtime {
         ort_version: String::new(),

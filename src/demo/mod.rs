@@ -31,7 +31,7 @@ use epwatch_server::{ByteSize, Period};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{all_in_one::AllInOne, output, server_config::ServerConfig, shutdown, store::engine};
+use crate::{all_in_one::AllInOne, engines, output, server_config::ServerConfig, shutdown};
 use access::{AppKey, CollectorAccess};
 use models::{APP, MODEL, Story};
 use pager::{Page, Pager};
@@ -40,13 +40,13 @@ use screen::{Counts, Screen};
 use summary::Summary;
 
 const ENVIRONMENT: &str = "production";
-/// Enough runs of version 1 for every device to know itself; then version 2 rolls out.
+/// Enough runs of version 1 for each device to have a baseline; then version 2 rolls out.
 const ROLLOUT_STARTS: Duration = Duration::from_secs(8);
 const ROLLOUT_TAKES: Duration = Duration::from_secs(4);
 /// The rest stays on version 1 and is the control.
 const ROLLOUT_SHARE: f64 = 0.7;
 
-/// For what devices still hold when the demo ends.
+/// For reports that devices still hold when the demo ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const REFRESH: Duration = Duration::from_millis(500);
 
@@ -108,18 +108,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fetches what is missing. Without ONNX Runtime or QNN the demo goes on, and says why later.
+/// Fetches missing runtimes. Without ONNX Runtime or QNN the demo goes on, and shows the reason later.
 async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
-    engine(Engine::Chdb).await?;
+    engines::ensure(Engine::Chdb).await?;
     if !args.no_runtimes {
         for wanted in [Engine::OnnxRuntime, Engine::OnnxRuntimeQnn] {
-            let _said_when_devices_start = engine(wanted).await;
+            let _said_when_devices_start = engines::ensure(wanted).await;
         }
     }
     Ok(())
 }
 
-/// Devices report, the screen tells, and at the end everything is drained and summed up.
+/// Runs the fleet until the end, then drains and sums up.
 async fn show(
     args: &Args,
     stack: &AllInOne,
@@ -168,7 +168,7 @@ async fn show(
     })
 }
 
-/// Shows what happens until the demo is to end. Returns when the first page came.
+/// Refreshes the screen until the demo ends. Returns the time of the first page.
 async fn watch(
     stack: &AllInOne,
     fleet: &Live,

@@ -31,7 +31,7 @@ macro_rules! model {
     };
 }
 
-/// What version 2 is.
+/// Kind of version 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Story {
     /// It has a float head, which chipsets without FP16 drop to the CPU.

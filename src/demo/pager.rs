@@ -1,4 +1,4 @@
-//! The demo's pager: what would reach on-call, handed to the screen.
+//! The demo's pager: pages that would reach on-call go to the screen.
 
 use epwatch_detector::{
     notify::{self, Notification, Notifier, NotifyError},
@@ -42,7 +42,7 @@ impl Notifier for Pager {
                 is_page: notification.incident.severity() == Severity::Page,
                 text: notify::block(notification),
             };
-            // Nobody looks any more once the demo ends.
+            // The receiver is gone once the demo ends.
             let _ended = self.0.send(page).await;
             Ok(())
         })

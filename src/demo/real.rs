@@ -20,11 +20,11 @@ use super::{
     models::{MODEL, Story},
     summary::{EpNodes, RealSession},
 };
-use crate::store::engine;
+use crate::engines;
 
 /// Two sessions are made in a second or two; a busy machine takes longer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// A device uploads what it holds and ends.
+/// Enough for a device to upload its reports and end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A session that was really made.
@@ -49,8 +49,8 @@ impl RealDevices {
         access: &CollectorAccess,
         dir: &Path,
     ) -> anyhow::Result<Self> {
-        let ort = engine(Engine::OnnxRuntime).await?.ort_library();
-        let qnn = engine(Engine::OnnxRuntimeQnn).await?;
+        let ort = engines::ensure(Engine::OnnxRuntime).await?.ort_library();
+        let qnn = engines::ensure(Engine::OnnxRuntimeQnn).await?;
         let models = story.models();
         let mut paths = Vec::new();
         for model in &models {
@@ -83,7 +83,7 @@ impl RealDevices {
                     .arg("--model")
                     .arg(format!("{version}={}", path.display()));
             }
-            // Ctrl-C in the terminal is the demo's to take; the device uploads what it holds then.
+            // Ctrl-C in the terminal reaches the demo only; the device then uploads its reports.
             command.process_group(0);
             // Its end of the pipe closes when we end, however we end: then it ends too.
             let mut child = command
@@ -111,7 +111,7 @@ impl RealDevices {
         &self.sessions
     }
 
-    /// Lets the devices upload what they hold and end.
+    /// Lets the devices upload their reports and end.
     pub(super) async fn finish(mut self) -> Vec<RealSession> {
         for child in &mut self.children {
             drop(child.stdin.take());
@@ -151,7 +151,7 @@ async fn sessions(
             placement,
         });
     }
-    // What follows is read and forgotten, or the process would stop at a full pipe.
+    // Later lines are read and dropped, or the process would stop at a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     Ok(sessions)
 }

@@ -1,5 +1,5 @@
-//! What the demo shows while it runs: one block that is redrawn on a terminal, a line every few
-//! seconds elsewhere. Always on stderr; stdout is for the answer.
+//! Output of the demo while it runs: one block that is redrawn on a terminal, a line every few seconds elsewhere.
+//! Always on stderr; stdout is for the answer.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// Between two lines where nothing can be redrawn.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// What the fleet has done so far.
+/// Progress of the fleet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) devices: u64,
@@ -113,7 +113,7 @@ impl Screen {
             true => String::new(),
             false => format!("\x1b[?7l{block}\x1b[?7h"),
         };
-        // The demo goes on when nobody reads.
+        // The demo goes on if stderr is closed.
         let _ = io::stderr().write_all(format!("{erase}{above}{shown}").as_bytes());
         self.block = block;
     }

@@ -1,4 +1,4 @@
-//! What `demo --json` says at the end: read from the same views that people and dashboards read.
+//! The document of `demo --json`, read from the same views that people and dashboards read.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) struct RealSession {
     pub(super) cpu_ops: Vec<String>,
 }
 
-/// What one EP got.
+/// Nodes that one EP runs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct EpNodes {
     pub(super) nodes: u32,

@@ -14,7 +14,7 @@ use prost::Message;
 /// More than any signed directive has.
 const MAX_FILE_BYTES: u64 = 16 << 10;
 
-/// What a file holds.
+/// Content of a directive file.
 #[derive(Debug)]
 pub(super) enum Content {
     Signed(SignedDirective),

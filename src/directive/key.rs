@@ -35,7 +35,7 @@ pub(super) struct KeygenArgs {
     /// Where the private key goes; an existing file is never overwritten.
     #[arg(long, value_name = "FILE", default_value = "directive-key.pem")]
     out: PathBuf,
-    /// What the key is called [default: the first 16 digits of the public key's SHA-256].
+    /// Name of the key [default: the first 16 digits of the public key's SHA-256].
     #[arg(long, value_name = "ID")]
     key_id: Option<String>,
     /// Print one JSON document.

@@ -26,7 +26,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("action").required(true).multiple(false))]
 pub(super) struct MakeArgs {
-    /// Do not ask for the NPU.
+    /// Do not use the NPU.
     #[arg(long, group = "action")]
     npu_off: bool,
     /// Record one run in N.
@@ -61,12 +61,12 @@ pub(super) struct MakeArgs {
     /// Where it goes; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Print what it says as one JSON document.
+    /// Print the directive as one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// Whom a directive is for. What is not given matches everything.
+/// Scope of a directive. A field that is not given matches everything.
 #[derive(Debug, clap::Args)]
 struct ScopeArgs {
     #[arg(long, value_name = "APP_ID", default_value = "")]
@@ -94,12 +94,12 @@ pub(super) struct SignArgs {
     /// Where the signed directive goes; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Print what it says as one JSON document.
+    /// Print the directive as one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// Shows what a directive says, and whether a public key verifies it.
+/// Shows a directive, and whether a public key verifies it.
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowArgs {
     /// A signed or unsigned directive; `-` is standard input.
@@ -112,7 +112,7 @@ pub(super) struct ShowArgs {
     json: bool,
 }
 
-/// What a directive says, for people and programs.
+/// A directive, for people and programs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DirectiveDocument {
     pub(super) id: String,
@@ -201,12 +201,12 @@ fn time_text(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms).map_or_else(|_| unix_ms.to_string(), |at| at.to_string())
 }
 
-/// Puts a directive through its own parser, so that what is written is what devices accept.
+/// Parses the encoded directive, so that a file never holds one that devices refuse.
 pub(super) fn checked(directive: Directive) -> anyhow::Result<Directive> {
     Directive::parse(&directive.to_bytes()).context("failed to make the directive")
 }
 
-/// An id nobody has: the action, and 64 random bits.
+/// A unique id: the action and 64 random bits.
 pub(super) fn made_up_id(action: &DirectiveAction) -> anyhow::Result<String> {
     let mut random = [0; 8];
     SystemRandom::new()

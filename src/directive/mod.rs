@@ -1,5 +1,5 @@
-//! `epwatch directive`: what an operator tells devices. Made and signed here, with a private key that
-//! stays here; published into the store, from where collectors hand it out.
+//! `epwatch directive`: instructions to devices. They are made and signed here, with a private key that stays on this
+//! machine, and published into the store, from which collectors hand them out.
 
 mod file;
 mod key;

@@ -1,5 +1,5 @@
-//! `publish`, `list` and `revoke`: on the store, from where collectors hand directives out. Whoever can
-//! write the store can publish; an app key cannot.
+//! `publish`, `list` and `revoke`: they work on the store, from which collectors hand directives out. Write access to
+//! the store is what publishing needs; an app key does not have it.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -31,7 +31,7 @@ pub(super) struct PublishArgs {
     json: bool,
 }
 
-/// Lists what was published, the latest first.
+/// Lists published directives, the latest first.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]

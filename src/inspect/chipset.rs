@@ -1,4 +1,4 @@
-//! Which chipset is meant, and what QNN calls it.
+//! Chipsets of the command line, with QNN's number for each.
 
 use std::str::FromStr;
 
@@ -17,12 +17,12 @@ pub(crate) struct SocModel {
 }
 
 impl SocModel {
-    /// The chipset, where the number is one of those we know.
+    /// The chipset, if its number is in our table.
     pub(crate) fn soc(&self) -> Option<&'static Soc> {
         soc_by_qnn_id(self.qnn_id)
     }
 
-    /// For example `SM8650`; `unknown` for a number that only QNN may know.
+    /// For example `SM8650`; `unknown` for a number that is not in our table.
     pub(crate) fn chipset(&self) -> String {
         match named(&self.asked) {
             Some((chipset, _)) => chipset.as_str().to_owned(),

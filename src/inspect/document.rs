@@ -1,4 +1,4 @@
-//! What `inspect` says: the document of `--json`, and the same for people.
+//! The document of `inspect --json`, and the same for people.
 
 use std::fmt;
 
@@ -101,7 +101,7 @@ impl OnChipset {
         ]
     }
 
-    /// What is to be said beside the numbers; chipsets that say the same are told together.
+    /// Lines below the table; chipsets with the same lines share them.
     fn story(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(error) = &self.error {

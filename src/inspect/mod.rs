@@ -1,7 +1,7 @@
 //! `epwatch inspect`: where a model runs, per chipset, on this machine's emulator.
 //!
-//! Each chipset has a process of its own: several in one do not run side by side, and one that
-//! crashes or hangs must not take the others' answers with it.
+//! Each chipset has a separate process: several do not run side by side in one, and one that crashes or hangs must
+//! not lose the others' answers.
 
 mod answer;
 mod chipset;
@@ -21,7 +21,7 @@ use epwatch_engines::Engine;
 use epwatch_server::Period;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::{output, store::engine};
+use crate::{engines, output};
 use chipset::SocModel;
 use document::{InspectDocument, OnChipset};
 use session::{Runtimes, read_manifest};
@@ -62,8 +62,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(inputs) => inputs,
         Err(problem) => return Ok(output::wrong_use(&anyhow::anyhow!(problem))),
     };
-    let ort = engine(Engine::OnnxRuntime).await?;
-    let qnn = engine(Engine::OnnxRuntimeQnn)
+    let ort = engines::ensure(Engine::OnnxRuntime).await?;
+    let qnn = engines::ensure(Engine::OnnxRuntimeQnn)
         .await
         .context("without QNN and its emulator there is no chipset to look at")?;
     let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
@@ -80,16 +80,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What each process is given, checked once.
+/// Inputs of each process, checked once.
 #[derive(Debug)]
 struct Inputs {
-    /// Absolute: the processes work in a folder of their own.
+    /// Absolute: each process has another working folder.
     model: PathBuf,
     manifest: Option<PathBuf>,
 }
 
 impl Inputs {
-    /// The error is the user's: it names the argument, what was expected, and what to do.
+    /// The error is for the user: it names the argument and the expected value.
     fn check(args: &Args) -> Result<Self, String> {
         let model = readable(&args.model, "MODEL")?;
         let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);

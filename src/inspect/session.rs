@@ -1,5 +1,5 @@
-//! One session on one chipset, in a process of its own: asked for here, made in the hidden
-//! subcommand `inspect-session`.
+//! One session on one chipset in a separate process: started here, created in the hidden subcommand
+//! `inspect-session`.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,13 +23,13 @@ use super::{
 };
 use crate::output;
 
-/// What stands before the answer: QNN's libraries write to standard output, too.
+/// Precedes the answer, because QNN's libraries write to standard output, too.
 const MARK: &str = "epwatch-inspect ";
 
 /// Most that is read of a process's output.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
-/// What is kept of what a process said before it ended without an answer.
+/// Length of the output that is shown of a process that ended without an answer.
 const SAID_CHARS: usize = 400;
 
 /// Where the runtimes lie.
@@ -50,7 +50,7 @@ impl Runtimes {
     }
 }
 
-/// Asks a process for the session; whatever happens to it is the chipset's answer.
+/// Runs a process that creates the session. A failure of the process is the chipset's answer, too.
 pub(super) async fn ask(
     runtimes: &Runtimes,
     soc: &SocModel,

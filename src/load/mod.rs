@@ -1,4 +1,4 @@
-//! `epwatch load`: how much a collector takes, and whether it keeps what it took.
+//! `epwatch load`: measures how many reports a collector accepts, and checks that it keeps each of them.
 
 mod own_server;
 mod stored;
@@ -27,7 +27,7 @@ const ANSWER_IS_NO: u8 = 1;
 
 /// Sends reports of simulated devices to a collector, and checks that each counts once.
 ///
-/// Without --endpoint it starts a server of its own in a temporary folder and ends it afterwards.
+/// Without --endpoint it starts a server in a temporary folder and ends it afterwards.
 /// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
 /// Exit codes: 0 all that was acknowledged is in the store once and its loss ledger closes, 1 not so,
 /// 2 wrong use, 3 could not find out.
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The collector to load, for example `https://collector.example:4717`; needs --key there.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// App key that the collector knows.
+    /// App key that the collector accepts.
     #[arg(
         long,
         value_name = "KEY",
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// That collector's, which is checked at the end.
     #[command(flatten)]
     store: StoreOptions,
-    /// Process id of that collector on this machine, to tell what it cost.
+    /// Process id of that collector on this machine, to measure its processor time.
     #[arg(long, value_name = "PID", requires = "endpoint")]
     server_pid: Option<u32>,
     /// Devices to simulate.
@@ -72,10 +72,9 @@ pub(crate) struct Args {
     /// How long to send, for example 30s or 10m.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     duration: Period,
-    /// How long after that to wait for what is not acknowledged, or not yet in the store.
+    /// How long after that to wait for reports that are not acknowledged, or not yet in the store.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     drain: Period,
-    /// Connections.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: u16,
     /// Calls open at a time on each connection.
@@ -107,9 +106,9 @@ struct LoadDocument {
     server_cpu_seconds: Option<f64>,
     /// `null` where no store was named.
     store: Option<Stored>,
-    /// What became of the reports of this load, as it counted them itself; it closes.
+    /// Counts of this load itself; they add up.
     ledger: Option<ReportLedger>,
-    /// What the store's loss ledger says of the time of this load.
+    /// Counts of the store's loss ledger during this load.
     store_ledger: Option<StoreLedger>,
 }
 
@@ -172,7 +171,7 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadDocume
     let cpu_before = pid.and_then(cpu_seconds);
     let stop = CancellationToken::new();
     let stop_early = stop.clone();
-    // Ctrl-C ends the sending; what was sent is still checked.
+    // Ctrl-C ends the sending; sent reports are still checked.
     let interrupt = tokio::spawn(async move {
         if shutdown::requested().await.is_ok() {
             stop_early.cancel();
@@ -280,12 +279,12 @@ impl LoadDocument {
         }
     }
 
-    /// Whether the store, if it was looked at, kept what it should.
+    /// Whether the store, if one was read, holds every acknowledged report once.
     fn is_kept(&self) -> bool {
         self.is_stored_once() && self.ledger_closes()
     }
 
-    /// Whether the store's own ledger agrees with what was sent.
+    /// Whether the store's loss ledger agrees with the reports sent.
     fn ledger_closes(&self) -> bool {
         let refused: u64 = self.refused.values().sum();
         let distinct = self.store.map_or(0, |store| store.distinct);

@@ -1,5 +1,4 @@
-//! A server of the load's own: `epwatch serve` in a process of its own, so that its cost can be told
-//! from the load's, in a temporary folder.
+//! `epwatch serve` in a temporary folder and a separate process, so that its cost is measured apart from the load's.
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
@@ -9,7 +8,7 @@ use tokio::process::{Child, Command};
 
 use crate::collector::Addresses;
 
-/// For what the log still holds.
+/// Enough to write the rest of the WAL to the store.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Clock ticks a second in `/proc`, a constant of Linux's interface to programs (USER_HZ).
@@ -38,7 +37,7 @@ impl OwnServer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            // Ctrl-C ends the sending first; the server is told afterwards.
+            // Ctrl-C ends the sending first; the server ends afterwards.
             .process_group(0)
             .spawn()
             .context("failed to start a server")?;
@@ -96,7 +95,7 @@ impl OwnServer {
 /// User and system time of a process so far, all its threads; `None` where it cannot be read.
 pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold blanks; what follows it does not. See proc(5).
+    // The name in brackets may hold blanks; the fields after it do not. See proc(5).
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();

@@ -1,4 +1,4 @@
-//! What the store holds of one load, read from the views that everybody reads.
+//! Reports of one load in the store, read from the public views.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct Stored {
     pub(super) copies: u64,
 }
 
-/// What the store's own ledger counted of the load's app and environment while the load ran.
+/// Counts of the store's loss ledger for the load's app and environment during the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Row)]
 pub(super) struct StoreLedger {
     pub(super) recorded: i64,
@@ -87,7 +87,7 @@ impl LedgerBefore {
         Ok(Self { since, ledger })
     }
 
-    /// What it counted from then to now.
+    /// Counts since the first reading.
     pub(super) async fn until_now(
         &self,
         store: &Client,
