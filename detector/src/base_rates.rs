@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use epwatch_server::replace_file;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::Tally;
-use crate::signals::{PRIOR_STRENGTH, SignalId};
+use crate::signals::SignalId;
+use crate::tally::{BaseRate, PRIOR_STRENGTH, Tally};
 
 /// Windows of its own that a fleet needs before its own rates count, and the age in windows from which
 /// a version on a chipset teaches.
@@ -28,15 +28,6 @@ const LEAST_RATE: f64 = 0.002;
 
 /// The weakest prior, in devices.
 const LEAST_STRENGTH: f64 = 8.0;
-
-/// A signal's rate among healthy devices, and how sure it is for the next cohort.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct BaseRate {
-    /// Share of healthy devices that are hit, in (0, 1).
-    pub rate: f64,
-    /// Weight of the rate, in devices: small where cohorts differ.
-    pub strength: f64,
-}
 
 /// BaseRates that a fleet learnt; signals that are not in it have their built-in rate.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base_rates::BaseRates;
 use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
+use crate::tally::Tally;
 
 /// Chipsets that must agree before they stand in for an earlier version.
 pub const MIN_OTHER_CHIPSETS: usize = 2;
@@ -98,33 +99,6 @@ pub struct BaselineLatency {
 /// each version: its windows repeat each other.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History(pub BTreeMap<SignalId, Tally>);
-
-/// Devices hit, of devices asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Hit.
-    pub hits: u64,
-    /// Asked.
-    pub devices: u64,
-}
-
-impl Tally {
-    /// Returns the tally of windows that repeat the same devices: their mean rate, at the size of the
-    /// largest.
-    #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 0 and max_devices"
-    )]
-    pub fn from_means(mean_hits: f64, mean_devices: f64, max_devices: u64) -> Self {
-        let rate = (mean_hits / mean_devices).clamp(0.0, 1.0);
-        Tally {
-            hits: (rate * max_devices as f64).round() as u64,
-            devices: max_devices,
-        }
-    }
-}
 
 impl History {
     /// Returns what is known of one signal.

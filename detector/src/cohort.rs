@@ -7,6 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
+pub type Installation = [u8; 16];
+
 /// A model of an app in one environment: what versions are compared within.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey {

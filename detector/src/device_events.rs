@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::window::Installation;
+use crate::cohort::Installation;
 
 /// The latest run of a golden input on a device's NPU and CPU.
 #[derive(Debug, Clone, PartialEq)]

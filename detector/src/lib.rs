@@ -31,6 +31,7 @@ mod run_loop;
 pub mod signals;
 
 pub mod summary;
+mod tally;
 #[cfg(test)]
 mod testing;
 pub mod verdict;

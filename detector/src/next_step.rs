@@ -6,7 +6,7 @@ use crate::baseline::Origin;
 use crate::cohort::CohortKey;
 use crate::reason::Reason;
 use crate::signals::PlacementChange;
-use crate::verdict::{VerdictClass, backend_code};
+use crate::verdict::VerdictClass;
 
 /// What to do where all chipsets show the same.
 pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
@@ -46,7 +46,9 @@ pub(crate) fn next_step(
             )
         }
         VerdictClass::NpuStartFailure => {
-            let code = change.and_then(backend_code).map(|(code, _)| code);
+            let code = change
+                .and_then(PlacementChange::backend_code)
+                .map(|(code, _)| code);
             let code = code.or_else(|| known_code(commonest_code?));
             let what = match code {
                 Some(ReasonCode::BackendLibraryMissing | ReasonCode::NativeLibraryNotDeclared) => {

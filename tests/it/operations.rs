@@ -29,7 +29,7 @@ impl Drop for Running {
 }
 
 /// How the names of our metrics begin.
-const PREFIXES: [&str; 3] = ["epwatch_collector_", "epwatch_detector_", "detector_"];
+const PREFIXES: [&str; 2] = ["epwatch_collector_", "epwatch_detector_"];
 
 fn is_ours(word: &str) -> bool {
     PREFIXES.iter().any(|prefix| word.starts_with(prefix))

@@ -12,7 +12,7 @@ use crate::cohort::ModelKey;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
 use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
-use super::{Incident, State};
+use super::model::{Incident, State};
 
 /// Devices under a directive in one window, by model, version and chipset.
 pub(super) struct DirectedDevices<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str), u64>);

@@ -1,5 +1,10 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::*;
+use crate::cohort::ModelKey;
 use crate::testing::{Fleet, at, judged, reference};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use crate::window::CohortWindow;
 
 const WINDOW: i64 = 3600;

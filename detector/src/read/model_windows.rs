@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base_rates::MIN_WINDOWS;
-use crate::baseline::{History, PlacementCount, Tally, VersionSeen};
+use crate::baseline::{History, PlacementCount, VersionSeen};
 use crate::cohort::ModelKey;
 use crate::signals::SignalId;
+use crate::tally::Tally;
 use crate::window::CohortWindow;
 
 use super::{CertifiedPlacement, Span, UsualOfModel};

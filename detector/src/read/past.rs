@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use crate::base_rates::{BaseRates, MIN_WINDOWS};
-use crate::baseline::Tally;
 use crate::cohort::ModelKey;
 use crate::signals::{MIN_ELIGIBLE, SignalId, built_in_rate};
+use crate::tally::Tally;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
 use super::usual::{Usual, UsualCv, UsualDevices};
@@ -259,8 +259,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base_rates::BaseRate;
-    use crate::signals::{Limits, b_shift, surprise};
+    use crate::signals::{Limits, b_shift};
+    use crate::tally::{BaseRate, surprise};
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::Severity;
     use crate::window::CohortWindow;

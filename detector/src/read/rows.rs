@@ -3,10 +3,11 @@
 use clickhouse::Row;
 use serde::Deserialize;
 
-use crate::baseline::{PlacementCount, Tally, VersionSeen, usable_macs_share};
+use crate::baseline::{PlacementCount, VersionSeen, usable_macs_share};
 use crate::cohort::ModelKey;
 use crate::placement::{Placement, PlacementMethod};
 use crate::signals::SignalId;
+use crate::tally::Tally;
 
 use super::{FoundModel, VersionHistory, VersionOnChipset};
 

@@ -11,9 +11,13 @@ use crate::placement::Unit;
 use crate::signals::{
     Control, CrossChipset, PlacementChange, Shift, SlowerAndMoved, SpeedReference,
 };
-use crate::verdict::backend_code;
 
 pub(crate) use numbers::{chance, counted, latency, percent};
+
+/// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
+pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
+    10 * proven < 9 * devices
+}
 
 /// One reason of a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -371,7 +375,7 @@ impl Reason {
     }
 
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
-        let (code, devices) = backend_code(change)?;
+        let (code, devices) = change.backend_code()?;
         let code = code.as_str().to_owned();
         Some(Reason::Backend { code, devices })
     }

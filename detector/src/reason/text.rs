@@ -6,9 +6,8 @@ use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::signals::SpeedReference;
 use crate::signals::ep_placement::TOTAL_BELOW;
-use crate::verdict::many_are_new;
 
-use super::{Reason, counted, latency, percent, secondary};
+use super::{Reason, counted, latency, many_are_new, percent, secondary};
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
 use super::b_shift::WorstRatios;
-use super::{MIN_ELIGIBLE, Signal, SignalId};
+use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
 
 /// The bound that is slower beyond doubt and worth a page.
 pub const SLOWER: f64 = 1.6;

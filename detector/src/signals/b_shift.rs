@@ -6,15 +6,13 @@
 
 use epwatch_stats::order_stat::median;
 
-use crate::baseline::{Baseline, Tally};
+use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
+use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
 
 use super::same_shape::{self, BeforeAndNow};
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
-
-/// The ratios asked about, in tenths.
-pub const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
+use super::signal::{BEYOND_TENTHS, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Up to 1 % of healthy devices carry a lasting slow-down of their own (the project's detection
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.

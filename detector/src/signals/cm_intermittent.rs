@@ -7,15 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::baseline::{Baseline, Tally};
+use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
+use crate::tally::{Tally, surprise};
 use crate::window::{AgainstSelf, DeviceVote, Installation, MIN_RUNS_HIGH};
 
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
-
-/// Shares of a device's runs that are asked about, in percent, and how many healthy devices have so
-/// many: what the built-in prior is until a fleet has its own past.
-pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
+use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, TAIL_PERCENTS};
 
 /// Share of healthy devices with a moved median.
 pub const MOVED_RATE: f64 = 0.01;

@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
-use crate::baseline::Tally;
 use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
+use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
+use super::b_shift::Shift;
 use super::b_shift::{self, WorstRatios};
 use super::cm_intermittent::{self, DeviceRuns, Intermittent};
-use super::{MIN_ELIGIBLE, MIN_HITS, Shift};
+use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
 const PEER_SLOWED: f64 = 1.25;
@@ -37,6 +38,17 @@ impl Control {
     pub fn vetoes(self) -> bool {
         matches!(self, Control::PreviousSlowed(_) | Control::PeersSlowed(_))
     }
+}
+
+/// What ran next to a cohort in its window.
+#[derive(Debug, Clone, Copy)]
+pub struct Controls<'a> {
+    /// The previous version on the same chipset.
+    pub previous: Option<&'a CohortWindow>,
+    /// Other models of the app on the same devices.
+    pub peers: &'a PeerRatios,
+    /// The same version on other chipsets.
+    pub chipsets: &'a [&'a CohortWindow],
 }
 
 /// How much every device's models slowed down against their earlier selves, for all models of an

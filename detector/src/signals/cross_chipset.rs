@@ -8,13 +8,14 @@
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use epwatch_stats::order_stat::median;
 
-use crate::baseline::Tally;
+use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::a_median::{HEAVIER, SLOWER};
+use super::b_shift::{self, Shift};
 use super::cm_intermittent::{self, Intermittent};
-use super::control;
-use super::{Controls, MIN_ELIGIBLE, MIN_HITS, Shift, b_shift};
+use super::control::{self, Controls};
+use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 
 /// One chipset in four may differ from what comes to all of them: a small one by chance, another because
 /// the app does something else there. A fault on three of four chipsets is still one of chipsets.

@@ -7,11 +7,13 @@
 
 use epwatch_stats::order_stat::median;
 
-use crate::baseline::{Baseline, Tally};
+use crate::baseline::Baseline;
 use crate::hash::HashMap;
+use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
 
-use super::{Control, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+use super::control::Control;
+use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Healthy devices that are hit in a window: one device's clean CV spans 0.035 to 0.59 from the 5 %
 /// to the 95 % point in healthy fleets (the project's detection measurements).

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
-use crate::base_rates::BaseRate;
-use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference, Tally};
+use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference};
 use crate::hash::{HashMap, HashSet};
+use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
 
+use super::ep_placement::PlacementChange;
 use super::same_shape::{self, BeforeAndNow};
-use super::{Limits, MIN_HITS, PlacementChange, Signal, SignalId, surprise};
+use super::signal::{Limits, MIN_HITS, Signal, SignalId};
 
 /// p10 over the reference's that makes a device slower.
 pub const SLOWER_P10: f64 = 1.25;

@@ -7,12 +7,23 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
+use epwatch_proto::ReasonCode;
+
+use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, Unit};
+use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+
+/// Codes that mean the NPU's back end could not be set up.
+pub const BACKEND_CODES: [ReasonCode; 4] = [
+    ReasonCode::BackendLibraryMissing,
+    ReasonCode::BackendSetupFailed,
+    ReasonCode::SocModelUnknown,
+    ReasonCode::EpTooOldForOrt,
+];
 
 /// Share of devices that always fell back in healthy fleets is 0 to 3 % (the project's detection
 /// measurements, "Scenarios"); the upper end.
@@ -69,6 +80,22 @@ impl PlacementChange {
     #[must_use]
     pub fn share_hit(&self) -> f64 {
         self.signal.hits as f64 / self.n_compared() as f64
+    }
+
+    /// Returns the back-end code given on at least half of the devices hit, and on how many.
+    #[must_use]
+    pub(crate) fn backend_code(&self) -> Option<(ReasonCode, u64)> {
+        let with_code = |code: ReasonCode| -> u64 {
+            let is_code = |reason: &String| reason == code.as_str();
+            let placements = self.hit_placements.iter();
+            let with_it = placements.filter(|hit| hit.placement.reasons.iter().any(is_code));
+            with_it.map(|hit| hit.devices).sum()
+        };
+        let (code, devices) = BACKEND_CODES
+            .map(|code| (code, with_code(code)))
+            .into_iter()
+            .max_by_key(|(_, devices)| *devices)?;
+        (devices > 0 && devices * 2 >= self.signal.hits).then_some((code, devices))
     }
 }
 

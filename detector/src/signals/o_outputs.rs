@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use epwatch_stats::order_stat::median;
 
-use crate::baseline::{Baseline, Tally};
+use crate::baseline::Baseline;
 use crate::device_events::GoldenTest;
 use crate::hash::{HashMap, HashSet};
+use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, Installation};
 
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, surprise};
+use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Share of healthy devices beyond the tolerance. The same bytes give the same output, so it is far
 /// below that of latencies.
@@ -226,7 +227,7 @@ fn signal(
     id: SignalId,
     tally: Tally,
     past: Tally,
-    rate: crate::base_rates::BaseRate,
+    rate: BaseRate,
     limits: &Limits,
 ) -> Option<(Signal, bool)> {
     if tally.devices == 0 {

@@ -5,22 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::ReasonCode;
 
-use crate::baseline::{Baseline, Origin, PlacementReference, Tally};
+use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::hash::{HashMap, HashSet};
+use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
 
-use super::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, ep_placement, surprise};
+use super::ep_placement::{self, BACKEND_CODES};
+use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Share of healthy devices that never start: part of those that always fell back.
 pub const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
-
-/// Codes that mean the NPU's back end could not be set up.
-pub const BACKEND_CODES: [ReasonCode; 4] = [
-    ReasonCode::BackendLibraryMissing,
-    ReasonCode::BackendSetupFailed,
-    ReasonCode::SocModelUnknown,
-    ReasonCode::EpTooOldForOrt,
-];
 
 /// Codes that, with nothing on the NPU, mean as much: it was never there to be set up.
 const ABSENT_CODES: [ReasonCode; 4] = [

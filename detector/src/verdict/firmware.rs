@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::base_rates::BaseRate;
-use crate::baseline::Tally;
 use crate::hash::HashSet;
 use crate::reason::Reason;
-use crate::signals::{Evidence, Intermittent, MIN_ELIGIBLE, MIN_HITS, surprise};
+use crate::signals::{Evidence, Intermittent, MIN_ELIGIBLE, MIN_HITS};
+use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, Installation};
 
 use super::VerdictClass;
-use super::judge::Finding;
+use super::finding::Finding;
 
 /// Chance below which it is no coincidence that one firmware has the hits.
 const CHANCE: f64 = 1e-3;

@@ -4,30 +4,21 @@
 //! it, then slower devices alone, then a worse placement alone. A cohort that could not be compared
 //! with anything is "not enough data", never healthy.
 
-use epwatch_proto::ReasonCode;
-
 use crate::baseline::{Baseline, Origin};
 use crate::describe::WindowStatistics;
 use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
-use crate::reason::Reason;
+use crate::reason::{Reason, many_are_new};
 use crate::signals::a_median::CHANCE;
 use crate::signals::ep_placement::TOTAL_BELOW;
-use crate::signals::s_start_failure::BACKEND_CODES;
 use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange, Shift};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
+use super::class::{MOST_DEVICES, Severity, VerdictClass};
+use super::finding::Finding;
 use super::numbers::{numbers, on_the_cpu};
-use super::{CohortVerdict, CpuNodes, Severity, VerdictClass};
+use super::{CohortVerdict, CpuNodes};
 use super::{firmware, secondary};
-
-/// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
-pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
-    10 * proven < 9 * devices
-}
-
-/// Share of the eligible devices below which a fallback is one of some devices.
-pub(crate) const MOST_DEVICES: f64 = 0.8;
 
 /// Heat and load slow a device by less than this: its clock swings latency by 2 at most, where the CPU takes
 /// 3 to 80 times as long as the NPU (both measured). Where everything on a device is slower by more, its
@@ -38,17 +29,6 @@ const FASTER_THAN_CPU: f64 = 3.0;
 /// placements (the project's detection measurements).
 const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 const SEES_DOUBLE: u64 = 30;
-
-/// What the evidence amounts to, before words are put to it.
-#[derive(Clone)]
-pub(super) struct Finding {
-    pub(super) class: VerdictClass,
-    pub(super) severity: Severity,
-    pub(super) reasons: Vec<Reason>,
-    pub(super) hits: u64,
-    pub(super) eligible: u64,
-    pub(super) p: f64,
-}
 
 /// Judges a cohort window.
 #[must_use]
@@ -450,94 +430,8 @@ fn hardly_on_npu(window: &CohortWindow) -> Option<Reason> {
     (2 * off_npu > devices).then_some(Reason::HardlyOnNpu { off_npu, devices })
 }
 
-/// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
-/// a window may show a few less.
-pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
-
-impl Finding {
-    /// A fallback of devices whose NPU does not start is that.
-    fn started_by(mut self, starts: Option<&Finding>) -> Self {
-        let is_known = self.class == VerdictClass::NpuStartFailure;
-        if let Some(starts) = starts.filter(|starts| !is_known && 2 * starts.hits >= self.hits) {
-            self.class = VerdictClass::NpuStartFailure;
-            let reasons = starts.reasons.iter().cloned();
-            self.reasons.splice(0..0, reasons);
-        }
-        self
-    }
-
-    fn raised_to(mut self, others: &[Option<Finding>]) -> Self {
-        let severities = others.iter().flatten().map(|other| other.severity);
-        self.severity = severities.fold(self.severity, Severity::max);
-        self
-    }
-
-    /// Makes a ticket of what hits too few devices for a page, those that a directive took off the NPU
-    /// among them.
-    fn spare_people(&mut self, directed: u64) {
-        let share = self.hits as f64 / (self.eligible + directed).max(1) as f64;
-        if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
-            self.severity = Severity::Ticket;
-            self.reasons.push(Reason::FewHit { share });
-        }
-    }
-
-    /// A flood of new installations is data quality where nothing worse was found.
-    fn name_flood(&mut self, devices: u64) {
-        if devices == 0 {
-            return;
-        }
-        if self.severity < Severity::Ticket {
-            self.class = VerdictClass::DataQuality;
-            self.severity = Severity::Info;
-            self.reasons.insert(0, Reason::Flood { devices });
-        } else {
-            self.reasons.push(Reason::Flood { devices });
-        }
-    }
-
-    /// Says who has no vote where there are too few of the others.
-    fn name_directed(&mut self, devices: u64) {
-        if devices > 0 && self.class == VerdictClass::NotEnoughData {
-            self.reasons.push(Reason::Directed { devices });
-        }
-    }
-
-    fn nothing(class: VerdictClass, severity: Severity, reasons: Vec<Reason>) -> Self {
-        Finding {
-            class,
-            severity,
-            reasons,
-            hits: 0,
-            eligible: 0,
-            p: 1.0,
-        }
-    }
-}
-
-/// Returns the back-end code given on at least half of the devices hit, and on how many.
-pub(crate) fn backend_code(change: &PlacementChange) -> Option<(ReasonCode, u64)> {
-    let with_code = |code: ReasonCode| -> u64 {
-        let placements = change.hit_placements.iter();
-        placements
-            .filter(|hit| {
-                hit.placement
-                    .reasons
-                    .iter()
-                    .any(|reason| reason == code.as_str())
-            })
-            .map(|hit| hit.devices)
-            .sum()
-    };
-    let (code, devices) = BACKEND_CODES
-        .map(|code| (code, with_code(code)))
-        .into_iter()
-        .max_by_key(|(_, devices)| *devices)?;
-    (devices > 0 && devices * 2 >= change.signal.hits).then_some((code, devices))
-}
-
 fn class_of(change: &PlacementChange) -> VerdictClass {
-    if backend_code(change).is_some() {
+    if change.backend_code().is_some() {
         VerdictClass::NpuStartFailure
     } else if change.share_hit() < MOST_DEVICES {
         VerdictClass::SomeDevicesFallback

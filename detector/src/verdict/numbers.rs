@@ -6,7 +6,7 @@ use crate::placement::Unit;
 use crate::signals::{Evidence, PlacementChange};
 use crate::window::CohortWindow;
 
-use super::judge::Finding;
+use super::finding::Finding;
 use super::{CpuNodes, Numbers};
 
 pub(super) fn numbers(

@@ -4,7 +4,7 @@
 use crate::reason::Reason;
 use crate::signals::{Control, Evidence};
 
-use super::judge::{Finding, MIN_PAGE_SHARE};
+use super::finding::{Finding, MIN_PAGE_SHARE};
 use super::{Severity, VerdictClass};
 
 /// Too few of the devices wake nobody, and must not hide what would.

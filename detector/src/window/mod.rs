@@ -18,11 +18,9 @@ use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
+pub use crate::cohort::Installation;
 use crate::device_events::DeviceEvents;
 use crate::placement::Placement;
-
-/// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
-pub type Installation = [u8; 16];
 
 /// Clean runs before p10 and p50 of a device mean something.
 pub const MIN_RUNS_LOW: u64 = 8;

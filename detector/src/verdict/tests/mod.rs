@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::baseline::PlacementReference;
-use crate::baseline::{Baseline, Origin, Tally};
+use crate::baseline::{Baseline, Origin};
 use crate::placement::Unit;
 use crate::placement::tests::placed;
-use crate::signals::b_shift::BEYOND_TENTHS;
+use crate::signals::BEYOND_TENTHS;
 use crate::signals::{Controls, PeerRatios, SignalId};
+use crate::tally::Tally;
 use crate::testing::{Fleet, judged, judged_with_controls, judged_with_peers, noisy, reference};
 use crate::window::{BaselineAbsence, CohortWindow, Voteless};
 

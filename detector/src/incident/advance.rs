@@ -1,0 +1,303 @@
+//! One step in the life of all incidents: a window's verdicts in, the incidents that changed out.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cohort::CohortKey;
+use crate::reason::Reason;
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
+use super::mitigation::DirectedDevices;
+use super::model::{Cause, EvidenceStrength, Headline, Incident, IncidentKey, State, evidence};
+
+/// What a window says about a cohort of an incident.
+enum Observation<'a> {
+    Seen(&'a CohortVerdict),
+    /// Seen, and told already: under a cause that this incident explains, or by what says less.
+    Held,
+    Clean,
+}
+
+/// Takes one window's verdicts into the incidents; returns those that changed.
+///
+/// Incidents that are over stay in `incidents` for the caller to drop once they are delivered.
+pub fn advance(
+    incidents: &mut BTreeMap<IncidentKey, Incident>,
+    verdicts: &[CohortVerdict],
+    forget_after: Duration,
+    now: Timestamp,
+) -> Vec<Incident> {
+    let mut touched: BTreeSet<IncidentKey> = BTreeSet::new();
+    let directed = DirectedDevices::of(verdicts);
+    let firmwares = verdicts.iter().map(|verdict| &verdict.key);
+    let judged_firmwares: HashSet<&CohortKey> =
+        firmwares.filter(|key| key.firmware.is_some()).collect();
+    for verdict in verdicts {
+        let cause = Cause::of(verdict.class).filter(|_| verdict.severity >= Severity::Ticket);
+        let explained = cause.is_some()
+            && incidents
+                .values()
+                .any(|open| open.key.cause.explains(verdict.class) && open.confirms(verdict));
+        if let Some(cause) = cause.filter(|_| !explained) {
+            let key = incident_key(&verdict.key, cause);
+            let incident = incidents
+                .entry(key.clone())
+                .or_insert_with(|| Incident::begin(key.clone(), verdict.window_end, now));
+            if !incident.state.is_open() {
+                *incident = Incident::begin(key.clone(), verdict.window_end, now);
+            }
+            let observation = match incident.says_more_than(verdict) {
+                true => Observation::Held,
+                false => Observation::Seen(verdict),
+            };
+            if incident.observe(&verdict.key, verdict, &observation) {
+                touched.insert(key);
+            }
+        }
+        for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
+            if incident.count_successor(verdict) {
+                touched.insert(incident.key.clone());
+            }
+            let same_cause = cause == Some(incident.key.cause) && !explained;
+            if same_cause {
+                continue;
+            }
+            for cohort in incident.told_by(verdict, &judged_firmwares, &directed) {
+                let Some(observation) = incident.without_a_sighting(&cohort, verdict, cause) else {
+                    continue;
+                };
+                if incident.observe(&cohort, verdict, &observation) {
+                    touched.insert(incident.key.clone());
+                }
+            }
+        }
+    }
+    let Some(window_end) = verdicts.iter().map(|verdict| verdict.window_end).max() else {
+        return Vec::new();
+    };
+    for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
+        let held = incident.hold_directed(window_end, &directed);
+        if incident.forget_vanished(window_end, forget_after) || held {
+            touched.insert(incident.key.clone());
+        }
+    }
+    let mut changed = Vec::new();
+    for key in touched {
+        if let Some(incident) = incidents.get_mut(&key) {
+            incident.settle(now);
+            changed.push(incident.clone());
+        }
+    }
+    changed
+}
+
+fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
+    IncidentKey {
+        model: cohort.model.clone(),
+        model_version: cohort.model_version.clone(),
+        cause,
+    }
+}
+
+impl Incident {
+    /// Whether people know that this verdict's chipset, or the same firmware of it, is as bad as this.
+    fn confirms(&self, verdict: &CohortVerdict) -> bool {
+        let (model, cohort) = (&self.key.model, &verdict.key);
+        let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
+        let tells = |watched: &IncidentCohort| {
+            let told = &watched.verdict.key;
+            let same_firmware = told.firmware.is_none()
+                || cohort.firmware.is_none()
+                || told.firmware == cohort.firmware;
+            told.chipset == cohort.chipset
+                && same_firmware
+                && watched.confirmed >= verdict.severity
+                && watched.confirmed > Severity::None
+        };
+        same_version && self.state.is_told() && self.cohorts.iter().any(tells)
+    }
+
+    /// Whether what is confirmed of a cohort tells people more than this verdict: what a repair leaves,
+    /// or the devices whose placement did not come, hide no ops.
+    fn says_more_than(&self, verdict: &CohortVerdict) -> bool {
+        let cohort = self.watched(&verdict.key);
+        cohort.is_some_and(|cohort| {
+            cohort.confirmed > Severity::None
+                && cohort.confirmed >= verdict.severity
+                && evidence(cohort.verdict.class).min(EvidenceStrength::Placement)
+                    > evidence(verdict.class)
+        })
+    }
+
+    fn watched(&self, key: &CohortKey) -> Option<&IncidentCohort> {
+        let same_model = self.key.model == key.model && self.key.model_version == key.model_version;
+        self.cohorts
+            .iter()
+            .find(|cohort| same_model && cohort.verdict.key == *key)
+    }
+
+    /// Returns the cohorts that a verdict tells about: its own, and firmwares of its chipset that have too
+    /// few devices left to be judged apart. Not those that a directive covers: what is left of them looks
+    /// clean.
+    fn told_by(
+        &self,
+        verdict: &CohortVerdict,
+        judged_firmwares: &HashSet<&CohortKey>,
+        directed: &DirectedDevices<'_>,
+    ) -> Vec<CohortKey> {
+        let told = |cohort: &&IncidentCohort| {
+            let key = &cohort.verdict.key;
+            let of_chipset = CohortKey {
+                firmware: None,
+                ..key.clone()
+            };
+            *key == verdict.key || (of_chipset == verdict.key && !judged_firmwares.contains(key))
+        };
+        let told = self.cohorts.iter().filter(told);
+        let told = told.filter(|cohort| !directed.covers(cohort));
+        told.map(|cohort| cohort.verdict.key.clone()).collect()
+    }
+
+    /// Returns what a window without a sighting of this cause says about a cohort; `None`: nothing.
+    fn without_a_sighting(
+        &self,
+        cohort: &CohortKey,
+        verdict: &CohortVerdict,
+        cause: Option<Cause>,
+    ) -> Option<Observation<'static>> {
+        if cause.is_some() {
+            return Some(match self.key.cause.explains(verdict.class) {
+                true => Observation::Held,
+                false => Observation::Clean,
+            });
+        }
+        match verdict.class {
+            VerdictClass::Healthy => Some(Observation::Clean),
+            _ if verdict.reasons.iter().any(Reason::is_as_before) => Some(Observation::Clean),
+            VerdictClass::NotEnoughData => Some(match self.watched(cohort)?.lasts(verdict)? {
+                true => Observation::Held,
+                false => Observation::Clean,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Takes one cohort's window in, which its own verdict tells or its chipset's; says whether anything
+    /// changed.
+    fn observe(
+        &mut self,
+        key: &CohortKey,
+        verdict: &CohortVerdict,
+        observation: &Observation<'_>,
+    ) -> bool {
+        let at = self
+            .cohorts
+            .iter()
+            .position(|cohort| cohort.verdict.key == *key);
+        let at = match (at, observation) {
+            (Some(at), _) => at,
+            (None, Observation::Seen(verdict)) => {
+                self.cohorts.push(IncidentCohort::new(verdict));
+                self.cohorts.len() - 1
+            }
+            (None, _) => return false,
+        };
+        let cohort = &mut self.cohorts[at];
+        if verdict.window_end < cohort.counted_until {
+            cohort.go_back(verdict.window_end);
+        }
+        match observation {
+            Observation::Seen(verdict) => cohort.see(verdict),
+            Observation::Held => {
+                cohort.clean_windows = 0;
+                cohort.counted_until = verdict.window_end;
+            }
+            Observation::Clean => {
+                if !cohort.count_clean(verdict.window_end, verdict.window) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn forget_vanished(&mut self, window_end: Timestamp, forget_after: Duration) -> bool {
+        let before = self.cohorts.len();
+        let limit = signed(forget_after);
+        for cohort in &mut self.cohorts {
+            if window_end.duration_since(cohort.counted_until) >= limit {
+                cohort.clean_windows = CLEAN_WINDOWS;
+            }
+        }
+        self.cohorts.iter().any(|cohort| cohort.is_cleared()) && before > 0
+    }
+
+    /// Draws the consequences for the incident as a whole.
+    fn settle(&mut self, now: Timestamp) {
+        let still = self.cohorts.iter().any(|cohort| !cohort.is_cleared());
+        if !still {
+            if self.state.is_told() {
+                self.state = State::Resolved;
+                self.resolved_at = Some(now);
+                self.news += 1;
+            } else {
+                self.state = State::Inactive;
+            }
+            return;
+        }
+        self.cohorts.retain(|cohort| !cohort.is_cleared());
+        let Some(headline) = self.current_headline() else {
+            return;
+        };
+        let more = match &self.headline {
+            None => true,
+            Some(told) => {
+                let more_chipsets = !headline.chipsets.is_subset(&told.chipsets);
+                let found = evidence(headline.class);
+                let says_more =
+                    found >= EvidenceStrength::Placement && found > evidence(told.class);
+                headline.severity > told.severity
+                    || (headline.severity == told.severity && (more_chipsets || says_more))
+            }
+        };
+        if more {
+            if self.state == State::Pending {
+                self.state = State::Firing;
+                self.fired_at = Some(now);
+            }
+            self.superseded = self.headline.replace(headline);
+            self.news += 1;
+        }
+        self.settle_mitigation(now);
+    }
+
+    fn current_headline(&self) -> Option<Headline> {
+        let severity = self.cohorts.iter().map(|cohort| cohort.confirmed).max()?;
+        if severity == Severity::None {
+            return None;
+        }
+        let confirmed = self
+            .cohorts
+            .iter()
+            .filter(|cohort| cohort.confirmed == severity);
+        let mut chipsets: BTreeSet<String> = confirmed
+            .map(|cohort| cohort.verdict.key.chipset.clone())
+            .collect();
+        // A chipset that cleared is still part of what people were told.
+        if let Some(told) = self
+            .headline
+            .as_ref()
+            .filter(|told| told.severity == severity)
+        {
+            chipsets.extend(told.chipsets.iter().cloned());
+        }
+        Some(Headline {
+            severity,
+            class: self.lead()?.class,
+            chipsets,
+        })
+    }
+}

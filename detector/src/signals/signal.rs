@@ -1,0 +1,194 @@
+//! A signal's name, its answer, and what it takes to fire.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Devices below which a cohort says nothing.
+pub const MIN_ELIGIBLE: u64 = 5;
+
+/// Devices that must be hit before any count means something.
+pub const MIN_HITS: u64 = 3;
+
+/// The ratios that B asks about, in tenths.
+pub const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
+
+/// Shares of a device's runs that are asked about, in percent, and how many healthy devices have so
+/// many: what the built-in prior is until a fleet has its own past.
+pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
+
+/// A signal's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum SignalId {
+    /// EP: work moved to the CPU.
+    Placement,
+    /// EJ: and those devices are slower for it.
+    SlowerAndMoved,
+    /// A: the median device is slower than it was.
+    Median,
+    /// B: some devices are slower than they were.
+    Shift,
+    /// B': some devices are slower than others of their make were.
+    ShiftOfModel,
+    /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
+    ShiftBeyond(u16),
+    /// C: some devices have runs far beyond what they were used to.
+    Tail,
+    /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
+    TailBeyond(u16),
+    /// M: the median of some devices moved, their fast runs did not.
+    Moved,
+    /// S: the NPU does not start.
+    Start,
+    /// O: outputs are off by more than is accepted.
+    Outputs,
+    /// OH: outputs differ between devices.
+    OutputHash,
+    /// CV: runs vary more than they did.
+    CvIncrease,
+}
+
+impl fmt::Display for SignalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SignalId::Placement => f.write_str("EP"),
+            SignalId::SlowerAndMoved => f.write_str("EJ"),
+            SignalId::Median => f.write_str("A"),
+            SignalId::Shift => f.write_str("B"),
+            SignalId::ShiftOfModel => f.write_str("B'"),
+            SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
+            SignalId::Tail => f.write_str("C"),
+            SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
+            SignalId::Moved => f.write_str("M"),
+            SignalId::Start => f.write_str("S"),
+            SignalId::Outputs => f.write_str("O"),
+            SignalId::OutputHash => f.write_str("OH"),
+            SignalId::CvIncrease => f.write_str("CV"),
+        }
+    }
+}
+
+impl From<SignalId> for String {
+    fn from(id: SignalId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for SignalId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        SignalId::parse(&text).ok_or(format!("signal {text:?} is not known"))
+    }
+}
+
+impl SignalId {
+    /// Reads a name as [`fmt::Display`] writes it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<SignalId> {
+        let fixed = [
+            SignalId::Placement,
+            SignalId::SlowerAndMoved,
+            SignalId::Median,
+            SignalId::Shift,
+            SignalId::ShiftOfModel,
+            SignalId::Tail,
+            SignalId::Moved,
+            SignalId::Start,
+            SignalId::Outputs,
+            SignalId::OutputHash,
+            SignalId::CvIncrease,
+        ];
+        let tails = TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
+        fixed
+            .into_iter()
+            .chain(BEYOND_TENTHS.map(SignalId::ShiftBeyond))
+            .chain(tails)
+            .find(|id| id.to_string() == text)
+    }
+}
+
+/// One signal's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Which.
+    pub id: SignalId,
+    /// The effect that was compared with `threshold`; its unit is the signal's.
+    pub value: f64,
+    /// The chance of at least so many hits in a healthy cohort.
+    pub p: f64,
+    /// Devices hit.
+    pub hits: u64,
+    /// Devices that could have been.
+    pub devices: u64,
+    /// What the effect had to reach.
+    pub threshold: f64,
+    /// Whether it fires: enough devices, enough effect, and surprising enough.
+    pub fires: bool,
+}
+
+/// How surprising a hit count must be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// For signals that decide on latency alone.
+    pub p_latency: f64,
+    /// For B, whose devices are held against their own past.
+    pub p_shift: f64,
+    /// For placements, which do not waver with heat or load.
+    pub p_placement: f64,
+}
+
+impl Limits {
+    /// False alarms a day over all cohorts, shared by three signals.
+    const FALSE_ALARMS_A_DAY: f64 = 0.03;
+
+    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; two signals
+    /// at this chance and B at [`Self::MOST_SHIFT`] stay at half of it, before a second window confirms.
+    const MOST: f64 = 1e-5;
+
+    /// The same for B. It takes the larger part: where placements are missing or lie, nothing else finds
+    /// a fault on some devices.
+    const MOST_SHIFT: f64 = 3e-5;
+
+    /// Returns the limits for a fleet with so many disjoint cohort windows a day.
+    #[must_use]
+    pub fn for_windows_a_day(cohort_windows: f64) -> Self {
+        let p = Self::FALSE_ALARMS_A_DAY / (3.0 * cohort_windows.max(1.0));
+        Self {
+            p_latency: p.min(Self::MOST),
+            p_shift: p.min(Self::MOST_SHIFT),
+            p_placement: 1e-3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_written() {
+        for id in [
+            SignalId::Placement,
+            SignalId::SlowerAndMoved,
+            SignalId::Median,
+            SignalId::Shift,
+            SignalId::ShiftBeyond(16),
+            SignalId::ShiftBeyond(40),
+            SignalId::Start,
+            SignalId::Outputs,
+            SignalId::OutputHash,
+            SignalId::CvIncrease,
+        ] {
+            assert_eq!(SignalId::parse(&id.to_string()), Some(id));
+        }
+        assert_eq!(SignalId::parse("B9.9"), None);
+    }
+
+    #[test]
+    fn more_cohort_windows_a_day_ask_for_more_surprise() {
+        assert!((Limits::for_windows_a_day(10_000.0).p_latency - 1e-6).abs() < 1e-12);
+        assert_eq!(Limits::for_windows_a_day(1.0).p_latency, 1e-5);
+    }
+}

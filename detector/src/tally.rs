@@ -1,0 +1,96 @@
+//! Devices hit of devices asked, and how surprising such a count is.
+
+use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
+use serde::{Deserialize, Serialize};
+
+/// Weight of the fleet-wide rate, in devices: about a cohort of its own (the project's detection
+/// measurements).
+pub(crate) const PRIOR_STRENGTH: f64 = 100.0;
+
+/// Devices hit, of devices asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Hit.
+    pub hits: u64,
+    /// Asked.
+    pub devices: u64,
+}
+
+impl Tally {
+    /// Returns the tally of windows that repeat the same devices: their mean rate, at the size of the
+    /// largest.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and max_devices"
+    )]
+    pub fn from_means(mean_hits: f64, mean_devices: f64, max_devices: u64) -> Self {
+        let rate = (mean_hits / mean_devices).clamp(0.0, 1.0);
+        Tally {
+            hits: (rate * max_devices as f64).round() as u64,
+            devices: max_devices,
+        }
+    }
+}
+
+/// A signal's rate among healthy devices, and how sure it is for the next cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BaseRate {
+    /// Share of healthy devices that are hit, in (0, 1).
+    pub rate: f64,
+    /// Weight of the rate, in devices: small where cohorts differ.
+    pub strength: f64,
+}
+
+/// Chance of at least so many hits, given the fleet's rate and the cohort's own past.
+pub(crate) fn surprise(found: Tally, fleet: BaseRate, past: Tally) -> f64 {
+    // BaseRates that were read back may be anything.
+    let rate = fleet.rate.clamp(1e-4, 0.99);
+    let strength = fleet.strength.clamp(1.0, 10_000.0);
+    let prior =
+        BetaPrior::from_rate(rate, strength).expect("between 0 and 1, and a positive strength");
+    // A past with more hits than devices is no past.
+    let prior = prior.updated(past.hits, past.devices).unwrap_or(prior);
+    upper_tail(found.hits.min(found.devices), found.devices, prior)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The past of a cohort with lasting slow devices makes more of them unsurprising.
+    #[test]
+    fn a_cohorts_own_past_shifts_the_fleets_rate() {
+        let found = Tally {
+            hits: 15,
+            devices: 100,
+        };
+        let fleet = BaseRate {
+            rate: 0.01,
+            strength: PRIOR_STRENGTH,
+        };
+        let unknown = surprise(found, fleet, Tally::default());
+        let usual = surprise(
+            found,
+            fleet,
+            Tally {
+                hits: 40,
+                devices: 400,
+            },
+        );
+        let unusual = surprise(
+            found,
+            fleet,
+            Tally {
+                hits: 0,
+                devices: 400,
+            },
+        );
+        assert!(
+            unusual < unknown && unknown < usual,
+            "{unusual} {unknown} {usual}"
+        );
+        assert!(usual > 0.01 && unusual < 1e-6, "{unusual} {usual}");
+    }
+}

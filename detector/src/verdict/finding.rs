@@ -1,0 +1,81 @@
+//! What the evidence amounts to, before words are put to it.
+
+use crate::reason::Reason;
+
+use super::class::{Severity, VerdictClass};
+
+/// What the evidence amounts to, before words are put to it.
+#[derive(Clone)]
+pub(super) struct Finding {
+    pub(super) class: VerdictClass,
+    pub(super) severity: Severity,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) hits: u64,
+    pub(super) eligible: u64,
+    pub(super) p: f64,
+}
+
+/// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
+/// a window may show a few less.
+pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
+
+impl Finding {
+    /// A fallback of devices whose NPU does not start is that.
+    pub(super) fn started_by(mut self, starts: Option<&Finding>) -> Self {
+        let is_known = self.class == VerdictClass::NpuStartFailure;
+        if let Some(starts) = starts.filter(|starts| !is_known && 2 * starts.hits >= self.hits) {
+            self.class = VerdictClass::NpuStartFailure;
+            let reasons = starts.reasons.iter().cloned();
+            self.reasons.splice(0..0, reasons);
+        }
+        self
+    }
+
+    pub(super) fn raised_to(mut self, others: &[Option<Finding>]) -> Self {
+        let severities = others.iter().flatten().map(|other| other.severity);
+        self.severity = severities.fold(self.severity, Severity::max);
+        self
+    }
+
+    /// Makes a ticket of what hits too few devices for a page, those that a directive took off the NPU
+    /// among them.
+    pub(super) fn spare_people(&mut self, directed: u64) {
+        let share = self.hits as f64 / (self.eligible + directed).max(1) as f64;
+        if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
+            self.severity = Severity::Ticket;
+            self.reasons.push(Reason::FewHit { share });
+        }
+    }
+
+    /// A flood of new installations is data quality where nothing worse was found.
+    pub(super) fn name_flood(&mut self, devices: u64) {
+        if devices == 0 {
+            return;
+        }
+        if self.severity < Severity::Ticket {
+            self.class = VerdictClass::DataQuality;
+            self.severity = Severity::Info;
+            self.reasons.insert(0, Reason::Flood { devices });
+        } else {
+            self.reasons.push(Reason::Flood { devices });
+        }
+    }
+
+    /// Says who has no vote where there are too few of the others.
+    pub(super) fn name_directed(&mut self, devices: u64) {
+        if devices > 0 && self.class == VerdictClass::NotEnoughData {
+            self.reasons.push(Reason::Directed { devices });
+        }
+    }
+
+    pub(super) fn nothing(class: VerdictClass, severity: Severity, reasons: Vec<Reason>) -> Self {
+        Finding {
+            class,
+            severity,
+            reasons,
+            hits: 0,
+            eligible: 0,
+            p: 1.0,
+        }
+    }
+}
