@@ -41,7 +41,7 @@ pub(crate) enum LeaseState {
 
 /// What the store says of one detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
-struct Seen {
+struct HolderBeats {
     holder: u64,
     /// Its first beat and its last, in milliseconds of the store's clock.
     since_ms: i64,
@@ -64,7 +64,7 @@ const SEEN: &str = "
     WHERE beaten_at > now64(3) - INTERVAL 1 HOUR
     GROUP BY holder";
 
-impl Seen {
+impl HolderBeats {
     fn is_alive(&self) -> bool {
         let silent_ms = u64::try_from(self.now_ms - self.last_ms).unwrap_or(0);
         !self.is_gone && Duration::from_millis(silent_ms) < LEASE
@@ -76,12 +76,12 @@ impl Seen {
 }
 
 /// Returns where `me` stands after it has seen all beats.
-fn decide(me: u64, was: LeaseState, seen: &[Seen]) -> LeaseState {
+fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
     let mine = seen.iter().find(|one| one.holder == me);
     let others = || seen.iter().filter(|one| one.holder != me);
     let leads_now = mine.is_some_and(|mine| mine.leads && mine.is_alive());
     let leading = others().filter(|other| other.leads && other.is_alive());
-    let first_leading = leading.map(Seen::rank).min();
+    let first_leading = leading.map(HolderBeats::rank).min();
     if let Some(other) = first_leading {
         // Two lead: the older one stays.
         let stays = leads_now && mine.is_some_and(|mine| mine.rank() < other);
@@ -227,11 +227,11 @@ impl Beats {
     }
 
     async fn beat(&mut self, was: LeaseState) -> Result<LeaseState, clickhouse::error::Error> {
-        let seen = self.client.query(SEEN).fetch_all::<Seen>().await?;
+        let seen = self.client.query(SEEN).fetch_all::<HolderBeats>().await?;
         let now = decide(self.holder, was, &seen);
         self.write(now == LeaseState::Leads, false).await?;
         let mine = seen.iter().find(|one| one.holder == self.holder);
-        self.is_new_claim = !mine.is_some_and(Seen::is_alive);
+        self.is_new_claim = !mine.is_some_and(HolderBeats::is_alive);
         Ok(now)
     }
 
@@ -258,8 +258,8 @@ mod tests {
 
     const NOW: i64 = 1_000_000;
 
-    fn seen(holder: u64, since: i64, silent: i64, leads: bool) -> Seen {
-        Seen {
+    fn seen(holder: u64, since: i64, silent: i64, leads: bool) -> HolderBeats {
+        HolderBeats {
             holder,
             since_ms: since,
             last_ms: NOW - silent,
@@ -270,8 +270,8 @@ mod tests {
         }
     }
 
-    fn gone(of: Seen) -> Seen {
-        Seen {
+    fn gone(of: HolderBeats) -> HolderBeats {
+        HolderBeats {
             is_gone: true,
             ..of
         }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::signals::MIN_ELIGIBLE;
-use crate::verdict::{CohortVerdict, MOST_DEVICES, Numbers, Severity};
+use crate::verdict::{CohortVerdict, MOST_DEVICES, Severity, VerdictNumbers};
 
 /// A count as surprising as this, on at least [`AT_ONCE_DEVICES`] devices, needs no second window.
 pub const AT_ONCE_P: f64 = 1e-8;
@@ -97,7 +97,7 @@ impl IncidentCohort {
     /// the devices hit, or what it was before. `None` where too few were hit, or are there, to tell.
     pub(super) fn lasts(&self, verdict: &CohortVerdict) -> Option<bool> {
         let told = &self.verdict;
-        let Numbers {
+        let VerdictNumbers {
             devices_hit,
             devices_eligible,
             ..

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cohort::ModelKey;
-use crate::verdict::{CohortVerdict, Numbers, Severity, VerdictClass};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
 use super::cohort::IncidentCohort;
 
@@ -301,7 +301,7 @@ impl Incident {
         self.added(|numbers| numbers.devices_eligible)
     }
 
-    fn added(&self, count: impl Fn(&Numbers) -> u64) -> u64 {
+    fn added(&self, count: impl Fn(&VerdictNumbers) -> u64) -> u64 {
         let chipsets = self.chipsets();
         let verdicts = || self.cohorts.iter().map(|cohort| &cohort.verdict);
         let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();

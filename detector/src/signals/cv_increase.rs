@@ -46,12 +46,12 @@ pub struct CvIncrease {
 
 /// A device's CV now and before.
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct BeforeAndNowCv {
     now: f64,
     before: f64,
 }
 
-impl Pair {
+impl BeforeAndNowCv {
     fn ratio(self) -> f64 {
         self.now / self.before
     }
@@ -62,8 +62,8 @@ impl Pair {
 }
 
 /// Each device's worst pair.
-fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
-    let mut worst: HashMap<Installation, Pair> = HashMap::default();
+fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
+    let mut worst: HashMap<Installation, BeforeAndNowCv> = HashMap::default();
     for vote in votes {
         let Some(latency) = vote.latency.as_ref() else {
             continue;
@@ -79,7 +79,7 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
         if !(enough && says_something) {
             continue;
         }
-        let pair = Pair {
+        let pair = BeforeAndNowCv {
             now,
             before: earlier.cv,
         };
@@ -92,9 +92,9 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, Pair> {
 }
 
 /// The devices hit, and how many could have been.
-fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<Pair>, Tally) {
+fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<BeforeAndNowCv>, Tally) {
     let pairs = pairs(&window.votes);
-    let hit: Vec<Pair> = pairs
+    let hit: Vec<BeforeAndNowCv> = pairs
         .values()
         .copied()
         .filter(|pair| pair.is_hit(of_cohort))
@@ -124,7 +124,7 @@ pub fn varies(
     let p = surprise(tally, rate, baseline.history.of(SignalId::CvIncrease));
     let share = tally.hits as f64 / tally.devices as f64;
     let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
-    let of = |field: fn(&Pair) -> f64| {
+    let of = |field: fn(&BeforeAndNowCv) -> f64| {
         let values: Vec<f64> = hit.iter().map(field).collect();
         median(&values)
     };

@@ -41,7 +41,7 @@ pub struct CohortVerdict {
     /// Why, strongest first.
     pub reasons: Vec<Reason>,
     /// Sizes and effects.
-    pub numbers: Numbers,
+    pub numbers: VerdictNumbers,
     /// CV and humps.
     pub statistics: WindowStatistics,
     /// Op types on the CPU of the devices hit, the costliest first.
@@ -68,7 +68,7 @@ pub struct CohortVerdict {
 
 /// Sizes and effects of a verdict.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct VerdictNumbers {
     /// Devices that vote.
     pub devices_seen: u64,
     /// Those that could be compared by the deciding signal.

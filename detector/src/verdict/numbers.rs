@@ -7,22 +7,22 @@ use crate::signals::{Evidence, PlacementChange};
 use crate::window::CohortWindow;
 
 use super::finding::Finding;
-use super::{CpuNodes, Numbers};
+use super::{CpuNodes, VerdictNumbers};
 
 pub(super) fn numbers(
     window: &CohortWindow,
     evidence: &Evidence,
     found: &Finding,
     change: Option<&PlacementChange>,
-) -> Numbers {
-    let mut numbers = Numbers {
+) -> VerdictNumbers {
+    let mut numbers = VerdictNumbers {
         devices_seen: window.n_devices().max(found.eligible),
         devices_eligible: found.eligible,
         devices_hit: found.hits,
         runs: window.n_runs(),
         npu_share: change.and_then(|change| change.hit_npu_share),
         reference_npu_share: change.and_then(|change| change.reference_npu_share),
-        ..Numbers::default()
+        ..VerdictNumbers::default()
     };
     let shift = evidence.shift.as_ref();
     let joined = evidence.joined.as_ref();
