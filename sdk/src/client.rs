@@ -2,13 +2,10 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{self, SyncSender, TrySendError},
+        Arc,
+        mpsc::{self, TrySendError},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -19,57 +16,22 @@ use ort::session::builder::SessionBuilder;
 
 use crate::{
     config::{ModelInfo, SdkConfig},
-    core::{ConditionsSetter, Core, SessionInfo},
+    core::SessionInfo,
     directives::{InEffect, SessionPlan},
-    driver::{
-        self, Asked, Engine,
-        consent::Consent,
-        directive_file::Opened,
-        worker::{self, Command, Worker},
-    },
+    driver::{Asked, worker::Command},
     explain::{ExplainedSession, Explanation},
-    host::{
-        preflight::{self, Check, PreflightFacts, SystemHost},
-        thermal_zones::ThermalReader,
-    },
-    placement, random_stream,
-    recorder::{SessionRecorder, conditions::Conditions},
+    host::preflight::{self, Check, PreflightFacts, SystemHost},
+    placement,
+    recorder::conditions::Conditions,
     session::{SessionRequest, simulated::SimulatedSession},
-    time::Clock,
-    upload::{UploadBatch, UploadError, budget::NetworkKind},
+    shared::Shared,
+    upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
-
-/// Commands that wait at most; more are refused, not queued.
-const MAX_COMMANDS: usize = 64;
 
 /// The SDK could not start its thread; the app goes on without it.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to start the SDK's thread")]
 pub struct StartError(#[source] io::Error);
-
-/// A flush did not bring everything to the collector.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FlushError {
-    /// It takes longer; it goes on in the background.
-    #[error("failed to flush in time; it goes on")]
-    Timeout,
-    /// The SDK was stopped.
-    #[error("failed to flush: the SDK is stopped")]
-    Stopped,
-    /// The folder cannot be used.
-    #[error("failed to flush: {0}")]
-    Spool(String),
-    /// The collector cannot be reached, or answers with an error.
-    #[error("failed to flush")]
-    Upload(#[source] UploadError),
-    /// The collector did not take all, or the host sends by itself.
-    #[error("failed to flush {reports} reports: they stay in the spool")]
-    Kept {
-        /// Reports that wait.
-        reports: usize,
-    },
-}
 
 /// The SDK of one process. Cheap to clone; when the last clone goes, what was recorded is sealed
 /// in the background. Call [`Watch::stop`] where the process ends right after.
@@ -105,21 +67,6 @@ pub struct Watch {
     pub(crate) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) clock: Clock,
-    pub(crate) core: Arc<Mutex<Core>>,
-    pub(crate) engine: Arc<Mutex<Engine>>,
-    conditions: ConditionsSetter,
-    consent: Arc<Consent>,
-    commands: SyncSender<Command>,
-    panics: Arc<AtomicU64>,
-    pub(crate) opened: Arc<Opened>,
-    /// The SDK's folder.
-    pub(crate) dir: PathBuf,
-    checks: Mutex<Vec<Check>>,
-}
-
 impl Watch {
     /// Starts the SDK. Returns in microseconds: files and the network are touched by its own
     /// thread only.
@@ -127,65 +74,7 @@ impl Watch {
     /// # Errors
     /// If the system gives no thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
-        let clock = Clock::start();
-        let core = Core::new(config.core.clone(), random_stream(), clock.now());
-        let conditions = core
-            .conditions()
-            .with_thermal_read(config.thermal_zones.is_some());
-        let zones = config.thermal_zones.clone();
-        let thermal = zones.map(|zones| ThermalReader::new(conditions.clone(), zones));
-        core.set_recording(config.has_consent);
-        let consent = Arc::new(Consent::new(config.has_consent));
-        let core = Arc::new(Mutex::new(core));
-        let opened = Arc::new(Opened::default());
-        if !config.has_consent {
-            // Nothing is on disk to wait for.
-            opened.set();
-        }
-        let dir = config.dir.clone();
-        let worker_consent = Arc::clone(&consent);
-        let engine = Engine::new(
-            config.clone(),
-            clock,
-            Arc::clone(&core),
-            Arc::clone(&opened),
-            Arc::clone(&consent),
-        );
-        let engine = Arc::new(Mutex::new(engine));
-        let panics = Arc::new(AtomicU64::new(0));
-        let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
-        let (worker_engine, worker_core) = (Arc::clone(&engine), Arc::clone(&core));
-        let worker_panics = Arc::clone(&panics);
-        thread::Builder::new()
-            .name("epwatch".to_owned())
-            .spawn(move || {
-                let worker = Worker {
-                    #[cfg(feature = "grpc")]
-                    transport: config
-                        .sends_itself
-                        .then(|| crate::upload::grpc::LazyTransport::new(config)),
-                    engine: worker_engine,
-                    core: worker_core,
-                    panics: worker_panics,
-                    consent: worker_consent,
-                    unread: Vec::new(),
-                    thermal,
-                };
-                worker.run(&inbox);
-            })
-            .map_err(StartError)?;
-        let shared = Shared {
-            clock,
-            core,
-            engine,
-            conditions,
-            consent,
-            commands,
-            panics,
-            opened,
-            dir,
-            checks: Mutex::default(),
-        };
+        let shared = Shared::start(config).map_err(StartError)?;
         Ok(Self {
             shared: Arc::new(shared),
         })
@@ -232,7 +121,7 @@ impl Watch {
     /// ```
     pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
         let now = self.shared.clock.now();
-        let core = driver::lock(&self.shared.core);
+        let core = self.shared.core();
         core.directives.plan(&model.model, now)
     }
 
@@ -240,7 +129,7 @@ impl Watch {
     /// It takes milliseconds at the start of a process, and nothing later.
     pub fn plan_within(&self, model: &ModelInfo, timeout: Duration) -> SessionPlan {
         let plan = self.plan(model);
-        if plan.is_known() || !self.shared.opened.wait(timeout) {
+        if plan.is_known() || !self.shared.wait_until_opened(timeout) {
             return plan;
         }
         self.plan(model)
@@ -265,24 +154,20 @@ impl Watch {
     /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
     /// and keep nothing until they are told otherwise.
     pub fn set_consent(&self, is_given: bool) {
-        let now = self.shared.clock.now();
-        self.shared.consent.tell(is_given, &self.shared.core, now);
-        self.shared.ask(Command::Wake);
+        self.shared.set_consent(is_given);
     }
 
     /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
     /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
     /// Where another process of the app has withdrawn consent, that holds.
     pub fn reset_installation(&self) {
-        let now = self.shared.clock.now();
-        self.shared.consent.reset(&self.shared.core, now);
-        self.shared.ask(Command::Wake);
+        self.shared.reset_installation();
     }
 
     /// Says which network uploads would take. Call it from the platform's connectivity listener;
     /// without it, every network counts as one that costs nothing.
     pub fn set_network(&self, network: NetworkKind) {
-        self.shared.consent.set_network(network);
+        self.shared.consent().set_network(network);
         self.shared.ask(Command::Wake);
     }
 
@@ -327,7 +212,7 @@ impl Watch {
             text: placement::scrubbed(error),
             count: 1,
         };
-        driver::lock(&self.shared.core).start_failed(failure);
+        self.shared.core().start_failed(failure);
     }
 
     /// Seals what was recorded and sends everything that waits, whatever the schedule says. For
@@ -339,8 +224,7 @@ impl Watch {
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.shared
-            .commands
-            .try_send(Command::Flush(answer))
+            .try_ask(Command::Flush(answer))
             .map_err(|error| match error {
                 TrySendError::Full(_) => FlushError::Timeout,
                 TrySendError::Disconnected(_) => FlushError::Stopped,
@@ -357,7 +241,7 @@ impl Watch {
     pub fn stop(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let (answer, answered) = mpsc::sync_channel(1);
-        match self.shared.commands.try_send(Command::Stop(answer)) {
+        match self.shared.try_ask(Command::Stop(answer)) {
             Ok(()) => {
                 let left = until.saturating_duration_since(Instant::now());
                 let outcome = answered.recv_timeout(left);
@@ -370,12 +254,12 @@ impl Watch {
 
     /// The stream that this process reports in.
     pub fn stream(&self) -> StreamId {
-        driver::lock(&self.shared.core).stream()
+        self.shared.core().stream()
     }
 
     /// The SDK's own counters as of the last seal.
     pub fn health(&self) -> SdkHealth {
-        driver::lock(&self.shared.core).health().clone()
+        self.shared.core().health().clone()
     }
 
     /// For hosts that send by themselves (feature `grpc` off, or
@@ -408,7 +292,7 @@ impl Watch {
     /// # }
     /// ```
     pub fn next_upload(&self) -> Option<UploadBatch> {
-        let mut engine = worker::lock(&self.shared.engine);
+        let mut engine = self.shared.engine();
         engine.follow_consent();
         if engine.is_seal_due() {
             engine.seal();
@@ -429,7 +313,7 @@ impl Watch {
         response: Result<&[u8], UploadError>,
     ) -> Result<(), UploadError> {
         let answer = response.and_then(|bytes| batch.read_answer(bytes));
-        worker::lock(&self.shared.engine).upload_result(batch, answer, None)
+        self.shared.engine().upload_result(batch, answer, None)
     }
 
     /// Looks for what keeps the NPU from starting here, and remembers it for
@@ -446,7 +330,7 @@ impl Watch {
 
     fn completed(&self, facts: &PreflightFacts) -> PreflightFacts {
         let mut facts = facts.clone();
-        let core = driver::lock(&self.shared.core);
+        let core = self.shared.core();
         let device = core.device();
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
         let told = device.hexagon_arch.or_else(of_chipset);
@@ -482,7 +366,7 @@ impl Watch {
     pub fn explanation(&self) -> Explanation {
         let mut directives = String::new();
         let (ort_version, chipset, sessions) = {
-            let core = driver::lock(&self.shared.core);
+            let core = self.shared.core();
             let now = self.shared.clock.now();
             // Writing to a String cannot fail.
             let _ = core.directives.explain(&mut directives, now);
@@ -491,7 +375,7 @@ impl Watch {
             let chipset = core.device().chipset.as_str().to_owned();
             (ort_version, chipset, sessions)
         };
-        let engine = worker::lock(&self.shared.engine);
+        let engine = self.shared.engine();
         let (wait, spool_bytes) = engine.outlook();
         let (network, (unmetered, metered)) = engine.spent();
         Explanation {
@@ -509,46 +393,7 @@ impl Watch {
             consent: engine.consent_note().to_owned(),
             deletions_waiting: engine.n_deletions(),
             last_problem: engine.last_error().map(str::to_owned),
-            internal_errors: self.shared.panics.load(Relaxed),
+            internal_errors: self.shared.n_panics(),
         }
-    }
-}
-
-impl Shared {
-    /// Begins a session now.
-    pub(crate) fn open(&self, info: SessionInfo, in_effect: &InEffect) -> Arc<SessionRecorder> {
-        let (recorder, wants_seal) = {
-            let mut core = driver::lock(&self.core);
-            core.directives.followed(in_effect.directive_ids());
-            let recorder = core.open_session(info, self.clock.now());
-            (recorder, core.wants_seal())
-        };
-        if wants_seal {
-            self.ask(Command::Seal);
-        }
-        recorder
-    }
-
-    fn checks(&self) -> MutexGuard<'_, Vec<Check>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// ORT's version, once a session builder shows that it is loaded.
-    pub(crate) fn learn_ort_version(&self) {
-        let is_known = !driver::lock(&self.core).runtime().ort_version.is_empty();
-        if is_known {
-            return;
-        }
-        if let Some(version) = placement::ort_version() {
-            let mut core = driver::lock(&self.core);
-            let mut runtime = core.runtime().clone();
-            runtime.ort_version = version;
-            core.set_runtime(runtime);
-        }
-    }
-
-    /// Hands work to the SDK's thread; what does not fit is left undone.
-    pub(crate) fn ask(&self, command: Command) {
-        let _ = self.commands.try_send(command);
     }
 }

@@ -29,14 +29,17 @@ mod config;
 mod core;
 mod directives;
 mod driver;
+mod error_text;
 mod explain;
 mod folder;
 mod host;
 mod installation;
+mod lock;
 mod moments;
 mod random;
 mod recorder;
 mod session;
+mod shared;
 mod spool;
 mod time;
 mod upload;
@@ -45,9 +48,9 @@ mod upload;
 pub use crate::host::qnn;
 pub use crate::host::{preflight, runtime};
 
-pub use crate::client::{FlushError, StartError, Watch};
+pub use crate::client::{StartError, Watch};
 pub use crate::config::{
-    ConfigError, CoreConfig, Limits, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
+    ConfigError, CoreConfig, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
 };
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::directives::SessionPlan;
@@ -60,6 +63,7 @@ pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
 pub use crate::session::simulated::SimulatedSession;
 pub use crate::session::{ObservedSession, SessionRequest};
+pub use crate::spool::Limits;
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
-pub use crate::upload::{RequestKind, Retry, UploadBatch, UploadError};
+pub use crate::upload::{FlushError, RequestKind, Retry, UploadBatch, UploadError};

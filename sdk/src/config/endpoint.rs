@@ -2,7 +2,7 @@
 
 use epwatch_proto::clipped;
 
-use crate::config::ConfigError;
+use super::error::ConfigError;
 
 /// `https` to anywhere, `http` to this host or where it was allowed.
 pub(crate) fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<(), ConfigError> {

@@ -1,6 +1,7 @@
 //! What the host decides, checked when it is built.
 
 mod endpoint;
+mod error;
 
 use std::{
     path::{Path, PathBuf},
@@ -14,69 +15,12 @@ use crate::{
     directives,
     host::{device::DeviceFacts, thermal_zones},
     policy,
+    spool::Limits,
     upload::budget::ByteBudget,
 };
 
-/// What is wrong with a configuration, and the way out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A text is empty, too long, or holds control characters.
-    #[error("failed to accept {field}: expected 1 to {max_bytes} bytes of text, got {got:?}")]
-    Text {
-        /// Which one.
-        field: &'static str,
-        /// Longest that is accepted.
-        max_bytes: usize,
-        /// What came, its beginning.
-        got: String,
-    },
-    /// The endpoint is no `http://` or `https://` address of a host.
-    #[error("failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT")]
-    Endpoint(String),
-    /// Reports and the app key would travel unencrypted over a network.
-    #[error(
-        "failed to accept endpoint {0:?}: plaintext leaves this device; use https, or say \
-         with_plaintext_to_other_hosts(true) for a test network"
-    )]
-    Plaintext(String),
-    /// A public key for directives cannot be used.
-    #[error("failed to accept directive key {key_id:?}: expected {problem}")]
-    DirectiveKey {
-        /// Id of the key.
-        key_id: String,
-        /// What was expected.
-        problem: &'static str,
-    },
-    /// A root certificate is no PEM text.
-    #[error(
-        "failed to accept a root certificate: expected PEM text with BEGIN CERTIFICATE and \
-         END CERTIFICATE, not DER, a key or a path"
-    )]
-    RootCertificate,
-    /// Nothing is trusted: every certificate would be refused.
-    #[error(
-        "failed to accept no trusted roots: name one with with_root_certificate(), or use \
-         TrustedRoots::Bundled or TrustedRoots::System"
-    )]
-    NoRoots,
-    /// An interval or a bound is zero.
-    #[error("failed to accept {0}: expected more than 0")]
-    Zero(&'static str),
-}
-
-fn text(field: &'static str, value: String, max_bytes: usize) -> Result<String, ConfigError> {
-    let is_fine =
-        !value.is_empty() && value.len() <= max_bytes && !value.chars().any(char::is_control);
-    if is_fine {
-        return Ok(value);
-    }
-    Err(ConfigError::Text {
-        field,
-        max_bytes,
-        got: clipped(&value, 32),
-    })
-}
+pub use error::ConfigError;
+use error::text;
 
 /// A model as the app calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,28 +158,6 @@ pub(crate) fn unknown_runtime() -> Runtime {
         backend: EpBackend::Unknown,
         qnn_sdk_version: String::new(),
         backend_build_id: String::new(),
-    }
-}
-
-/// What the spool may take. See [`policy`] for the defaults and their reasons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Most bytes of reports that one process keeps, ended streams that it looks after included.
-    pub max_spool_bytes: u64,
-    /// Reports older than this are given up.
-    pub max_spool_age: Duration,
-    /// A segment is closed beyond this many bytes.
-    pub segment_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_spool_bytes: policy::MAX_SPOOL_BYTES,
-            max_spool_age: policy::MAX_SPOOL_AGE,
-            segment_bytes: policy::SEGMENT_BYTES,
-        }
     }
 }
 

@@ -3,7 +3,8 @@
 use epwatch_proto::{DropReason, SdkHealth, StreamId};
 
 use super::Core;
-use crate::{baselines::BaselineBook, random_session_uid, self_test::TestsOfProcess, time::Now};
+use super::self_tests::TestsOfProcess;
+use crate::{baselines::BaselineBook, random_session_uid, time::Now};
 
 impl Core {
     /// Whether runs are recorded; `true` at first. Sessions may be opened meanwhile, and are

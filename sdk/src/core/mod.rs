@@ -28,11 +28,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use bytes::Bytes;
 use epwatch_proto::{
     App, Device, DropReason, EndedStream, InstallationId, Model, Placement, ReportKey, Runtime,
     Sdk, SdkHealth, SelfTest, Session, SessionOptions, SessionUid, StartFailure, StreamId,
@@ -42,17 +41,23 @@ use epwatch_proto::{
 use crate::{
     baselines::{BaselineBook, LearntOn, Lesson, is_clean},
     config::CoreConfig,
-    core::report::{Frame, Part, pack},
     directives::{DirectiveKeys, Directives},
+    lock::lock,
     policy, random_session_uid,
     recorder::{
         Drained, SeriesSnapshot, SessionRecorder,
-        conditions::{Conditions, CurrentConditions, PackedConditions},
+        conditions::{Conditions, ConditionsSetter, CurrentConditions},
         interner::Names,
     },
-    self_test::TestsOfProcess,
     time::Now,
 };
+
+use report::{Frame, Part, pack};
+use self_tests::TestsOfProcess;
+
+pub use report::SealedReport;
+pub use self_tests::SelfTestSkip;
+pub(crate) use self_tests::TestKey;
 
 /// What is known of a session when it begins.
 #[derive(Debug, Clone)]
@@ -86,17 +91,6 @@ impl SessionInfo {
             directive_id: String::new(),
         }
     }
-}
-
-/// One report, encoded and numbered: its bytes never change again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SealedReport {
-    /// What it is known by.
-    pub key: ReportKey,
-    /// The encoded `epwatch.v1.Report`.
-    pub bytes: Bytes,
-    /// Runs in its histograms.
-    pub runs: u64,
 }
 
 #[derive(Debug)]
@@ -180,6 +174,12 @@ impl Core {
         }
     }
 
+    /// Locks a core that is in this stream. `None`: it was forgotten since, and what was found or lost for it is
+    /// nobody's.
+    pub(crate) fn lock_in(core: &Mutex<Self>, stream: StreamId) -> Option<MutexGuard<'_, Self>> {
+        Some(lock(core)).filter(|core| core.stream == stream)
+    }
+
     /// Whose reports these are; until it is known nothing is sealed.
     pub fn set_installation(&mut self, installation: InstallationId) {
         self.installation = Some(installation);
@@ -221,11 +221,7 @@ impl Core {
     }
 
     pub(crate) fn conditions(&self) -> ConditionsSetter {
-        ConditionsSetter {
-            modes: Arc::clone(&self.modes),
-            current: Arc::clone(&self.conditions),
-            is_thermal_read: false,
-        }
+        ConditionsSetter::new(Arc::clone(&self.modes), Arc::clone(&self.conditions))
     }
 
     /// Streams of this installation that ended: named in every report until one is acked.
@@ -632,45 +628,10 @@ impl Core {
     }
 }
 
-/// Sets the conditions of a process without touching its core.
-#[derive(Debug, Clone)]
-pub(crate) struct ConditionsSetter {
-    modes: Arc<Names>,
-    current: Arc<CurrentConditions>,
-    is_thermal_read: bool,
-}
-
-impl ConditionsSetter {
-    /// Whether the SDK reads the thermal status by itself: then the host's does not count.
-    pub(crate) fn with_thermal_read(mut self, is_read: bool) -> Self {
-        self.is_thermal_read = is_read;
-        self
-    }
-
-    #[cfg(test)]
-    pub(crate) fn current(&self) -> PackedConditions {
-        self.current.get()
-    }
-
-    pub(crate) fn set_thermal(&self, thermal: epwatch_proto::Thermal) {
-        self.current.set_thermal(thermal);
-    }
-
-    pub(crate) fn set(&self, conditions: &Conditions) {
-        // A mode that another thread is adding right now is unknown until the next call.
-        let mode = self.modes.try_id(&conditions.performance_mode);
-        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
-        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
-        match self.is_thermal_read {
-            true => self.current.set_but_thermal(packed),
-            false => self.current.set(packed),
-        }
-    }
-}
-
 mod directives;
 mod forget;
-pub(crate) mod report;
+mod report;
+mod self_tests;
 
 #[cfg(test)]
 mod tests;

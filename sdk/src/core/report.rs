@@ -4,6 +4,7 @@
 //! one of the same interval. A session is described in every report that refers to it, since each
 //! must be judged without the others.
 
+use bytes::Bytes;
 use epwatch_proto::{
     App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk, SdkHealth,
     SelfTest, Session, StartFailure,
@@ -16,6 +17,17 @@ use epwatch_proto::{
 use prost::Message;
 
 use crate::{policy::MAX_SEALED_BYTES, time::Now};
+
+/// One report, encoded and numbered: its bytes never change again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedReport {
+    /// What it is known by.
+    pub key: ReportKey,
+    /// The encoded `epwatch.v1.Report`.
+    pub bytes: Bytes,
+    /// Runs in its histograms.
+    pub runs: u64,
+}
 
 /// What one session says in an interval.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@
 //! the other. The SDK's thread takes the core before it makes a wish true: so it never forgets and
 //! opens anew before the caller has forgotten, who would take the new installation away again.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use crate::{core::Core, driver, random_stream, time::Now, upload::budget::NetworkKind};
+use crate::{core::Core, lock::lock, random_stream, time::Now, upload::budget::NetworkKind};
 
 /// What is wished now, and how often it came to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Consent {
 
     /// As [`Self::set`], and recording begins or ends with it.
     pub(crate) fn tell(&self, is_given: bool, core: &Mutex<Core>, now: Now) {
-        let mut core = driver::lock(core);
+        let mut core = lock(core);
         let is_new = self.set(is_given);
         core.set_recording(is_given);
         if is_new && !is_given {
@@ -75,7 +75,7 @@ impl Consent {
 
     /// What was recorded until now is to be forgotten, whether or not consent is given.
     pub(crate) fn reset(&self, core: &Mutex<Core>, now: Now) {
-        let mut core = driver::lock(core);
+        let mut core = lock(core);
         self.forget();
         core.forget(random_stream(), 0, now);
     }
@@ -89,7 +89,7 @@ impl Consent {
     }
 
     fn lock(&self) -> MutexGuard<'_, Wish> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -11,12 +11,12 @@ use std::{
 use crate::{
     core::Core,
     directives::{Received, Stored},
-    driver,
     folder::{
         self,
         files::{self, FileLock},
     },
     installation,
+    lock::lock,
     time::Now,
 };
 
@@ -69,7 +69,7 @@ impl DirectiveFile {
     /// If it cannot be read now: what is known holds on, and the next call tries again.
     pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let (is_first, is_enabled) = {
-            let core = driver::lock(core);
+            let core = lock(core);
             (!core.directives.is_loaded(), core.directives.is_enabled())
         };
         if !is_first && !is_enabled {
@@ -82,7 +82,7 @@ impl DirectiveFile {
         let stored = Stored::read(&self.path())?;
         self.seen = stamp;
         self.written = stored.clone().ok().flatten().unwrap_or_default();
-        driver::lock(core).directives.load(stored, now);
+        lock(core).directives.load(stored, now);
         Ok(())
     }
 
@@ -96,17 +96,17 @@ impl DirectiveFile {
         received: Received,
         now: Now,
     ) -> io::Result<()> {
-        let is_enabled = driver::lock(core).directives.is_enabled();
+        let is_enabled = lock(core).directives.is_enabled();
         if received.signed.is_empty() || !is_enabled {
             // The clock alone is kept by the next `pass`, if anything is held.
-            driver::lock(core).directives.receive(received, now);
+            lock(core).directives.receive(received, now);
             return Ok(());
         }
         // Another process may have written since; what it took in must not be lost.
-        let lock = FileLock::wait(&self.dir.join(folder::LOCK));
+        let folder_lock = FileLock::wait(&self.dir.join(folder::LOCK));
         let read = self.read(core, now);
-        driver::lock(core).directives.receive(received, now);
-        let _lock = lock?;
+        lock(core).directives.receive(received, now);
+        let _lock = folder_lock?;
         read?;
         self.write(core, now)
     }
@@ -118,7 +118,7 @@ impl DirectiveFile {
     pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let read = self.read(core, now);
         let stored = {
-            let mut core = driver::lock(core);
+            let mut core = lock(core);
             core.directives.advance(now);
             core.directives.to_store(now)
         };
@@ -136,7 +136,7 @@ impl DirectiveFile {
     /// The caller holds the folder's lock.
     fn write(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let stored = {
-            let mut core = driver::lock(core);
+            let mut core = lock(core);
             core.directives.advance(now);
             core.directives.to_store(now)
         };
@@ -163,14 +163,14 @@ pub(crate) struct Opened {
 
 impl Opened {
     pub(crate) fn set(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.is_open) = true;
         self.changed.notify_all();
     }
 
     /// Waits at most `timeout`; whether it is so.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_open = lock(&self.is_open);
         while !*is_open {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

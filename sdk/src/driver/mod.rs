@@ -8,7 +8,7 @@ use std::{
     io,
     panic::catch_unwind,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use crate::{
     core::{Core, SealedReport},
     directives,
     driver::consent::Consent,
+    error_text::chain,
     folder::{
         self,
         files::{self, FileLock},
@@ -29,6 +30,7 @@ use crate::{
         thermal_zones,
     },
     installation::{self, Secret},
+    lock::lock,
     policy, self_test,
     spool::{Found, Loss, Spool},
     time::{Clock, Now},
@@ -47,17 +49,6 @@ use send::Sender;
 
 /// Something may be due that no clock of ours shows, for example what another process left.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
-
-/// Locks the core. It never panics on purpose; should it, its numbers are still numbers.
-pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
-    core.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks the core while it is in this stream. `None`: it was forgotten since, and what was found
-/// or lost for it is nobody's.
-fn lock_in(core: &Mutex<Core>, stream: StreamId) -> Option<MutexGuard<'_, Core>> {
-    Some(lock(core)).filter(|core| core.stream() == stream)
-}
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -137,13 +128,13 @@ impl Engine {
         let _ = self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
-        let secret = installation::load_or_create(&dir).map_err(|e| text_of(&e))?;
+        let secret = installation::load_or_create(&dir).map_err(|e| chain(&e))?;
         let stream = lock(&self.core).stream();
         let opened = Spool::open(&dir, stream, self.config.limits);
-        let (spool, found) = opened.map_err(|e| text_of(&e))?;
+        let (spool, found) = opened.map_err(|e| chain(&e))?;
         let book = self.read_book();
         self.has_book = book.is_ok();
-        let Some(mut core) = lock_in(&self.core, stream) else {
+        let Some(mut core) = Core::lock_in(&self.core, stream) else {
             spool.end(0);
             return Err("the installation was forgotten while it was opened".to_owned());
         };
@@ -183,7 +174,7 @@ impl Engine {
     fn read_missing_book(&mut self, stream: StreamId) {
         if !self.has_book
             && let Ok(book) = self.read_book()
-            && let Some(mut core) = lock_in(&self.core, stream)
+            && let Some(mut core) = Core::lock_in(&self.core, stream)
         {
             core.set_book(book);
             self.has_book = true;
@@ -227,7 +218,7 @@ impl Engine {
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
         let (sealed, lessons, tests) = {
-            let Some(mut core) = lock_in(&self.core, stream) else {
+            let Some(mut core) = Core::lock_in(&self.core, stream) else {
                 return;
             };
             match adopted {
@@ -247,7 +238,7 @@ impl Engine {
             && let Err(error) = self.teach(&lessons)
         {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
-            if let Some(mut core) = lock_in(&self.core, stream) {
+            if let Some(mut core) = Core::lock_in(&self.core, stream) {
                 core.return_lessons(lessons);
             }
         }
@@ -279,7 +270,7 @@ impl Engine {
     }
 
     fn count(&self, stream: StreamId, losses: &[Loss]) {
-        let Some(mut core) = lock_in(&self.core, stream) else {
+        let Some(mut core) = Core::lock_in(&self.core, stream) else {
             return;
         };
         for loss in losses {
@@ -354,7 +345,7 @@ fn keep(
             *last_error = Some(format!("failed to note a report's number: {error}"));
         }
         if let Err(error) = spool.append(report, now) {
-            *last_error = Some(text_of(&error));
+            *last_error = Some(chain(&error));
             losses.push(Loss {
                 reason: DropReason::SpoolIo,
                 reports: 1,
@@ -363,11 +354,4 @@ fn keep(
         }
     }
     losses
-}
-
-fn text_of(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }

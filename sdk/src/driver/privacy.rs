@@ -20,10 +20,12 @@ use std::{sync::Arc, time::Duration};
 
 use epwatch_proto::DropReason;
 
-use super::{Engine, lock, text_of};
+use super::Engine;
 use crate::{
     driver::consent::Consent,
+    error_text::chain,
     installation::{self, deletion},
+    lock::lock,
     random_stream,
 };
 
@@ -168,7 +170,7 @@ impl Engine {
 
     fn look_for_deletions(&mut self) {
         if let Err(error) = deletion::finish_interrupted(&self.config.dir) {
-            self.last_error = Some(format!("failed to finish a wipe: {}", text_of(&error)));
+            self.last_error = Some(format!("failed to finish a wipe: {}", chain(&error)));
         }
         let pending = deletion::pending(&self.config.dir);
         self.sender.set_deletions(pending, self.clock.now().mono);
@@ -333,7 +335,7 @@ mod tests {
             }
             process.consent.reset(&process.core, process.clock.now());
             process.engine.follow_consent();
-            assert!(!process.path(installation::SECRET_FILE).exists());
+            assert!(!process.path(folder::SECRET).exists());
             assert!(process.engine.spool.is_none() && !process.engine.may_keep());
             run(&session, 10);
             process.engine.seal();
@@ -458,7 +460,7 @@ mod tests {
         deletion::forget(process.folder.path()).unwrap();
         process.engine.teach(&lessons).unwrap();
         finished().unwrap();
-        for name in folder::MEMORIES {
+        for name in [folder::BASELINES, folder::DIRECTIVES, folder::SELF_TESTS] {
             assert!(!process.path(name).exists(), "{name}");
         }
         // Nor into one where it began a new installation.

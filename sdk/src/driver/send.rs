@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::{Engine, lock, lock_in, text_of};
+use super::Engine;
 use crate::{
+    core::Core,
     directives,
+    error_text::chain,
     installation::{Secret, deletion},
+    lock::lock,
     policy, random_u64,
     spool::{Pending, Spool},
     time::Now,
     upload::{
-        Answer, Payload, Retry, Schedule, Settled, UploadBatch, UploadError, bad_answer,
-        budget::{Budget, NetworkKind, Refusal},
+        Answer, Disposition, Payload, Retry, Schedule, UploadBatch, UploadError, bad_answer,
+        budget::{Budget, BudgetRefusal, NetworkKind},
         says_deleted, settle,
     },
 };
@@ -100,8 +103,10 @@ impl Engine {
                 let counts = asked == Asked::Now || self.sender.reports.is_due(now.mono);
                 self.sender.reports.idle(now.mono);
                 let kind = match refusal {
-                    Refusal::Offline => UploadFailureKind::Unreachable,
-                    Refusal::Metered | Refusal::UsedUp { .. } => UploadFailureKind::Budget,
+                    BudgetRefusal::Offline => UploadFailureKind::Unreachable,
+                    BudgetRefusal::Metered | BudgetRefusal::UsedUp { .. } => {
+                        UploadFailureKind::Budget
+                    }
                 };
                 // Being offline is no failure.
                 if counts && kind == UploadFailureKind::Budget {
@@ -128,12 +133,12 @@ impl Engine {
         Some(UploadBatch::deletion(secret.clone()))
     }
 
-    fn next_reports(&mut self, now: Now) -> Result<Option<UploadBatch>, Refusal> {
+    fn next_reports(&mut self, now: Now) -> Result<Option<UploadBatch>, BudgetRefusal> {
         let sender = &mut self.sender;
         let (dir, limits, network) = (&self.config.dir, &self.config.budget, sender.network);
         let budget = &mut sender.budget;
         let left = budget.left(dir, limits, network, now, &self.boot_id)?;
-        let used_up = Refusal::UsedUp {
+        let used_up = BudgetRefusal::UsedUp {
             limit: limits.of(network),
             network,
         };
@@ -152,7 +157,7 @@ impl Engine {
         let stream = spool.stream();
         self.count(stream, &losses);
         if let Some(error) = error {
-            self.last_error = Some(text_of(&error));
+            self.last_error = Some(chain(&error));
         }
         if reports.is_empty() {
             self.sender.reports.idle(now.mono);
@@ -291,7 +296,7 @@ impl Engine {
         let ours = lock(&self.core).installation();
         let is_deleted = says_deleted(keys, &response, ours);
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
-        let made_progress = settled.iter().any(|(_, how)| *how != Settled::Kept);
+        let made_progress = settled.iter().any(|(_, how)| *how != Disposition::Kept);
         let schedule = &mut self.sender.reports;
         schedule.answered(now.mono, advice, made_progress, random_u64());
         self.last_error = None;
@@ -306,16 +311,16 @@ impl Engine {
         for (key, how) in settled {
             // Forgotten while it was on its way: counted as that already.
             let is_known = ours == Some(key.installation) || spool.has(&key);
-            if is_known && how != Settled::Kept {
+            if is_known && how != Disposition::Kept {
                 finished.push((key, how, spool.finish(&key)));
             }
         }
-        let Some(mut core) = lock_in(&self.core, spool.stream()) else {
+        let Some(mut core) = Core::lock_in(&self.core, spool.stream()) else {
             return Ok(());
         };
         for (key, how, runs) in finished {
             match how {
-                Settled::Refused => core.dropped(DropReason::Refused, 1, runs),
+                Disposition::Refused => core.dropped(DropReason::Refused, 1, runs),
                 _ => core.acked(&key),
             }
         }

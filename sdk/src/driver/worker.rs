@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender},
     },
@@ -22,11 +22,11 @@ use sha2::{Digest, Sha256};
 #[cfg(feature = "grpc")]
 use crate::upload::grpc::LazyTransport;
 use crate::{
-    client::FlushError,
     core::Core,
-    driver::{self, Engine, consent::Consent},
+    driver::{Engine, consent::Consent},
     host::thermal_zones::ThermalReader,
-    upload::UploadError,
+    lock::lock,
+    upload::{FlushError, UploadError},
 };
 #[cfg(feature = "grpc")]
 use crate::{driver::Asked, upload::RequestKind};
@@ -47,10 +47,6 @@ pub(crate) enum Command {
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
     Stop(SyncSender<()>),
-}
-
-pub(crate) fn lock(engine: &Mutex<Engine>) -> MutexGuard<'_, Engine> {
-    engine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -88,7 +84,7 @@ impl Worker {
                 }
                 Ok(Command::Seal) => self.guarded(|worker| {
                     // A seal may have come between.
-                    let has_many_gone = driver::lock(&worker.core).has_many_gone();
+                    let has_many_gone = lock(&worker.core).has_many_gone();
                     if has_many_gone {
                         lock(&worker.engine).seal();
                     }
@@ -208,7 +204,7 @@ impl Worker {
 
     fn hash_model(&mut self, uid: SessionUid, path: &Path) {
         if let Some(hash) = hash_of_file(path) {
-            driver::lock(&self.core).set_model_hash(uid, hash);
+            lock(&self.core).set_model_hash(uid, hash);
         }
     }
 }

@@ -1,21 +1,43 @@
-//! The names of the SDK's files in the folder that the host gives it.
+//! The folder that the host gives the SDK: the name of every file in it, in one list, so that a wipe forgets none.
 //!
-//! One list, so that whoever wipes the folder forgets none. The folders of streams are the spool's
-//! (`spool/`), the secret is the installation's (`identity.rs`).
+//! Several processes of an app share the folder.
 
 pub(crate) mod files;
 
-/// Held by who writes one of these files, or makes the secret.
+/// Held while one of these files is written, a stream begins or ends, or the secret is made.
 pub(crate) const LOCK: &str = "lock";
 
-/// What the device was used to.
+/// The installation's secret.
+pub(crate) const SECRET: &str = "secret";
+
+/// A damaged secret, put aside.
+pub(crate) const UNREADABLE_SECRET: &str = "secret.unreadable";
+
+/// The folder of secrets whose installations are to be deleted.
+pub(crate) const DELETIONS: &str = "deletions";
+
+/// The folder of the spool's streams.
+pub(crate) const STREAMS: &str = "streams";
+
+/// Bytes sent today.
+pub(crate) const BUDGET: &str = "budget.json";
+
+/// Earlier latency of this device.
 pub(crate) const BASELINES: &str = "baselines.json";
 
 /// Directives that the device holds, and the server's time when they came.
 pub(crate) const DIRECTIVES: &str = "directives";
 
-/// Golden self-tests that were begun and finished.
+/// Self-tests that began and ended.
 pub(crate) const SELF_TESTS: &str = "self-tests.json";
 
-/// What was learnt or received and is forgotten with the installation.
-pub(crate) const MEMORIES: [&str; 3] = [BASELINES, DIRECTIVES, SELF_TESTS];
+/// Everything that belongs to one installation. [`LOCK`] and [`DELETIONS`] outlive it.
+pub(crate) const OF_INSTALLATION: [&str; 7] = [
+    SECRET,
+    UNREADABLE_SECRET,
+    STREAMS,
+    BUDGET,
+    BASELINES,
+    DIRECTIVES,
+    SELF_TESTS,
+];

@@ -14,17 +14,15 @@ use std::{
 
 use epwatch_proto::InstallationId;
 
+use super::secret::{SECRET_BYTES, Secret};
 use crate::{
     folder::{
         self,
         files::{self, FileLock},
     },
-    installation::{SECRET_BYTES, SECRET_FILE, Secret, UNREADABLE_FILE},
     spool,
-    upload::budget,
 };
 
-const DELETIONS: &str = "deletions";
 /// Looked at in one go; there is one for each withdrawal that the collector has not heard of.
 const MAX_LOOKED_AT: usize = 256;
 
@@ -46,20 +44,21 @@ pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
 
 /// Wipes what a withdrawal left when it was interrupted.
 pub(crate) fn finish_interrupted(dir: &Path) -> io::Result<u64> {
-    let is_left = !dir.join(SECRET_FILE).try_exists()? && dir.join(DELETIONS).try_exists()?;
+    let is_left =
+        !dir.join(folder::SECRET).try_exists()? && dir.join(folder::DELETIONS).try_exists()?;
     if !is_left {
         return Ok(0);
     }
     let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
     // Another process may have begun a new installation meanwhile.
-    match dir.join(SECRET_FILE).try_exists()? {
+    match dir.join(folder::SECRET).try_exists()? {
         true => Ok(0),
         false => wipe(dir),
     }
 }
 
 fn retire(dir: &Path) -> io::Result<()> {
-    let path = dir.join(SECRET_FILE);
+    let path = dir.join(folder::SECRET);
     let secret = match fs::read(&path) {
         Ok(bytes) => Secret::from_bytes(&bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -69,7 +68,7 @@ fn retire(dir: &Path) -> io::Result<()> {
         // Nobody can present a secret that is cut; it goes with the rest.
         return Ok(());
     };
-    let deletions = dir.join(DELETIONS);
+    let deletions = dir.join(folder::DELETIONS);
     files::create_private_dir(&deletions)?;
     fs::rename(&path, deletions.join(secret.installation().to_hex()))?;
     files::sync_dir(&deletions)?;
@@ -79,7 +78,7 @@ fn retire(dir: &Path) -> io::Result<()> {
 /// Removes all that [`kept`] names; gives back the runs in it. The caller holds the folder's lock.
 pub(crate) fn wipe(dir: &Path) -> io::Result<u64> {
     let runs = spool::runs_left(dir);
-    let streams = dir.join(spool::STREAMS);
+    let streams = dir.join(folder::STREAMS);
     for path in kept(dir)? {
         gone(match path == streams {
             true => fs::remove_dir_all(path),
@@ -98,10 +97,8 @@ fn kept(dir: &Path) -> io::Result<Vec<PathBuf>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_ours = [SECRET_FILE, UNREADABLE_FILE, budget::FILE, spool::STREAMS]
-            .contains(&&*name)
-            || folder::MEMORIES.contains(&&*name)
-            || name.starts_with(files::UNFINISHED);
+        let is_ours =
+            folder::OF_INSTALLATION.contains(&&*name) || name.starts_with(files::UNFINISHED);
         if is_ours {
             kept.push(entry.path());
         }
@@ -118,7 +115,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 /// Secrets whose installations are to be deleted.
 pub(crate) fn pending(dir: &Path) -> Vec<Secret> {
-    let Ok(entries) = fs::read_dir(dir.join(DELETIONS)) else {
+    let Ok(entries) = fs::read_dir(dir.join(folder::DELETIONS)) else {
         return Vec::new();
     };
     let mut secrets = Vec::new();
@@ -134,7 +131,7 @@ pub(crate) fn pending(dir: &Path) -> Vec<Secret> {
 
 /// The collector has deleted it: nothing of it is left here either.
 pub(crate) fn settle(dir: &Path, installation: &InstallationId) -> io::Result<()> {
-    let deletions = dir.join(DELETIONS);
+    let deletions = dir.join(folder::DELETIONS);
     gone(fs::remove_file(deletions.join(installation.to_hex())))?;
     // Fails while others wait, which is as it should be.
     let _ = fs::remove_dir(&deletions);
@@ -150,7 +147,7 @@ mod tests {
     fn forgetting_keeps_the_secret_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let secret = installation::load_or_create(dir.path()).unwrap();
-        fs::create_dir_all(dir.path().join(spool::STREAMS).join("0123456789abcdef")).unwrap();
+        fs::create_dir_all(dir.path().join(folder::STREAMS).join("0123456789abcdef")).unwrap();
         fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();
         fs::write(dir.path().join("the app's own file"), b"kept").unwrap();
         assert_eq!(forget(dir.path()).unwrap(), 0);
@@ -159,13 +156,16 @@ mod tests {
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, [DELETIONS, folder::LOCK, "the app's own file"]);
+        assert_eq!(
+            left,
+            [folder::DELETIONS, folder::LOCK, "the app's own file"]
+        );
         let pending = pending(dir.path());
         assert_eq!(pending.len(), 1);
         assert_eq!(pending[0].bytes(), secret.bytes());
 
         settle(dir.path(), &secret.installation()).unwrap();
-        assert!(!dir.path().join(DELETIONS).exists());
+        assert!(!dir.path().join(folder::DELETIONS).exists());
         let new = installation::load_or_create(dir.path()).unwrap();
         assert_ne!(new.bytes(), secret.bytes());
     }
@@ -174,10 +174,10 @@ mod tests {
     fn a_kill_in_the_middle_is_finished_by_the_next_start() {
         let dir = tempfile::tempdir().unwrap();
         installation::load_or_create(dir.path()).unwrap();
-        fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
+        fs::create_dir_all(dir.path().join(folder::STREAMS)).unwrap();
         retire(dir.path()).unwrap();
         finish_interrupted(dir.path()).unwrap();
-        assert!(!dir.path().join(spool::STREAMS).exists());
+        assert!(!dir.path().join(folder::STREAMS).exists());
         assert_eq!(pending(dir.path()).len(), 1);
     }
 
@@ -186,8 +186,8 @@ mod tests {
     fn a_secret_put_aside_keeps_no_wipe_back() {
         let dir = tempfile::tempdir().unwrap();
         installation::load_or_create(dir.path()).unwrap();
-        fs::write(dir.path().join(UNREADABLE_FILE), b"short").unwrap();
-        fs::create_dir_all(dir.path().join(spool::STREAMS)).unwrap();
+        fs::write(dir.path().join(folder::UNREADABLE_SECRET), b"short").unwrap();
+        fs::create_dir_all(dir.path().join(folder::STREAMS)).unwrap();
         retire(dir.path()).unwrap();
         finish_interrupted(dir.path()).unwrap();
         assert_eq!(kept(dir.path()).unwrap(), [] as [PathBuf; 0]);

@@ -6,20 +6,17 @@
 //! together agree on one, and a kill leaves none or a whole one.
 
 pub(crate) mod deletion;
+mod secret;
 
 use std::{fs, io, path::Path};
-
-use epwatch_proto::InstallationId;
 
 use crate::folder::{
     self,
     files::{self, FileLock},
 };
 
-pub(crate) const SECRET_BYTES: usize = 32;
-pub(crate) const SECRET_FILE: &str = "secret";
-/// A secret that somebody damaged, put aside.
-pub(crate) const UNREADABLE_FILE: &str = "secret.unreadable";
+use secret::SECRET_BYTES;
+pub(crate) use secret::{Secret, exists, is_still};
 
 /// Why there is no installation.
 #[derive(Debug, thiserror::Error)]
@@ -38,31 +35,6 @@ pub(crate) enum IdentityError {
     NoRandomness,
 }
 
-/// The secret behind an installation's id. Never shown, never sent but to delete.
-#[derive(Clone)]
-pub(crate) struct Secret([u8; SECRET_BYTES]);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(***)")
-    }
-}
-
-impl Secret {
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
-    }
-
-    /// For the one call that presents it, and for the file it waits in.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    pub(crate) fn installation(&self) -> InstallationId {
-        InstallationId::from_secret(&self.0)
-    }
-}
-
 /// Reads the secret of this folder, or makes it.
 pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     let io = |source| IdentityError::Io {
@@ -73,12 +45,12 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     // A host may have given a folder that holds other things, by names like ours.
     let was_ours = dir.join(folder::LOCK).try_exists().map_err(io)?;
     let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
-    let path = dir.join(SECRET_FILE);
+    let path = dir.join(folder::SECRET);
     match fs::read(&path) {
         Ok(bytes) => match Secret::from_bytes(&bytes) {
             Some(secret) => return Ok(secret),
             // Someone cut or replaced it. A new installation is honest; half a secret is not.
-            None => fs::rename(&path, dir.join(UNREADABLE_FILE)).map_err(io)?,
+            None => fs::rename(&path, dir.join(folder::UNREADABLE_SECRET)).map_err(io)?,
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if was_ours {
@@ -91,27 +63,12 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     let mut secret = [0; SECRET_BYTES];
     getrandom::fill(&mut secret).map_err(|_| IdentityError::NoRandomness)?;
     files::replace(&path, &secret).map_err(io)?;
-    Ok(Secret(secret))
-}
-
-/// Whether there is an installation in this folder.
-pub(crate) fn exists(dir: &Path) -> bool {
-    dir.join(SECRET_FILE).try_exists().unwrap_or(true)
-}
-
-/// Whether this folder's installation is still that one: another process of the app may have
-/// withdrawn consent, or begun a new one. What cannot be read is taken for unchanged.
-pub(crate) fn is_still(dir: &Path, secret: &Secret) -> bool {
-    match fs::read(dir.join(SECRET_FILE)) {
-        Ok(bytes) => bytes == secret.0,
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    Ok(Secret::new(secret))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool;
     use std::{collections::BTreeSet, thread};
 
     #[test]
@@ -134,7 +91,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         load_or_create(dir.path()).unwrap();
-        let metadata = fs::metadata(dir.path().join(SECRET_FILE)).unwrap();
+        let metadata = fs::metadata(dir.path().join(folder::SECRET)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     }
 
@@ -142,7 +99,7 @@ mod tests {
     fn a_cut_secret_makes_a_new_installation_and_is_kept_aside() {
         let dir = tempfile::tempdir().unwrap();
         let old = load_or_create(dir.path()).unwrap().installation();
-        fs::write(dir.path().join(SECRET_FILE), b"short").unwrap();
+        fs::write(dir.path().join(folder::SECRET), b"short").unwrap();
         let new = load_or_create(dir.path()).unwrap().installation();
         assert_ne!(old, new);
         assert!(dir.path().join("secret.unreadable").exists());
@@ -151,14 +108,14 @@ mod tests {
     #[test]
     fn a_new_installation_takes_nothing_over() {
         let dir = tempfile::tempdir().unwrap();
-        let streams = dir.path().join(spool::STREAMS);
+        let streams = dir.path().join(folder::STREAMS);
         fs::create_dir_all(&streams).unwrap();
         load_or_create(dir.path()).unwrap();
         // Never used before, so whatever it is, it is not ours.
         assert!(streams.exists());
 
         fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();
-        fs::remove_file(dir.path().join(SECRET_FILE)).unwrap();
+        fs::remove_file(dir.path().join(folder::SECRET)).unwrap();
         load_or_create(dir.path()).unwrap();
         assert!(!streams.exists());
         assert!(!dir.path().join(folder::BASELINES).exists());

@@ -5,6 +5,8 @@
 
 use epwatch_proto::{ReasonCode, clipped};
 
+use ort::{ErrorCode, sys::OrtErrorCode};
+
 use super::log::setup_reason;
 
 /// Longest text of a start failure, in bytes.
@@ -26,6 +28,11 @@ pub(crate) fn scrubbed(message: &str) -> String {
             false => word.replace(|c: char| c.is_ascii_digit(), "#"),
         });
     clipped(&words.collect::<Vec<_>>().join(" "), MAX_TEXT_BYTES)
+}
+
+/// The number that ORT's C API has for an error.
+pub(crate) fn status_code(code: ErrorCode) -> i32 {
+    OrtErrorCode::from(code) as i32
 }
 
 #[cfg(test)]

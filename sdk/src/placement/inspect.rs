@@ -11,11 +11,10 @@ use ort::session::{Session, builder::SessionBuilder};
 use super::{
     SummaryInput, listen,
     log::{SessionLog, soc_of},
-    ort::read,
-    start_failure_reason, summarise,
+    ort::{read, record_assignment},
+    start_failure_reason, status_code, summarise,
     summary::all_cpu_nodes,
 };
-use crate::session::{record_assignment, status_code};
 
 /// Longest error text, in bytes; some name each node of a graph.
 const MAX_ERROR_BYTES: usize = 4 << 10;

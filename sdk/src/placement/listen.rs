@@ -8,13 +8,15 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use ort::{
     logging::LogLevel,
     session::{Session, builder::SessionBuilder},
 };
+
+use crate::lock::lock;
 
 use super::log::{LogReader, SessionLog};
 
@@ -35,7 +37,7 @@ pub(crate) fn listen(
     // ORT calls this from C, over which no panic may go.
     let hear = move |_: LogLevel, _: &str, _: &str, location: &str, message: &str| {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let mut reader = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reader = lock(&heard);
             reader.message(location, message);
         }));
     };
@@ -54,12 +56,12 @@ pub(crate) fn listen(
         Ok(session) => drop(session),
         // The host's own attempt tells the host.
         Err(error) => {
-            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reader = lock(&reader);
             reader.message("", error.message());
         }
     }
     drop(listening);
-    let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reader = lock(&reader);
     let sessions = std::mem::take(&mut *reader).finish();
     sessions.into_iter().next().unwrap_or_default()
 }

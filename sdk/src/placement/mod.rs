@@ -19,6 +19,7 @@ pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
 pub use self::summary::{SummaryInput, summarise};
 
 pub(crate) use self::compiled::ep_compatibility;
-pub(crate) use self::failure::{scrubbed, start_failure_reason};
+pub(crate) use self::failure::{scrubbed, start_failure_reason, status_code};
 pub(crate) use self::listen::listen;
+pub(crate) use self::ort::record_assignment;
 pub(crate) use self::summary::requested;

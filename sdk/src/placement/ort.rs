@@ -14,7 +14,11 @@ use std::{
 };
 
 use epwatch_proto::ReasonCode;
-use ort::{AsPointer, session::Session, sys};
+use ort::{
+    AsPointer,
+    session::{Session, builder::SessionBuilder},
+    sys,
+};
 
 /// The first minor version that has the assignment API.
 const FIRST_MINOR: u32 = 24;
@@ -52,6 +56,16 @@ pub struct AssignedNode {
     pub op_type: String,
     /// Domain; empty for ONNX's own.
     pub domain: String,
+}
+
+/// Makes ORT remember which EP got which node. Older versions take unknown keys and ignore them.
+const RECORD_ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
+
+/// Has ORT remember which EP got which node.
+pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
+    let recording = builder.with_config_entry(RECORD_ASSIGNMENT, "1");
+    // Not observed is better than not made.
+    recording.unwrap_or_else(ort::Error::recover)
 }
 
 /// Version of the loaded ONNX Runtime, for example `1.31.1`; `None` if it cannot be told.

@@ -1,10 +1,13 @@
 //! What holds while a run is measured, as the host sets it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
 
 use epwatch_proto::{PowerSave, Thermal};
 
-use crate::recorder::interner::NameId;
+use crate::recorder::interner::{NameId, Names};
 
 /// Thermal state, power save and performance mode. The default is "unknown" throughout, which is
 /// not "none": a host that cannot tell leaves it.
@@ -146,6 +149,50 @@ impl CurrentConditions {
     #[inline]
     pub(crate) fn get(&self) -> PackedConditions {
         PackedConditions(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// Sets the conditions of a process without touching its core.
+#[derive(Debug, Clone)]
+pub(crate) struct ConditionsSetter {
+    modes: Arc<Names>,
+    current: Arc<CurrentConditions>,
+    is_thermal_read: bool,
+}
+
+impl ConditionsSetter {
+    pub(crate) fn new(modes: Arc<Names>, current: Arc<CurrentConditions>) -> Self {
+        Self {
+            modes,
+            current,
+            is_thermal_read: false,
+        }
+    }
+
+    /// Whether the SDK reads the thermal status by itself: then the host's does not count.
+    pub(crate) fn with_thermal_read(mut self, is_read: bool) -> Self {
+        self.is_thermal_read = is_read;
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn current(&self) -> PackedConditions {
+        self.current.get()
+    }
+
+    pub(crate) fn set_thermal(&self, thermal: Thermal) {
+        self.current.set_thermal(thermal);
+    }
+
+    pub(crate) fn set(&self, conditions: &Conditions) {
+        // A mode that another thread is adding right now is unknown until the next call.
+        let mode = self.modes.try_id(&conditions.performance_mode);
+        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
+        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        match self.is_thermal_read {
+            true => self.current.set_but_thermal(packed),
+            false => self.current.set(packed),
+        }
     }
 }
 

@@ -4,6 +4,9 @@ use epwatch_proto::{Phase, SessionAge};
 
 use crate::recorder::{conditions::PackedConditions, interner::NameId};
 
+/// p95 of the first baseline by [`NameId`] of the shape.
+pub(super) type P95s = [Option<f64>; 256];
+
 /// Phase, age band, input shape and conditions, a byte or three each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SeriesKey(u64);

@@ -24,7 +24,7 @@ mod tests;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, RwLock,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
@@ -37,6 +37,7 @@ use epwatch_proto::{Phase, SessionAge, SessionUid, Stratum};
 
 use crate::{
     baselines::ShapeBaselines,
+    lock::{lock, read, write},
     policy,
     recorder::{
         conditions::{Conditions, CurrentConditions, PackedConditions},
@@ -44,7 +45,7 @@ use crate::{
     },
 };
 use distinct::DistinctKeys;
-use key::SeriesKey;
+use key::{P95s, SeriesKey};
 use sampling::Sampling;
 use series::{Pace, Recorded, Sample, Series};
 use shards::{Shards, Swapped, thread_number};
@@ -53,9 +54,6 @@ pub(crate) use snapshot::{Drained, SeriesSnapshot};
 
 /// ORT status codes that run errors are told apart by; larger ones count as the last.
 const N_STATUS_CODES: usize = 32;
-
-/// p95 of the first baseline by [`NameId`] of the shape.
-type P95s = [Option<f64>; 256];
 
 /// Counts and measures the runs of one session. Shared by those who run and the one who seals.
 #[derive(Debug)]
@@ -385,19 +383,6 @@ fn age_of(age: Duration) -> SessionAge {
         60..600 => SessionAge::From1To10Min,
         _ => SessionAge::Over10Min,
     }
-}
-
-/// Nothing here panics while it holds a lock; were it otherwise, numbers are still numbers.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read<T>(rw: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    rw.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(rw: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    rw.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Overflow is by name too: `NameId::OTHER` is only ever given by a full table.

@@ -18,8 +18,7 @@ use std::{
 use try_lock::{Locked, TryLock};
 
 use super::{
-    P95s,
-    key::SeriesKey,
+    key::{P95s, SeriesKey},
     series::{Recorded, Series},
 };
 use crate::policy;

@@ -5,7 +5,15 @@
 //! [`MAX_ATTEMPTS`] times in all and then let it be. It counts as done when its result is sealed
 //! into a report. What cannot be read is no memory: tests run once more.
 
+use std::{io, path::Path};
+
 use serde::{Deserialize, Serialize};
+
+use crate::{
+    core::TestKey,
+    folder::{self, files},
+    installation,
+};
 
 /// Starts of a test that may end without a result.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -13,9 +21,6 @@ pub(crate) const MAX_ATTEMPTS: u32 = 3;
 const MAX_ENTRIES: usize = 256;
 /// Far above what as many take.
 pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;
-
-/// What a test is known by: SHA-256, cut, of everything that makes it worth repeating.
-pub(crate) type TestKey = [u8; 16];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
@@ -95,6 +100,44 @@ impl TestMemory {
             unfinished: 0,
         }
     }
+}
+
+/// Writes down that these tests are done. Only on the SDK's own thread.
+///
+/// # Errors
+/// If the file cannot be written: the tests will run once more in another process.
+pub(crate) fn save_finished(dir: &Path, keys: &[TestKey]) -> io::Result<()> {
+    change_memory(dir, |memory| {
+        for key in keys {
+            memory.finish(*key);
+        }
+    })
+    .map(|_| ())
+}
+
+/// `None`: another process has wiped the folder, and nothing comes into it after that.
+pub(super) fn change_memory<T>(
+    dir: &Path,
+    change: impl FnOnce(&mut TestMemory) -> T,
+) -> io::Result<Option<T>> {
+    let _lock = files::FileLock::wait(&dir.join(folder::LOCK))?;
+    if !installation::exists(dir) {
+        return Ok(None);
+    }
+    let path = dir.join(folder::SELF_TESTS);
+    let json = match files::read_bounded(&path, MAX_FILE_BYTES) {
+        Ok(json) => json.unwrap_or_default(),
+        // Not ours any more: as if it were not there.
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut memory = TestMemory::from_json(&json);
+    let changed = change(&mut memory);
+    let after = memory.to_json();
+    if after != json {
+        files::replace(&path, &after)?;
+    }
+    Ok(Some(changed))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod code;
 mod compare;
 mod done;
 mod element;
@@ -33,7 +34,6 @@ mod golden;
 mod run;
 
 use std::{
-    collections::BTreeSet,
     error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -42,36 +42,18 @@ use epwatch_proto::{Device, PlacementSource, Runtime, SelfTest, Session, Session
 use ort::session::Session as OrtSession;
 use sha2::{Digest, Sha256};
 
+pub use crate::core::SelfTestSkip;
 use crate::{
     client::Watch,
-    core::Core,
-    driver,
-    folder::{self, files},
-    installation, policy,
+    core::{Core, TestKey},
+    policy,
     session::ObservedSession,
 };
-pub(crate) use done::TestKey;
-use done::{Begin, TestMemory};
+pub(crate) use done::save_finished;
+use done::{Begin, change_memory};
 
 pub use element::{ElementType, GoldenElement};
 pub use golden::{GoldenError, GoldenInput, GoldenTensor, MAX_GOLDEN_BYTES};
-
-/// `SelfTest.error_code` where no run failed with a status code of ORT's, which are above 0. Where
-/// the NPU's hash is there and the CPU's is not, it is the CPU's side that failed.
-pub mod code {
-    /// The SDK itself failed.
-    pub const INTERNAL: i32 = -1;
-    /// The CPU session could not be made, for a reason that is not ORT's.
-    pub const CPU_SESSION: i32 = -2;
-    /// The sessions differ in number, names, types or shapes of their outputs.
-    pub const OUTPUTS_DIFFER: i32 = -3;
-    /// One side has a NaN or an infinity where the other has not.
-    pub const NOT_FINITE: i32 = -4;
-    /// An output is no tensor of numbers.
-    pub const UNSUPPORTED_OUTPUT: i32 = -5;
-    /// The outputs take more than 64 MiB.
-    pub const OUTPUT_TOO_LARGE: i32 = -6;
-}
 
 /// What came of a request for a self-test.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,57 +63,6 @@ pub enum SelfTestOutcome {
     Ran(SelfTest),
     /// It did not.
     Skipped(SelfTestSkip),
-}
-
-/// Why a self-test did not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SelfTestSkip {
-    /// It was done on this firmware and runtime before.
-    Done,
-    /// It was begun several times and never came to an end: it may be what takes the app down.
-    GivenUp,
-    /// Nothing of the session is on the NPU, so that there is nothing to compare.
-    NotOnNpu,
-    /// This process repeated enough of them after run errors.
-    EnoughRepeats,
-    /// The SDK's folder is not open: not yet, not without consent, or it cannot be used.
-    NotReady,
-}
-
-/// What is kept of self-tests between request and report.
-#[derive(Debug, Default)]
-pub(crate) struct TestsOfProcess {
-    finished: BTreeSet<TestKey>,
-    unsaved: Vec<TestKey>,
-    repeats: u32,
-}
-
-impl TestsOfProcess {
-    /// Whether a test may run, as far as this process knows.
-    fn ask(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
-        if is_repeat {
-            if self.repeats >= policy::MAX_SELF_TEST_REPEATS {
-                return Err(SelfTestSkip::EnoughRepeats);
-            }
-            self.repeats += 1;
-            return Ok(());
-        }
-        match self.finished.contains(&key) {
-            true => Err(SelfTestSkip::Done),
-            false => Ok(()),
-        }
-    }
-
-    fn finish(&mut self, key: TestKey) {
-        self.finished.insert(key);
-        self.unsaved.push(key);
-    }
-
-    /// Keys whose results are in reports now.
-    pub(crate) fn take_unsaved(&mut self) -> Vec<TestKey> {
-        std::mem::take(&mut self.unsaved)
-    }
 }
 
 impl Watch {
@@ -165,7 +96,7 @@ impl Watch {
             run::compared(uid, session.session_mut(), golden, cpu_session)
         }));
         let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
-        let mut core = driver::lock(&self.shared.core);
+        let mut core = self.shared.core();
         // One result too many for an interval is tried again later, not counted as done.
         if core.self_tested(test.clone()) {
             core.self_tests.finish(key);
@@ -179,17 +110,17 @@ impl Watch {
         session: &mut ObservedSession,
         golden: &GoldenInput,
     ) -> Result<TestKey, SelfTestSkip> {
-        self.shared.opened.wait(policy::SELF_TEST_WAIT);
+        self.shared.wait_until_opened(policy::SELF_TEST_WAIT);
         let is_repeat = session.repeats_self_test();
         // Taken without the lock: an input may be large.
         let checksum = golden.checksum();
         let key = {
-            let mut core = driver::lock(&self.shared.core);
+            let mut core = self.shared.core();
             let key = key_of(&core, session.uid(), &checksum)?;
             core.self_tests.ask(key, is_repeat)?;
             key
         };
-        let dir = &self.shared.dir;
+        let dir = self.shared.dir();
         let begun = change_memory(dir, |memory| memory.begin(key, is_repeat));
         match begun.ok().flatten().ok_or(SelfTestSkip::NotReady)? {
             Begin::Run => {
@@ -200,44 +131,6 @@ impl Watch {
             Begin::GivenUp => Err(SelfTestSkip::GivenUp),
         }
     }
-}
-
-/// Writes down that these tests are done. Only on the SDK's own thread.
-///
-/// # Errors
-/// If the file cannot be written: the tests will run once more in another process.
-pub(crate) fn save_finished(dir: &std::path::Path, keys: &[TestKey]) -> std::io::Result<()> {
-    change_memory(dir, |memory| {
-        for key in keys {
-            memory.finish(*key);
-        }
-    })
-    .map(|_| ())
-}
-
-/// `None`: another process has wiped the folder, and nothing comes into it after that.
-fn change_memory<T>(
-    dir: &std::path::Path,
-    change: impl FnOnce(&mut TestMemory) -> T,
-) -> std::io::Result<Option<T>> {
-    let _lock = files::FileLock::wait(&dir.join(folder::LOCK))?;
-    if !installation::exists(dir) {
-        return Ok(None);
-    }
-    let path = dir.join(folder::SELF_TESTS);
-    let json = match files::read_bounded(&path, done::MAX_FILE_BYTES) {
-        Ok(json) => json.unwrap_or_default(),
-        // Not ours any more: as if it were not there.
-        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    let mut memory = TestMemory::from_json(&json);
-    let changed = change(&mut memory);
-    let after = memory.to_json();
-    if after != json {
-        files::replace(&path, &after)?;
-    }
-    Ok(Some(changed))
 }
 
 fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {

@@ -14,7 +14,7 @@ use super::{
     element::ElementType,
     golden::GoldenInput,
 };
-use crate::session::status_code;
+use crate::placement::status_code;
 
 /// Two copies of a model's outputs are held at once; more than this each is not for a phone.
 const MAX_OUTPUT_BYTES: usize = 64 << 20;

@@ -18,18 +18,13 @@ use epwatch_proto::{
     GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, SessionUid, StartFailure,
     StartPhase, placement::MAX_REASONS,
 };
-use ort::{
-    ErrorCode,
-    session::{RunOptions, Session, SessionInputs, SessionOutputs, builder::SessionBuilder},
-    sys::OrtErrorCode,
-};
+use ort::session::{RunOptions, Session, SessionInputs, SessionOutputs, builder::SessionBuilder};
 
 use crate::{
-    client::Shared,
     config::ModelInfo,
     core::SessionInfo,
     directives::{InEffect, SessionPlan},
-    driver::{self, worker::Command},
+    driver::worker::Command,
     placement::{
         self, SummaryInput,
         log::{SessionLog, soc_of},
@@ -40,11 +35,9 @@ use crate::{
         run::observed,
         shape_key::{ShapeKey, has_one_shape},
     },
+    shared::Shared,
     time::Clock,
 };
-
-/// Makes ORT remember which EP got which node. Older versions take unknown keys and ignore them.
-const RECORD_ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
 /// A session about to be made: what the host asked for, told to the SDK.
 ///
@@ -179,7 +172,7 @@ impl SessionRequest {
         self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
-        let mut builder = record_assignment(self.builder.0);
+        let mut builder = placement::record_assignment(self.builder.0);
         self.shared.learn_ort_version();
         let heard = self.hears_log.then(|| placement::listen(&builder, &make));
         let in_effect = InEffect::of(&self.plan, &self.requested_eps, self.variant.as_deref());
@@ -198,11 +191,11 @@ impl SessionRequest {
                     requested_eps: in_effect.requested_eps,
                     phase: self.phase,
                     reason: start_failure_reason(error.message(), heard.as_ref()),
-                    ort_status_code: status_code(error.code()),
+                    ort_status_code: placement::status_code(error.code()),
                     text: placement::scrubbed(error.message()),
                     count: 1,
                 };
-                driver::lock(&self.shared.core).start_failed(failure);
+                self.shared.core().start_failed(failure);
                 return Err(error);
             }
         };
@@ -239,13 +232,6 @@ impl SessionRequest {
             clock: self.shared.clock,
         })
     }
-}
-
-/// Has ORT remember which EP got which node.
-pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
-    let recording = builder.with_config_entry(RECORD_ASSIGNMENT, "1");
-    // Not observed is better than not made.
-    recording.unwrap_or_else(ort::Error::recover)
 }
 
 /// Where a session's nodes are, as far as this ORT tells: its assignment API, else a log that was
@@ -370,10 +356,5 @@ impl Drop for ObservedSession {
 }
 
 fn code_of(error: &ort::Error) -> i32 {
-    status_code(error.code())
-}
-
-/// The number that ORT's C API has for an error.
-pub(crate) fn status_code(code: ErrorCode) -> i32 {
-    OrtErrorCode::from(code) as i32
+    placement::status_code(error.code())
 }

@@ -33,7 +33,6 @@ use epwatch_proto::{
 };
 
 use crate::{
-    config::Limits,
     core::SealedReport,
     folder::{
         self,
@@ -43,10 +42,11 @@ use crate::{
     time::Now,
 };
 use quota::SegmentUse;
-use stream::StreamDir;
 
-/// The folder of all streams.
-pub(crate) const STREAMS: &str = "streams";
+pub use quota::Limits;
+pub(crate) use quota::Loss;
+
+use stream::StreamDir;
 
 /// Why the spool cannot keep something.
 #[derive(Debug, thiserror::Error)]
@@ -79,14 +79,6 @@ pub(crate) enum SpoolError {
         #[source]
         source: io::Error,
     },
-}
-
-/// Reports given up, for the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub(crate) reason: DropReason,
-    pub(crate) reports: u64,
-    pub(crate) runs: u64,
 }
 
 /// What is to be sent next.
@@ -131,7 +123,7 @@ impl Spool {
     }
 
     fn try_open(dir: &Path, stream: StreamId, limits: Limits) -> io::Result<(Self, Found)> {
-        let streams = dir.join(STREAMS);
+        let streams = dir.join(folder::STREAMS);
         files::create_private_dir(&streams)?;
         let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
         let mut spool = Self {
@@ -163,7 +155,7 @@ impl Spool {
         let mut left_bytes = self.limits.max_spool_bytes.saturating_sub(own_bytes);
         // Newest first where there is no room for all: what goes then is the oldest.
         let mut untaken = Vec::new();
-        let streams = self.dir.join(STREAMS);
+        let streams = self.dir.join(folder::STREAMS);
         stream::clear_gone(&streams);
         for path in stream_dirs(&streams)? {
             let is_ours = |s: &StreamDir| s.is_at(&path);
@@ -370,7 +362,7 @@ impl Spool {
 
 /// Runs in whole reports under a folder, whoever they belong to: for counting before a wipe.
 pub(crate) fn runs_left(dir: &Path) -> u64 {
-    let dirs = stream_dirs(&dir.join(STREAMS)).unwrap_or_default();
+    let dirs = stream_dirs(&dir.join(folder::STREAMS)).unwrap_or_default();
     let segments = dirs.iter().flat_map(|dir| stream::segment_paths(dir));
     let scans = segments.filter_map(|path| segment::scan(&path).ok());
     let records = scans.flat_map(|scan| scan.records);

@@ -1,8 +1,40 @@
-//! Which segments go when the spool is full or old. Pure.
+//! What the spool may take, and which segments go when it is full or old. Pure.
 
 use std::time::Duration;
 
 use epwatch_proto::DropReason;
+
+use crate::policy;
+
+/// What the spool may take. See [`policy`](crate::policy) for the defaults and their reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Most bytes of reports that one process keeps, ended streams that it looks after included.
+    pub max_spool_bytes: u64,
+    /// Reports older than this are given up.
+    pub max_spool_age: Duration,
+    /// A segment is closed beyond this many bytes.
+    pub segment_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_spool_bytes: policy::MAX_SPOOL_BYTES,
+            max_spool_age: policy::MAX_SPOOL_AGE,
+            segment_bytes: policy::SEGMENT_BYTES,
+        }
+    }
+}
+
+/// Reports given up, for the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) reason: DropReason,
+    pub(crate) reports: u64,
+    pub(crate) runs: u64,
+}
 
 /// A segment as the quota sees it; the list is ordered, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

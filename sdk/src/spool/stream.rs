@@ -18,7 +18,7 @@ use bytes::Bytes;
 use epwatch_proto::{DropReason, EndedStream, ReportKey, StreamId};
 
 use super::{
-    Loss,
+    quota::Loss,
     segment::{self, MAGIC, RECORD_HEADER_BYTES, RecordMeta},
 };
 use crate::{

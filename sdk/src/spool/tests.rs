@@ -145,7 +145,12 @@ fn a_stream_that_ended_acked_leaves_no_folder() {
     spool.finish(&key(stream, 2));
     spool.finish(&key(stream, 1));
     spool.end(2);
-    assert_eq!(stream_dirs(&dir.path().join(STREAMS)).unwrap().len(), 0);
+    assert_eq!(
+        stream_dirs(&dir.path().join(folder::STREAMS))
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
         .iter()
         .map(|l| l.reports)
         .sum::<u64>();
-    let left: u64 = stream_dirs(&dir.path().join(STREAMS))
+    let left: u64 = stream_dirs(&dir.path().join(folder::STREAMS))
         .unwrap()
         .iter()
         .map(|d| stream::bytes_of(d))
@@ -262,7 +267,7 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
 #[test]
 fn folders_of_a_crash_loop_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
-    let streams = dir.path().join(STREAMS);
+    let streams = dir.path().join(folder::STREAMS);
     files::create_private_dir(&streams).unwrap();
     let most = MAX_ENDED_STREAMS + policy::MAX_UNTAKEN_STREAMS;
     let first = std::time::SystemTime::now() - Duration::from_secs(3600);
@@ -298,7 +303,7 @@ fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
     let state = dir
         .path()
-        .join(STREAMS)
+        .join(folder::STREAMS)
         .join(stream.to_string())
         .join("state");
     let old = fs::read(&state).unwrap();
@@ -369,7 +374,7 @@ fn a_report_that_cannot_be_read_now_waits() {
     let stream = random_stream();
     let (mut spool, _) = Spool::open(dir.path(), stream, limits(1 << 20, 100)).unwrap();
     append(&mut spool, stream, 1..=3);
-    let own = dir.path().join(STREAMS).join(stream.to_string());
+    let own = dir.path().join(folder::STREAMS).join(stream.to_string());
     let segment = own.join("0000000000000002.seg");
     let away = own.join("away");
     fs::rename(&segment, &away).unwrap();

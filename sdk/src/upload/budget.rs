@@ -17,7 +17,6 @@ use crate::{
     time::Now,
 };
 
-pub(crate) const FILE: &str = "budget.json";
 const MAX_FILE_BYTES: u64 = 4096;
 const DAY_MS: i64 = 24 * 3_600_000;
 /// Shorter than any day between two midnights, longer than a clock's correction.
@@ -68,7 +67,7 @@ impl ByteBudget {
 
 /// Why nothing may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum BudgetRefusal {
     #[error("there is no network")]
     Offline,
     #[error(
@@ -131,14 +130,14 @@ impl Spent {
     }
 
     /// Bytes that may still be sent today over this network.
-    fn left(&mut self, limits: &ByteBudget, network: NetworkKind) -> Result<u64, Refusal> {
+    fn left(&mut self, limits: &ByteBudget, network: NetworkKind) -> Result<u64, BudgetRefusal> {
         let limit = match network {
-            NetworkKind::Offline => return Err(Refusal::Offline),
-            NetworkKind::Metered => limits.metered_per_day.ok_or(Refusal::Metered)?,
+            NetworkKind::Offline => return Err(BudgetRefusal::Offline),
+            NetworkKind::Metered => limits.metered_per_day.ok_or(BudgetRefusal::Metered)?,
             NetworkKind::Unmetered | NetworkKind::Unknown => limits.unmetered_per_day,
         };
         match limit.saturating_sub(*self.of(network)) {
-            0 => Err(Refusal::UsedUp { limit, network }),
+            0 => Err(BudgetRefusal::UsedUp { limit, network }),
             left => Ok(left),
         }
     }
@@ -161,7 +160,7 @@ impl Budget {
         network: NetworkKind,
         now: Now,
         boot_id: &str,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, BudgetRefusal> {
         self.read(dir);
         let day = self.spent.day;
         self.spent.turn(now, boot_id);
@@ -239,14 +238,14 @@ impl Budget {
             return Ok(());
         }
         let json = serde_json::to_vec(&self.spent).map_err(io::Error::other)?;
-        let kept = files::replace(&dir.join(FILE), &json);
+        let kept = files::replace(&dir.join(folder::BUDGET), &json);
         self.is_kept = kept.is_ok();
         kept
     }
 
     /// What cannot be read, or was never written, leaves what this process knows.
     fn read(&mut self, dir: &Path) {
-        let path = dir.join(FILE);
+        let path = dir.join(folder::BUDGET);
         let is_bounded = path.metadata().is_ok_and(|m| m.len() <= MAX_FILE_BYTES);
         let json = is_bounded.then(|| std::fs::read(&path).ok()).flatten();
         let spent = json.and_then(|json| serde_json::from_slice::<Spent>(&json).ok());
@@ -319,7 +318,7 @@ mod tests {
         let limits = ByteBudget::default();
         let network = NetworkKind::Metered;
         let refused = Budget::default().left(dir.path(), &limits, network, at(NOON, 1), "boot");
-        assert_eq!(refused, Err(Refusal::Metered));
+        assert_eq!(refused, Err(BudgetRefusal::Metered));
     }
 
     #[test]
@@ -367,14 +366,14 @@ mod tests {
         budget.reserve(dir.path(), network, 300).unwrap();
         deletion::forget(dir.path()).unwrap();
         budget.correct(dir.path(), network, 300, 200).unwrap();
-        assert!(!dir.path().join(FILE).exists());
+        assert!(!dir.path().join(folder::BUDGET).exists());
         assert_eq!(left(&mut budget, dir.path(), network, now), Some(800));
     }
 
     #[test]
     fn a_file_of_nonsense_is_a_new_day() {
         let dir = folder();
-        std::fs::write(dir.path().join(FILE), b"\0nonsense").unwrap();
+        std::fs::write(dir.path().join(folder::BUDGET), b"\0nonsense").unwrap();
         let mut budget = Budget::default();
         let now = at(NOON, HOUR);
         assert_eq!(

@@ -6,6 +6,7 @@
 //! key and the same bytes until it is acked, so a lost ack costs a duplicate and never a loss.
 
 pub(crate) mod budget;
+mod error;
 #[cfg(feature = "grpc")]
 pub(crate) mod grpc;
 mod schedule;
@@ -21,6 +22,7 @@ use prost::Message;
 
 use crate::{installation::Secret, upload::budget::NetworkKind};
 
+pub use error::{FlushError, Retry, UploadError};
 pub(crate) use schedule::{Advice, Schedule};
 
 /// Which call of `epwatch.v1.CollectorService` a request is for.
@@ -161,60 +163,9 @@ pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
     UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
 }
 
-/// Why an upload brought no answer.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to upload: {message}")]
-pub struct UploadError {
-    kind: UploadFailureKind,
-    message: String,
-    retry_after: Option<Duration>,
-}
-
-impl UploadError {
-    /// A failed upload of this kind, in words.
-    pub fn new(kind: UploadFailureKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            retry_after: None,
-        }
-    }
-
-    /// The collector asked to come no earlier.
-    #[must_use]
-    pub fn with_retry_after(mut self, delay: Duration) -> Self {
-        self.retry_after = Some(delay);
-        self
-    }
-
-    /// What kind of failure it was: the label it is counted under.
-    pub fn kind(&self) -> UploadFailureKind {
-        self.kind
-    }
-
-    /// When to try again. Every failed upload is tried again: what is wrong may be put right, and
-    /// the spool is bounded.
-    pub fn retry(&self) -> Retry {
-        match self.retry_after {
-            Some(delay) => Retry::After(delay),
-            None => Retry::Backoff,
-        }
-    }
-}
-
-/// When something may be tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Retry {
-    /// After a wait that grows.
-    Backoff,
-    /// Not before this wait.
-    After(Duration),
-}
-
 /// What an answer means for one report of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum Disposition {
     /// The collector has it: stored now, or before.
     Acked,
     /// It will never be accepted.
@@ -242,9 +193,9 @@ pub(crate) fn says_deleted(
 pub(crate) fn settle(
     keys: &[ReportKey],
     response: v1::UploadResponse,
-) -> Result<(Vec<(ReportKey, Settled)>, Advice), ParseError> {
+) -> Result<(Vec<(ReportKey, Disposition)>, Advice), ParseError> {
     let response = UploadResponse::try_from(response)?;
-    let mut settled: Vec<_> = keys.iter().map(|key| (*key, Settled::Acked)).collect();
+    let mut settled: Vec<_> = keys.iter().map(|key| (*key, Disposition::Acked)).collect();
     for result in &response.results {
         let at = usize::try_from(result.index).unwrap_or(usize::MAX);
         let Some((_, how)) = settled.get_mut(at) else {
@@ -256,9 +207,9 @@ pub(crate) fn settle(
             ));
         };
         *how = match result.outcome {
-            Some(outcome) if outcome == Outcome::Stored || outcome.is_ack() => Settled::Acked,
-            _ if result.keep() => Settled::Kept,
-            _ => Settled::Refused,
+            Some(outcome) if outcome == Outcome::Stored || outcome.is_ack() => Disposition::Acked,
+            _ if result.keep() => Disposition::Kept,
+            _ => Disposition::Refused,
         };
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
@@ -319,7 +270,7 @@ mod tests {
         };
         let (settled, advice) = settle(&keys(), response).unwrap();
         let how: Vec<_> = settled.iter().map(|(_, how)| *how).collect();
-        use Settled::{Acked, Kept, Refused};
+        use Disposition::{Acked, Kept, Refused};
         assert_eq!(how, [Acked, Refused, Kept, Acked]);
         assert_eq!(advice.retry_after, Some(Duration::from_millis(1_500)));
     }

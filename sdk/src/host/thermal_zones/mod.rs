@@ -20,7 +20,7 @@ use std::{
 
 use epwatch_proto::Thermal;
 
-use crate::{core::ConditionsSetter, folder::files};
+use crate::{folder::files, recorder::conditions::ConditionsSetter};
 
 /// Where Linux has them.
 pub(crate) const DIR: &str = "sys/class/thermal";

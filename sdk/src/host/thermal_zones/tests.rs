@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Conditions, CoreConfig, DeviceFacts, SdkConfig, Watch, core::Core, driver};
+use crate::{Conditions, CoreConfig, DeviceFacts, SdkConfig, Watch, core::Core};
 
 /// As the CPUs of a QCS6490 have them in Linux's device tree.
 fn cpu() -> Trips {
@@ -199,7 +199,7 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
     let mut config = config.build().unwrap();
     config.thermal_zones = Some(zones.path().to_owned());
     let watch = Watch::start(config).unwrap();
-    let now = || driver::lock(&watch.shared.core).conditions().current();
+    let now = || watch.shared.core().conditions().current();
     let until = |thermal| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while now().thermal() != thermal {

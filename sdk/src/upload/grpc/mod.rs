@@ -18,6 +18,7 @@ use self::counted::{CountingConnector, SentBytes};
 use super::{Answer, Payload, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
+    error_text::chain,
     policy,
     time::{Clock, Now},
 };
@@ -217,17 +218,6 @@ fn is_tls(status: &Status) -> bool {
         cause = error.source();
     }
     false
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,0 +1,68 @@
+//! Why a configuration is not accepted.
+
+use epwatch_proto::clipped;
+
+/// What is wrong with a configuration, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A text is empty, too long, or holds control characters.
+    #[error("failed to accept {field}: expected 1 to {max_bytes} bytes of text, got {got:?}")]
+    Text {
+        /// Which one.
+        field: &'static str,
+        /// Longest that is accepted.
+        max_bytes: usize,
+        /// What came, its beginning.
+        got: String,
+    },
+    /// The endpoint is no `http://` or `https://` address of a host.
+    #[error("failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT")]
+    Endpoint(String),
+    /// Reports and the app key would travel unencrypted over a network.
+    #[error(
+        "failed to accept endpoint {0:?}: plaintext leaves this device; use https, or say \
+         with_plaintext_to_other_hosts(true) for a test network"
+    )]
+    Plaintext(String),
+    /// A public key for directives cannot be used.
+    #[error("failed to accept directive key {key_id:?}: expected {problem}")]
+    DirectiveKey {
+        /// Id of the key.
+        key_id: String,
+        /// What was expected.
+        problem: &'static str,
+    },
+    /// A root certificate is no PEM text.
+    #[error(
+        "failed to accept a root certificate: expected PEM text with BEGIN CERTIFICATE and \
+         END CERTIFICATE, not DER, a key or a path"
+    )]
+    RootCertificate,
+    /// Nothing is trusted: every certificate would be refused.
+    #[error(
+        "failed to accept no trusted roots: name one with with_root_certificate(), or use \
+         TrustedRoots::Bundled or TrustedRoots::System"
+    )]
+    NoRoots,
+    /// An interval or a bound is zero.
+    #[error("failed to accept {0}: expected more than 0")]
+    Zero(&'static str),
+}
+
+pub(super) fn text(
+    field: &'static str,
+    value: String,
+    max_bytes: usize,
+) -> Result<String, ConfigError> {
+    let is_fine =
+        !value.is_empty() && value.len() <= max_bytes && !value.chars().any(char::is_control);
+    if is_fine {
+        return Ok(value);
+    }
+    Err(ConfigError::Text {
+        field,
+        max_bytes,
+        got: clipped(&value, 32),
+    })
+}

@@ -1,0 +1,52 @@
+//! The secret that an installation is, and whether a folder still holds it.
+
+use std::{fs, io, path::Path};
+
+use epwatch_proto::InstallationId;
+
+use crate::folder;
+
+pub(crate) const SECRET_BYTES: usize = 32;
+
+/// The secret behind an installation's id. Never shown, never sent but to delete.
+#[derive(Clone)]
+pub(crate) struct Secret([u8; SECRET_BYTES]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+impl Secret {
+    pub(crate) fn new(bytes: [u8; SECRET_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// For the one call that presents it, and for the file it waits in.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn installation(&self) -> InstallationId {
+        InstallationId::from_secret(&self.0)
+    }
+}
+
+/// Whether there is an installation in this folder.
+pub(crate) fn exists(dir: &Path) -> bool {
+    dir.join(folder::SECRET).try_exists().unwrap_or(true)
+}
+
+/// Whether this folder's installation is still that one: another process of the app may have
+/// withdrawn consent, or begun a new one. What cannot be read is taken for unchanged.
+pub(crate) fn is_still(dir: &Path, secret: &Secret) -> bool {
+    match fs::read(dir.join(folder::SECRET)) {
+        Ok(bytes) => bytes == secret.0,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
