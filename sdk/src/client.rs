@@ -1,4 +1,4 @@
-//! The handle that a host holds: starts the SDK, wraps sessions, tells conditions.
+//! The public handle: starts the SDK, makes sessions, takes what the host knows (consent, network, conditions).
 
 use std::{
     io,
@@ -17,24 +17,26 @@ use ort::session::builder::SessionBuilder;
 use crate::{
     config::{ModelInfo, SdkConfig},
     core::SessionInfo,
-    directives::{InEffect, SessionPlan},
-    driver::{Asked, worker::Command},
+    directives::{EffectiveRequest, SessionPlan},
+    driver::{UploadTrigger, worker::Command},
     explain::{ExplainedSession, Explanation},
-    host::preflight::{self, Check, PreflightFacts, SystemHost},
+    host::preflight::{self, Check, PreflightFacts},
     placement,
     recorder::conditions::Conditions,
-    session::{SessionRequest, simulated::SimulatedSession},
+    session::{SessionRequest, SimulatedSession},
     shared::Shared,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
 
-/// The SDK could not start its thread; the app goes on without it.
+/// The SDK's thread could not be started. The app can go on without the SDK.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to start the SDK's thread")]
 pub struct StartError(#[source] io::Error);
 
-/// The SDK of one process. Cheap to clone; when the last clone goes, what was recorded is sealed
-/// in the background. Call [`Watch::stop`] where the process ends right after.
+/// The SDK of one process. Clones share it.
+///
+/// When the last clone is dropped, recorded runs are sealed in the background. Call [`Watch::stop`] if the process
+/// ends right after.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -68,11 +70,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts the SDK. Returns in microseconds: files and the network are touched by its own
-    /// thread only.
+    /// Starts the SDK and returns in microseconds. Its own thread does all work with files and the network.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system cannot create a thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let shared = Shared::start(config).map_err(StartError)?;
         Ok(Self {
@@ -80,20 +81,19 @@ impl Watch {
         })
     }
 
-    /// What holds from now on for every run of this process: one atomic store. Call it from the
-    /// platform's thermal and power listeners. The thermal status does not count where
-    /// [the SDK reads it](crate::SdkConfigBuilder::with_thermal_zones).
+    /// Sets the conditions of all runs from now on, with one atomic store. Call it from the platform's thermal and
+    /// power listeners. The thermal status is ignored if [the SDK reads
+    /// it](crate::SdkConfigBuilder::with_thermal_zones).
     pub fn set_conditions(&self, conditions: &Conditions) {
         self.shared.conditions.set(conditions);
     }
 
-    /// How the operator's directives want the next session of a model to be made: on the NPU or
-    /// not, and from which variant. Ask before the builder is made, and hand the plan to
-    /// [`SessionRequest::with_plan`]. Without directives it is to do as always.
+    /// Returns what the operator's directives ask for the next session of a model: NPU or not, and which variant.
     ///
-    /// Never waits for the disk: right after the start, before the SDK's thread has read what it
-    /// holds, the plan [is not known](SessionPlan::is_known). Apps that make a session first thing
-    /// use [`Self::plan_within`].
+    /// Call it before the builder is made, and pass the plan to [`SessionRequest::with_plan`]. Without directives the
+    /// plan changes nothing. The call never waits for the disk. Until the SDK's thread has read the stored directives
+    /// the plan [is not known](SessionPlan::is_known); an app that makes a session first thing uses
+    /// [`Self::plan_within`].
     ///
     /// ```no_run
     /// # #[cfg(feature = "qnn")]
@@ -107,13 +107,13 @@ impl Watch {
     ///
     /// let model = ModelInfo::new("segmenter", "3")?;
     /// let plan = watch.plan_within(&model, Duration::from_millis(200));
-    /// let asked = qnn.session_builder_for(&plan, &htp)?;
+    /// let htp = qnn.session_builder_for(&plan, &htp)?;
     /// let variant = plan.preferred_variant().filter(|v| *v == "small").unwrap_or("full");
     /// let session = watch
-    ///     .session(model, asked.builder)
-    ///     .requesting(asked.requested_eps)
-    ///     .with_options(asked.options)
-    ///     .with_reasons(asked.reasons)
+    ///     .session(model, htp.builder)
+    ///     .requesting(htp.requested_eps)
+    ///     .with_options(htp.options)
+    ///     .with_reasons(htp.reasons)
     ///     .with_plan(&plan)
     ///     .with_variant(variant)
     ///     .commit_from_file(format!("segmenter.{variant}.onnx"))?;
@@ -125,8 +125,8 @@ impl Watch {
         core.directives.plan(&model.model, now)
     }
 
-    /// As [`Self::plan`], once the SDK has read what it holds: waits for that, at most `timeout`.
-    /// It takes milliseconds at the start of a process, and nothing later.
+    /// As [`Self::plan`], but waits at most `timeout` until the stored directives are read. The wait takes
+    /// milliseconds at the start of a process, and no time later.
     pub fn plan_within(&self, model: &ModelInfo, timeout: Duration) -> SessionPlan {
         let plan = self.plan(model);
         if plan.is_known() || !self.shared.wait_until_opened(timeout) {
@@ -135,50 +135,49 @@ impl Watch {
         self.plan(model)
     }
 
-    /// Says whether the user agrees. Returns in microseconds.
+    /// Sets whether the user consents. Returns in microseconds.
     ///
-    /// Without consent nothing is recorded, written or sent, and no thread of the SDK works.
-    /// Giving it starts everything; sessions that exist are recorded from then on. Withdrawing it
-    /// ends recording at once; then the SDK's thread wipes what it kept (spool, baselines, the
-    /// installation's secret) and asks the collector to delete what the installation ever sent. That
-    /// request outlives crashes and times without a network: until the collector has acknowledged
-    /// it, it is the one thing that is kept, and sent. Consent given again begins a new
-    /// installation and a new stream, and counts the runs that were given up as dropped.
+    /// Without consent the SDK records, writes and sends nothing. Giving consent starts recording, for existing
+    /// sessions too.
     ///
-    /// It holds for this process and is not remembered: hosts keep their users' choice, and start
-    /// with [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) where it is no, or not
-    /// known yet. A process that is killed right after a withdrawal may not have come to the wipe,
-    /// which waits for an upload under way. So say `false` here at each start where the choice is
-    /// no: that is a withdrawal also where consent was withheld, wipes what an earlier process
-    /// kept, and does nothing where nothing is. The start alone wipes nothing. Other
-    /// processes of the app that share the folder notice a withdrawal at their next seal or upload,
-    /// and keep nothing until they are told otherwise.
+    /// Withdrawing consent ends recording at once. The SDK's thread then wipes the folder (spool, baselines, the
+    /// installation's secret) and asks the collector to delete everything that the installation sent. This request
+    /// survives crashes and times without a network. It is the only thing that is kept and sent until the collector
+    /// acknowledges it. Consent given again begins a new installation and a new stream; the lost runs are counted as
+    /// dropped.
+    ///
+    /// The choice is not stored. Hosts keep it, and start with
+    /// [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) if the answer is no or not known yet. If it is
+    /// no, also call `set_consent(false)` at each start: the process may have been killed after a withdrawal and
+    /// before the wipe. The call then wipes what an earlier process left, and does nothing if nothing is left.
+    ///
+    /// Other processes of the app that share the folder notice a withdrawal at their next seal or upload. They keep
+    /// nothing until their host calls `set_consent(true)`.
     pub fn set_consent(&self, is_given: bool) {
         self.shared.set_consent(is_given);
     }
 
-    /// Begins a new installation, as if the app had been installed anew: wipes what was kept and
-    /// asks for deletion of what was sent, as a withdrawal of consent does, and goes on at once.
-    /// Where another process of the app has withdrawn consent, that holds.
+    /// Begins a new installation, as if the app had been reinstalled: wipes the folder, asks the collector to delete
+    /// what was sent, and goes on. If another process of the app has withdrawn consent, the withdrawal stays in
+    /// force.
     pub fn reset_installation(&self) {
         self.shared.reset_installation();
     }
 
-    /// Says which network uploads would take. Call it from the platform's connectivity listener;
-    /// without it, every network counts as one that costs nothing.
+    /// Sets the network that uploads would take. Call it from the platform's connectivity listener. Without it, every
+    /// network counts as unmetered.
     pub fn set_network(&self, network: NetworkKind) {
         self.shared.consent().set_network(network);
-        self.shared.ask(Command::Wake);
+        self.shared.send_command(Command::Wake);
     }
 
-    /// Wraps a session that is to be made from the host's own builder, with its options, EPs and
-    /// environment.
+    /// Prepares a session made from the host's own builder, with the builder's options, EPs and environment.
     pub fn session(&self, model: ModelInfo, builder: SessionBuilder) -> SessionRequest {
         SessionRequest::new(Arc::clone(&self.shared), model, builder)
     }
 
-    /// A session without ONNX Runtime, for simulated devices: recorded, reported and uploaded like
-    /// a real one.
+    /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and uploaded as
+    /// usual.
     pub fn simulated_session(
         &self,
         model: ModelInfo,
@@ -187,13 +186,12 @@ impl Watch {
     ) -> SimulatedSession {
         let mut info = SessionInfo::new(model, placement);
         info.options = options;
-        let recorder = self.shared.open(info, &InEffect::default());
+        let recorder = self.shared.open(info, &EffectiveRequest::default());
         SimulatedSession::new(recorder, self.shared.clock)
     }
 
-    /// Counts a session that could not be made for a reason outside ORT's session creation, for
-    /// example a plugin that could not be registered. Failures of
-    /// [`SessionRequest`]'s own are counted without this.
+    /// Counts a session that failed before ORT was asked to create it, for example because a plugin could not be
+    /// registered. Failures inside [`SessionRequest`] are counted without this call.
     pub fn start_failed(
         &self,
         model: ModelInfo,
@@ -215,16 +213,15 @@ impl Watch {
         self.shared.core().start_failed(failure);
     }
 
-    /// Seals what was recorded and sends everything that waits, whatever the schedule says. For
-    /// tests, demos, and apps about to go to the background. Blocks at most `timeout`.
+    /// Seals recorded runs and sends every waiting report, whatever the schedule says. For tests, demos, and apps
+    /// about to go to the background. Blocks at most `timeout`.
     ///
     /// # Errors
-    /// What kept a report from reaching the collector. Nothing is lost by that: the spool keeps
-    /// it, and the schedule goes on.
+    /// The reason why a report did not reach the collector. The report stays in the spool and is sent by schedule.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.shared
-            .try_ask(Command::Flush(answer))
+            .try_send_command(Command::Flush(answer))
             .map_err(|error| match error {
                 TrySendError::Full(_) => FlushError::Timeout,
                 TrySendError::Disconnected(_) => FlushError::Stopped,
@@ -236,12 +233,12 @@ impl Watch {
         }
     }
 
-    /// Seals what was recorded, keeps it for the next process to send, and ends the SDK's thread.
-    /// Blocks at most `timeout`; an upload under way may take its deadline. `true` if it ended.
+    /// Seals recorded runs, keeps them for the next process to send, and ends the SDK's thread. Blocks at most
+    /// `timeout`; an upload in progress may take until its deadline. Returns whether the thread ended.
     pub fn stop(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let (answer, answered) = mpsc::sync_channel(1);
-        match self.shared.try_ask(Command::Stop(answer)) {
+        match self.shared.try_send_command(Command::Stop(answer)) {
             Ok(()) => {
                 let left = until.saturating_duration_since(Instant::now());
                 let outcome = answered.recv_timeout(left);
@@ -252,25 +249,25 @@ impl Watch {
         }
     }
 
-    /// The stream that this process reports in.
+    /// Returns the stream that this process reports in.
     pub fn stream(&self) -> StreamId {
         self.shared.core().stream()
     }
 
-    /// The SDK's own counters as of the last seal.
+    /// Returns the SDK's own counters as of the last seal.
     pub fn health(&self) -> SdkHealth {
         self.shared.core().health().clone()
     }
 
-    /// For hosts that send by themselves (feature `grpc` off, or
-    /// [`with_uploads_by_host`](crate::SdkConfigBuilder::with_uploads_by_host)): seals if it is
-    /// time and gives the next request. `None` if nothing waits, or if a failure, the collector or
-    /// the byte budget asked to wait: ask again later, for example each quarter of an hour.
-    /// Touches the disk: call it from a background thread, one request at a time, and always hand
-    /// the result to [`Self::upload_result`].
+    /// Returns the next request, for hosts that send by themselves (feature `grpc` off, or
+    /// [`with_uploads_by_host`](crate::SdkConfigBuilder::with_uploads_by_host)). Seals first if a seal is due.
     ///
-    /// Requests are of two [kinds](UploadBatch::kind), each with a path of its own; deletions are
-    /// handed out also while consent is withheld.
+    /// `None` if nothing waits, or if a failure, the collector or the byte budget requires a pause. Call again later,
+    /// for example every quarter of an hour. The call touches the disk: use a background thread, one request at a
+    /// time, and always pass the result to [`Self::upload_result`].
+    ///
+    /// There are two [kinds](UploadBatch::kind) of requests, each with its own path. Deletions are returned without
+    /// consent too.
     ///
     /// ```no_run
     /// # use epwatch_sdk::{UploadError, Watch};
@@ -279,7 +276,7 @@ impl Watch {
     /// # impl Http { fn post(&self, _: &str, _: &[u8]) -> Result<Vec<u8>, String> { Ok(vec![]) } }
     /// # fn upload(watch: &Watch, http: &Http) {
     /// while let Some(request) = watch.next_upload() {
-    ///     // One gRPC message each way, over whatever the host has for HTTP/2.
+    ///     // One gRPC message each way, over the host's own HTTP/2 client.
     ///     let answer = http.post(request.kind().path(), &request.encoded());
     ///     let answer = match &answer {
     ///         Ok(message) => Ok(&message[..]),
@@ -292,38 +289,37 @@ impl Watch {
     /// # }
     /// ```
     pub fn next_upload(&self) -> Option<UploadBatch> {
-        let mut engine = self.shared.engine();
-        engine.follow_consent();
-        if engine.is_seal_due() {
-            engine.seal();
+        let mut driver = self.shared.driver();
+        driver.apply_consent();
+        if driver.is_seal_due() {
+            driver.seal();
         }
-        // What is refused is counted, and told by `explain`.
-        engine.next_upload(Asked::ByHost).ok().flatten()
+        // A refusal is counted, and `explain` prints it.
+        driver.next_upload(UploadTrigger::Host).ok().flatten()
     }
 
-    /// What came of a request of [`Self::next_upload`]: the encoded answer of its kind
+    /// Takes the result of a request from [`Self::next_upload`]: the encoded answer of its kind
     /// (`epwatch.v1.UploadResponse`, `epwatch.v1.DeleteInstallationResponse`), or why there is none.
     ///
     /// # Errors
-    /// The error that was given, or that the answer cannot be read; what was sent stays, and is
-    /// handed out again.
+    /// The given error, or that the answer cannot be read. The request's content stays, and is returned again.
     pub fn upload_result(
         &self,
         batch: &UploadBatch,
         response: Result<&[u8], UploadError>,
     ) -> Result<(), UploadError> {
         let answer = response.and_then(|bytes| batch.read_answer(bytes));
-        self.shared.engine().upload_result(batch, answer, None)
+        self.shared.driver().upload_result(batch, answer, None)
     }
 
-    /// Looks for what keeps the NPU from starting here, and remembers it for
-    /// [`Self::explanation`]. Touches the disk: call it from a background thread. Hand the reasons
-    /// to [`SessionRequest::with_reasons`] where the session then is on the CPU.
+    /// Finds what keeps the NPU from starting on this device, and keeps the result for [`Self::explanation`]. Touches
+    /// the disk: call it from a background thread. If the session then runs on the CPU, pass the reasons to
+    /// [`SessionRequest::with_reasons`].
     ///
-    /// What the facts leave out of Hexagon and runtime version is what the SDK was told of the device.
+    /// A Hexagon architecture or runtime version that `facts` lacks is taken from the SDK's own device and runtime.
     pub fn preflight(&self, facts: &PreflightFacts) -> Vec<Check> {
         let facts = self.completed(facts);
-        let found = preflight::run(&SystemHost::default(), &facts);
+        let found = preflight::run(&facts);
         self.shared.checks().clone_from(&found);
         found
     }
@@ -343,14 +339,13 @@ impl Watch {
         facts
     }
 
-    /// Where each session runs and why, and when something is sent next, for people: the text of
-    /// [`Self::explanation`].
+    /// Returns the text of [`Self::explanation`], for people.
     pub fn explain(&self) -> String {
         self.explanation().to_string()
     }
 
-    /// Where each session runs and why, what directs it, and when something is sent next. Waits
-    /// while the SDK's thread is at its files: not for the inference path.
+    /// Returns where each session runs and why, which directives apply, and when the next upload is due. Waits while
+    /// the SDK's thread works on its files, so it does not belong on the inference path.
     ///
     /// ```no_run
     /// # fn example(watch: epwatch_sdk::Watch) {
@@ -375,24 +370,24 @@ impl Watch {
             let chipset = core.device().chipset.as_str().to_owned();
             (ort_version, chipset, sessions)
         };
-        let engine = self.shared.engine();
-        let (wait, spool_bytes) = engine.outlook();
-        let (network, (unmetered, metered)) = engine.spent();
+        let driver = self.shared.driver();
+        let (wait, spool_bytes) = driver.outlook();
+        let (network, (unmetered, metered)) = driver.spent();
         Explanation {
             ort_version,
             chipset,
             sessions,
             failed_checks: self.shared.checks().iter().map(Into::into).collect(),
             directives: directives.lines().map(str::to_owned).collect(),
-            spool_reports: engine.n_pending(),
+            spool_reports: driver.n_pending(),
             spool_bytes,
             next_upload_seconds: wait.as_secs_f64(),
             network: format!("{network:?}").to_lowercase(),
             sent_unmetered_bytes: unmetered,
             sent_metered_bytes: metered,
-            consent: engine.consent_note().to_owned(),
-            deletions_waiting: engine.n_deletions(),
-            last_problem: engine.last_error().map(str::to_owned),
+            consent: driver.consent_note().to_owned(),
+            deletions_waiting: driver.n_deletions(),
+            last_problem: driver.last_error().map(str::to_owned),
             internal_errors: self.shared.n_panics(),
         }
     }

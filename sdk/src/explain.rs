@@ -1,5 +1,5 @@
-//! What the SDK has to say about itself: where each session runs and why, what directs it, and what
-//! is sent when. As text for people, and as JSON with the names that `epwatch inspect --json` has.
+//! A snapshot of the SDK for people and programs: where each session runs and why, which directives apply, what is
+//! sent when. The JSON has the names of `epwatch inspect --json`.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -11,92 +11,92 @@ use crate::host::{
     runtime::{self, RuntimeError},
 };
 
-/// A snapshot of everything a host, or a person with one of its devices, may ask.
+/// Everything that a host, or a person with one of its devices, may want to know about the SDK.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Empty: not known yet.
+    /// Empty until a session has been made.
     pub ort_version: String,
     /// Normalised, for example `SM8650`.
     pub chipset: String,
-    /// Sessions that are observed now.
+    /// Sessions observed now.
     pub sessions: Vec<ExplainedSession>,
-    /// What [`Watch::preflight`](crate::Watch::preflight) found last.
+    /// Findings of the latest [`Watch::preflight`](crate::Watch::preflight).
     pub failed_checks: Vec<FailedCheck>,
-    /// Directives that are held, a line or more each, and the refused ones counted.
+    /// Held directives, one or more lines each, and counts of refused ones.
     pub directives: Vec<String>,
-    /// Reports on disk, and their bytes.
+    /// Reports on disk.
     pub spool_reports: usize,
-    /// See [`Self::spool_reports`].
+    /// Bytes of the reports on disk.
     pub spool_bytes: u64,
-    /// Seconds until the next upload.
+    /// Time until the next upload.
     pub next_upload_seconds: f64,
-    /// The network as the host said it.
+    /// The network as set by the host.
     pub network: String,
-    /// Bytes sent today over networks that cost nothing, and over metered ones.
+    /// Bytes sent today over unmetered networks.
     pub sent_unmetered_bytes: u64,
-    /// See [`Self::sent_unmetered_bytes`].
+    /// Bytes sent today over metered networks.
     pub sent_metered_bytes: u64,
-    /// Whether it may record at all, in words.
+    /// Whether the SDK may record, in words.
     pub consent: String,
     /// Installations whose deletion the collector has not confirmed.
     pub deletions_waiting: usize,
-    /// What went wrong last, if nothing went well since.
+    /// The latest problem, cleared by the next success.
     pub last_problem: Option<String>,
-    /// Panics of the SDK's own that were caught.
+    /// Panics of the SDK that were caught.
     pub internal_errors: u64,
 }
 
-/// One session.
+/// Where one session runs, and why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExplainedSession {
-    /// The model's id.
+    /// Id of the model.
     pub model: String,
-    /// The model's version.
+    /// Version of the model.
     pub version: String,
-    /// EPs that the app asked for, without the CPU.
+    /// EPs that the app asked for, without the CPU EP.
     pub requested: Vec<String>,
-    /// EPs that were asked for in effect.
+    /// EPs in effect, after directives.
     pub requested_in_effect: Vec<String>,
-    /// The directive that changed the request.
+    /// Id of the directive that changed the request.
     pub directive: Option<String>,
     /// `assignment_api`, `log` or `unavailable`.
     pub source: String,
     /// `jit` or `epcontext`.
     pub graph_kind: String,
-    /// What each EP got.
+    /// Nodes of each EP, by the EP's name.
     pub eps: BTreeMap<String, ExplainedEp>,
-    /// Nodes on the CPU, as many as a report holds.
+    /// Nodes on the CPU, as many as fit into a report.
     pub cpu_nodes: Vec<ExplainedNode>,
-    /// Whether there are more.
+    /// Whether the list of CPU nodes is incomplete.
     pub cpu_nodes_truncated: bool,
-    /// Of the pairs of node and EP.
+    /// Hash of all pairs of node and EP.
     pub fingerprint: Option<String>,
-    /// Why the NPU did not get everything.
+    /// Why the NPU did not get all nodes.
     pub reasons: Vec<ExplainedReason>,
 }
 
-/// A pre-flight check that found something.
+/// A finding of a pre-flight check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct FailedCheck {
-    /// What it means, and what to do.
+    /// Code, meaning and fix.
     #[serde(flatten)]
     pub reason: ExplainedReason,
-    /// What was seen.
+    /// The value or path that was found.
     pub seen: String,
 }
 
-/// What one EP got.
+/// The share of one EP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedEp {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// `None` for the CPU, where the count means nothing.
+    /// `None` for the CPU, where the number has no meaning.
     pub partitions: Option<u32>,
-    /// Share of the model's MACs, 0 to 1, with a manifest.
+    /// Share of the model's MACs, 0 to 1. Needs a manifest.
     pub macs_share: Option<f64>,
 }
 
@@ -104,36 +104,36 @@ pub struct ExplainedEp {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedNode {
-    /// As ORT names it.
+    /// Name as in ORT; may be empty.
     pub name: String,
-    /// Op type.
+    /// ONNX op type.
     pub op_type: String,
-    /// Empty for ONNX's own.
+    /// Empty for ONNX's own domain.
     pub domain: String,
-    /// A reason code.
+    /// Reason code.
     pub reason: String,
-    /// The validator's own sentence, if its log was heard.
+    /// The validator's sentence, if the log was captured.
     pub reason_text: Option<String>,
-    /// Share of the model's MACs, 0 to 1, with a manifest.
+    /// Share of the model's MACs, 0 to 1. Needs a manifest.
     pub macs_share: Option<f64>,
-    /// Belongs there: the edge of a quantised graph.
+    /// Expected on the CPU: the edge of a quantised graph.
     pub benign: bool,
 }
 
-/// A reason code, what it means, and what to do.
+/// A reason code with its meaning and its fix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedReason {
-    /// The code.
+    /// The reason code.
     pub code: String,
-    /// One sentence: what it means.
+    /// One sentence.
     pub meaning: String,
-    /// One sentence: what to do.
+    /// One sentence on what to do.
     pub fix: String,
 }
 
 impl Explanation {
-    /// The same as JSON: one object, a line without line ends.
+    /// Returns the snapshot as one JSON object on one line.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers serialise")
     }
@@ -160,7 +160,7 @@ impl ExplainedSession {
 }
 
 impl ExplainedEp {
-    /// What each EP of a placement got, by the EP's name.
+    /// Shares of a placement, by the EP's name.
     pub fn all_of(placement: &Placement) -> BTreeMap<String, Self> {
         let eps = placement.eps.iter().map(|share| {
             let ep = Self {
@@ -175,7 +175,7 @@ impl ExplainedEp {
 }
 
 impl ExplainedNode {
-    /// The CPU nodes of a placement, in ORT's order.
+    /// CPU nodes of a placement, in ORT's order.
     pub fn all_of(placement: &Placement) -> Vec<Self> {
         placement.cpu_nodes.iter().map(Self::of).collect()
     }
@@ -219,9 +219,9 @@ impl fmt::Display for Explanation {
             version => version,
         };
         writeln!(f, "ONNX Runtime {version}")?;
-        if !runtime::tells_placement(&self.ort_version) {
+        if !runtime::has_assignment_api(&self.ort_version) {
             let found = self.ort_version.clone();
-            writeln!(f, "  {}", RuntimeError::TooOldToTell { found })?;
+            writeln!(f, "  {}", RuntimeError::NoAssignmentApi { found })?;
         }
         for session in &self.sessions {
             write!(f, "{session}")?;

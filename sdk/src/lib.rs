@@ -1,23 +1,22 @@
-//! Watches ONNX Runtime sessions from inside the app: where nodes run, and how long a run takes.
+//! Watches ONNX Runtime sessions from inside the app: which nodes run on the NPU, and how long a run takes.
 //!
-//! The first stages of the path `run -> histogram -> report -> spool -> upload`. In come the app's
-//! sessions and runs; out go their outputs, unchanged, and reports to the collector. A host starts
-//! a [`Watch`] and makes its sessions through it:
+//! The first stages of the path `run -> histogram -> report -> spool -> upload`. The app's sessions and runs come in;
+//! their outputs go out unchanged, and reports go to the collector. The parts:
 //!
-//! - [`ObservedSession`] wraps an `ort` session: a [`placement`] once, a latency sample a run;
-//! - [`SessionPlan`] is what the operator's directives want of the next session;
-//! - [`self_test`] compares NPU and CPU on a reference input;
-//! - [`Core`] is all that decides (recording, baselines, sealing) with time passed in: [`Watch`]
-//!   drives one on the real clock, with a spool on disk and an uploader on a thread of its own;
-//!   simulations drive many;
-//! - [`policy`] holds every number with its reason.
+//! - [`Watch`] is the handle of one process. It makes sessions, and owns a thread that seals, stores and uploads
+//!   reports.
+//! - [`ObservedSession`] wraps an `ort` session: its [`placement`] once, one latency sample per run.
+//! - [`SessionPlan`] is the operator's directives applied to the next session.
+//! - [`self_test`] compares NPU and CPU on a reference input.
+//! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
+//! - [`Core`] is the state without I/O, with time as an argument. [`Watch`] drives one; simulated fleets drive
+//!   thousands.
+//! - [`policy`] holds every default and limit with its reason.
 //!
-//! Without the user's consent nothing is recorded, written or sent ([`Watch::set_consent`]); what
-//! is sent stays within a byte budget per day and kind of network ([`ByteBudget`]).
-//!
-//! It never touches disk or network on a caller's thread (but where a function says so), never
-//! waits on the inference path, never panics into the app, and never sends tensors, identifiers or
-//! text of a user. What it has to give up it counts, and reports.
+//! The SDK records, writes and sends nothing without consent ([`Watch::set_consent`]). Uploads stay within a byte
+//! budget per day and kind of network ([`ByteBudget`]). Except where a function says so, no call touches disk or
+//! network on the caller's thread. A run never waits, no panic reaches the app, and no tensor, user identifier or
+//! text of a user leaves the device. Dropped data is counted and reported.
 
 pub mod placement;
 pub mod policy;
@@ -61,7 +60,7 @@ pub use crate::host::device::DeviceFacts;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
-pub use crate::session::simulated::SimulatedSession;
+pub use crate::session::SimulatedSession;
 pub use crate::session::{ObservedSession, SessionRequest};
 pub use crate::spool::Limits;
 pub use crate::time::Now;

@@ -1,11 +1,11 @@
-//! Random numbers from the operating system.
+//! Random numbers of the operating system.
 
 use epwatch_proto::{SessionUid, StreamId};
 
-/// 64 random bits.
+/// Returns 64 random bits.
 ///
-/// Where the system has none to give, which no supported platform does after boot, the bits come
-/// from the process's hash seeds: ids must differ, not be secret.
+/// If the system has none, which happens on no supported platform after boot, the bits come from the process's hash
+/// seeds. The ids made of them must differ, but need not be secret.
 pub fn random_u64() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
         use std::hash::{BuildHasher, RandomState};
@@ -13,12 +13,12 @@ pub fn random_u64() -> u64 {
     })
 }
 
-/// A new stream's id.
+/// Returns a new stream's id.
 pub fn random_stream() -> StreamId {
     StreamId(random_u64())
 }
 
-/// A new session's id: random, not zero.
+/// Returns a new session's id.
 pub fn random_session_uid() -> SessionUid {
     SessionUid::new(random_u64().max(1)).expect("it is at least 1")
 }

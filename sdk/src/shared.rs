@@ -1,4 +1,6 @@
-//! What the public handles of one SDK have in common, and their only door to the driver.
+//! One running SDK as its public handles share it: the core, the driver behind its lock, and the command queue.
+//!
+//! `Watch` and the session types reach the driver through this file alone.
 
 use std::{
     io,
@@ -15,11 +17,11 @@ use std::{
 use crate::{
     config::SdkConfig,
     core::{Core, SessionInfo},
-    directives::InEffect,
+    directives::EffectiveRequest,
     driver::{
-        Engine,
-        consent::Consent,
-        directive_file::Opened,
+        Driver,
+        consent::ConsentSwitch,
+        directive_file::OpenedSignal,
         worker::{Command, Worker},
     },
     host::{preflight::Check, thermal_zones::ThermalReader},
@@ -29,19 +31,19 @@ use crate::{
     time::Clock,
 };
 
-/// Commands that wait at most; more are refused, not queued.
+/// Commands that may wait in the queue. More are refused, because the thread is busy with the same work.
 const MAX_COMMANDS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     core: Arc<Mutex<Core>>,
-    engine: Arc<Mutex<Engine>>,
+    driver: Arc<Mutex<Driver>>,
     pub(crate) conditions: ConditionsSetter,
-    consent: Arc<Consent>,
+    consent: Arc<ConsentSwitch>,
     commands: SyncSender<Command>,
     panics: Arc<AtomicU64>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenedSignal>,
     /// The SDK's folder.
     dir: PathBuf,
     checks: Mutex<Vec<Check>>,
@@ -58,26 +60,26 @@ impl Shared {
         let zones = config.thermal_zones.clone();
         let thermal = zones.map(|zones| ThermalReader::new(conditions.clone(), zones));
         core.set_recording(config.has_consent);
-        let consent = Arc::new(Consent::new(config.has_consent));
+        let consent = Arc::new(ConsentSwitch::new(config.has_consent));
         let core = Arc::new(Mutex::new(core));
-        let opened = Arc::new(Opened::default());
+        let opened = Arc::new(OpenedSignal::default());
         if !config.has_consent {
-            // Nothing is on disk to wait for.
+            // Without consent nothing is read, so nobody should wait for it.
             opened.set();
         }
         let dir = config.dir.clone();
         let worker_consent = Arc::clone(&consent);
-        let engine = Engine::new(
+        let driver = Driver::new(
             config.clone(),
             clock,
             Arc::clone(&core),
             Arc::clone(&opened),
             Arc::clone(&consent),
         );
-        let engine = Arc::new(Mutex::new(engine));
+        let driver = Arc::new(Mutex::new(driver));
         let panics = Arc::new(AtomicU64::new(0));
         let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
-        let (worker_engine, worker_core) = (Arc::clone(&engine), Arc::clone(&core));
+        let (worker_driver, worker_core) = (Arc::clone(&driver), Arc::clone(&core));
         let worker_panics = Arc::clone(&panics);
         thread::Builder::new()
             .name("epwatch".to_owned())
@@ -87,7 +89,7 @@ impl Shared {
                     transport: config
                         .sends_itself
                         .then(|| crate::upload::grpc::LazyTransport::new(config)),
-                    engine: worker_engine,
+                    driver: worker_driver,
                     core: worker_core,
                     panics: worker_panics,
                     consent: worker_consent,
@@ -99,7 +101,7 @@ impl Shared {
         Ok(Self {
             clock,
             core,
-            engine,
+            driver,
             conditions,
             consent,
             commands,
@@ -110,32 +112,33 @@ impl Shared {
         })
     }
 
-    /// The core, which is only ever held for computing.
+    /// Locks the core. The lock is held for computing only, never across I/O.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         lock(&self.core)
     }
 
-    /// The driver. Waits while the SDK's thread is at its files.
-    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
-        lock(&self.engine)
+    /// Locks the driver. Waits while the SDK's thread works on its files.
+    pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
+        lock(&self.driver)
     }
 
-    pub(crate) fn consent(&self) -> &Consent {
+    pub(crate) fn consent(&self) -> &ConsentSwitch {
         &self.consent
     }
 
-    /// Tells the core and the SDK's thread whether consent is given.
+    /// Starts or ends recording at once; the SDK's thread does the rest.
     pub(crate) fn set_consent(&self, is_given: bool) {
-        self.consent.tell(is_given, &self.core, self.clock.now());
-        self.ask(Command::Wake);
+        self.consent
+            .set_and_record(is_given, &self.core, self.clock.now());
+        self.send_command(Command::Wake);
     }
 
     pub(crate) fn reset_installation(&self) {
         self.consent.reset(&self.core, self.clock.now());
-        self.ask(Command::Wake);
+        self.send_command(Command::Wake);
     }
 
-    /// Waits until the folder was read, or cannot be; at most `timeout`.
+    /// Waits at most `timeout` until the folder is read or turns out to be unusable; returns whether it happened.
     pub(crate) fn wait_until_opened(&self, timeout: Duration) -> bool {
         self.opened.wait(timeout)
     }
@@ -144,31 +147,35 @@ impl Shared {
         &self.dir
     }
 
-    /// Panics of the SDK's own that were caught.
+    /// Panics of the SDK that were caught.
     pub(crate) fn n_panics(&self) -> u64 {
         self.panics.load(Relaxed)
     }
-    /// Begins a session now.
-    pub(crate) fn open(&self, info: SessionInfo, in_effect: &InEffect) -> Arc<SessionRecorder> {
+    /// Opens a session in the core, and asks for a seal if many sessions were closed.
+    pub(crate) fn open(
+        &self,
+        info: SessionInfo,
+        in_effect: &EffectiveRequest,
+    ) -> Arc<SessionRecorder> {
         let (recorder, wants_seal) = {
             let mut core = self.core();
-            core.directives.followed(in_effect.directive_ids());
+            core.directives.mark_applied(in_effect.directive_ids());
             let recorder = core.open_session(info, self.clock.now());
             (recorder, core.wants_seal())
         };
         if wants_seal {
-            self.ask(Command::Seal);
+            self.send_command(Command::Seal);
         }
         recorder
     }
 
-    /// What pre-flight checks found last.
+    /// Findings of the latest pre-flight run.
     pub(crate) fn checks(&self) -> MutexGuard<'_, Vec<Check>> {
         lock(&self.checks)
     }
 
-    /// ORT's version, once a session builder shows that it is loaded.
-    pub(crate) fn learn_ort_version(&self) {
+    /// Takes ORT's version from the loaded library, once.
+    pub(crate) fn note_ort_version(&self) {
         let is_known = !self.core().runtime().ort_version.is_empty();
         if is_known {
             return;
@@ -181,16 +188,16 @@ impl Shared {
         }
     }
 
-    /// Hands work to the SDK's thread; what does not fit is left undone.
-    pub(crate) fn ask(&self, command: Command) {
-        let _ = self.try_ask(command);
+    /// Queues a command; a full queue drops it.
+    pub(crate) fn send_command(&self, command: Command) {
+        let _ = self.try_send_command(command);
     }
 
-    /// Hands work to the SDK's thread.
+    /// Queues a command.
     ///
     /// # Errors
-    /// If too much waits, or the thread has ended.
-    pub(crate) fn try_ask(&self, command: Command) -> Result<(), TrySendError<Command>> {
+    /// If the queue is full or the thread has ended.
+    pub(crate) fn try_send_command(&self, command: Command) -> Result<(), TrySendError<Command>> {
         self.commands.try_send(command)
     }
 }

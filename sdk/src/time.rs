@@ -1,18 +1,17 @@
-//! Time as the deciding code sees it: passed in, never read.
+//! Time as an argument: one instant on a device's clocks, and the process's real clocks.
 //!
-//! Two clocks, never mixed: `mono` orders and measures, `wall_unix_ms` is only reported. A
-//! simulated fleet passes whatever it likes.
+//! `mono` orders and measures. `wall_unix_ms` is only reported, because a phone's clock may show anything.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// One instant on a device's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic time since an origin that stays the same for the life of the process.
+    /// Monotonic time since an origin that is fixed for the life of the process.
     pub mono: Duration,
-    /// Wall clock in milliseconds since 1970, as the device says it.
+    /// Wall clock of the device, in milliseconds since 1970.
     pub wall_unix_ms: i64,
-    /// Time since boot, sleep included, in milliseconds; `None`: not known.
+    /// Time since boot in milliseconds, sleep included. `None` if not known.
     pub uptime_ms: Option<u64>,
 }
 
@@ -28,7 +27,7 @@ impl Now {
     }
 }
 
-/// The process's real clocks.
+/// Real clocks of this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -41,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Monotonic time of an instant that was read anyway.
+    /// Converts an instant that the caller has read anyway.
     #[inline]
     pub(crate) fn mono(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.origin)
@@ -56,15 +55,15 @@ impl Clock {
     }
 }
 
-/// Wall clock; clamped to what a report may hold, since a phone's clock can say anything.
+/// The wall clock, clamped to what a report may hold.
 pub(crate) fn wall_unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
     ms.clamp(0, epwatch_proto::MAX_UNIX_MS)
 }
 
-/// Linux and Android: sleep counts too. A clock, not `/proc/uptime`, which Android's apps may not
-/// read and callers' threads should not.
+/// Time since boot on Linux and Android, sleep included. From the clock and not from `/proc/uptime`, which Android's
+/// apps may not read and callers' threads should not.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn uptime_ms() -> Option<u64> {
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -88,7 +87,7 @@ mod tests {
         let after = uptime_ms().unwrap();
         let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
         let theirs = Duration::from_secs_f64(seconds).as_millis();
-        // It is told in hundredths of a second, cut.
+        // /proc truncates to hundredths of a second.
         let (before, after) = (u128::from(before), u128::from(after));
         assert!(
             before <= theirs + 20 && theirs <= after,

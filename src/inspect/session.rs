@@ -11,7 +11,7 @@ use anyhow::Context;
 use epwatch_engines::Installed;
 use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP};
 use epwatch_sdk::{
-    placement::{InspectInput, Inspection, inspect_file},
+    placement::{Inspection, PlacementInput, inspect_file},
     qnn::{HtpOptions, Plugin},
 };
 use ort::logging::LogLevel;
@@ -169,7 +169,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         performance_mode: None,
     })?;
     let requested = [QNN_EP.to_owned()];
-    let input = InspectInput {
+    let input = PlacementInput {
         requested_eps: &requested,
         soc_model: &args.soc_model,
         manifest: manifest.as_ref(),

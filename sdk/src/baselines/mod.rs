@@ -1,27 +1,27 @@
-//! What this device was used to: its own earlier latency, per model, request and input shape.
+//! Earlier latency of this device: a baseline per model, requested EPs and input shape.
 //!
-//! Kept on the device, sent with every series: the detector divides. The rules:
-//!  - learnt from clean warm runs only: phase warm, thermal none, light or unknown, power save off
-//!    or unknown (a device that cannot tell is its own reference all the same); never from the
-//!    overflow shape, never from a session that a directive changed;
-//!  - a version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]), and learns no more
-//!    after 10,000: what comes later must not become what the device is used to;
-//!  - when another version begins, the current one becomes the baseline *previous version*: as it
-//!    is now if that is settled, else as it was on its earlier runtime; if neither is, it is
-//!    forgotten and the one before it stays;
-//!  - when firmware, ORT or EP change under the same version, the current one becomes the baseline
-//!    *earlier runtime* if it is settled, else it is forgotten;
-//!  - what has become a baseline learns no more, even if its version runs again (side by side, or
-//!    after a roll-back): the version that began last is the current one;
-//!  - the order of versions is that in which they began here, whatever their names and the clocks
-//!    say: a downgrade is another version, and a clock that jumps changes nothing;
-//!  - 64 models and shapes are kept ([`policy::MAX_BASELINES`]); beyond, the one that learnt longest
-//!    ago is forgotten, in learning steps, not in wall time;
-//!  - processes of an app share the file: each adds its lessons under the folder's lock, and knows
-//!    what others learnt when it starts;
-//!  - all is reset when the file is unreadable or holds what cannot be, and with the installation.
-//!    Where something was lost or forgotten, "no earlier version" would be a claim about a past
-//!    that is gone: the reason is `lost` from then on.
+//! Kept on the device and sent with every series; the detector divides by it. The rules:
+//!
+//! - Only clean warm runs count: phase warm, thermal none, light or unknown, power save off or unknown (a device
+//!   without these sensors is still its own reference). Runs of the overflow shape, and of sessions that a directive
+//!   changed, do not.
+//! - A version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]). It takes no more after 10,000, so that a
+//!   later fault does not become the baseline.
+//! - When another version begins, the current one becomes the baseline *previous version*: as it is now if it is
+//!   settled, else as it was on its earlier runtime. If neither is settled it is forgotten, and the one before it
+//!   stays.
+//! - When firmware, ORT or EP change under the same version, the current one becomes the baseline *earlier runtime*
+//!   if it is settled. Otherwise it is forgotten.
+//! - A baseline never changes again, even if its version runs again (side by side, or after a roll-back). The version
+//!   that began last is the current one.
+//! - Versions are ordered by their beginning on this device, not by name or clock. A downgrade is another version,
+//!   and a clock that jumps changes nothing.
+//! - 64 models and shapes are kept ([`policy::MAX_BASELINES`]). Beyond, the one updated longest ago is evicted,
+//!   counted in updates and not in wall time.
+//! - Processes of an app share the file. Each adds its updates under the folder's lock, and reads those of others at
+//!   start.
+//! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
+//!   for a missing baseline is `lost`, because "no earlier version" would no longer be certain.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,27 +35,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{moments::Moments, policy, recorder::interner};
 
-/// What a baseline belongs to.
+/// Identity of a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BaselineKey {
     pub(crate) model: String,
-    /// EPs asked for, so that a CPU session of a model is no reference for its NPU session.
+    /// So that a CPU session of a model is no reference for its NPU session.
     pub(crate) requested_eps: Vec<String>,
     pub(crate) shape: String,
 }
 
-/// What latency was learnt on.
+/// Software that the latency was measured on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LearntOn {
+pub(crate) struct MeasuredOn {
     pub(crate) version: String,
     pub(crate) firmware: String,
     pub(crate) ort: String,
     pub(crate) ep: String,
 }
 
-impl LearntOn {
-    /// Whether a collector would take it: a report with it must not be refused.
-    fn is_possible(&self) -> bool {
+impl MeasuredOn {
+    /// Whether a collector accepts these texts. A report with others would be refused.
+    fn is_valid(&self) -> bool {
         let is_text = |text: &str, max| text.len() <= max && !text.chars().any(char::is_control);
         !self.version.is_empty()
             && is_text(&self.version, 64)
@@ -69,19 +69,19 @@ impl LearntOn {
     }
 }
 
-/// Clean runs of one interval: what a process adds to the book.
+/// Clean runs of one interval.
 #[derive(Debug, Clone)]
-pub(crate) struct Lesson {
+pub(crate) struct BaselineUpdate {
     pub(crate) key: BaselineKey,
-    pub(crate) on: LearntOn,
+    pub(crate) on: MeasuredOn,
     pub(crate) histogram: SparseHistogram,
     pub(crate) moments: Moments,
 }
 
-/// The version that is learnt now.
+/// The version that runs now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Current {
-    on: LearntOn,
+struct CurrentVersion {
+    on: MeasuredOn,
     indices: Vec<u16>,
     counts: Vec<u64>,
     n: u64,
@@ -89,10 +89,10 @@ struct Current {
     m2_us2: f64,
 }
 
-/// A settled one.
+/// Summary of an earlier version that was settled.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Settled {
-    on: LearntOn,
+struct SettledVersion {
+    on: MeasuredOn,
     n: u64,
     p10_us: f64,
     p50_us: f64,
@@ -101,33 +101,33 @@ struct Settled {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Entry {
-    current: Current,
-    previous_version: Option<Settled>,
-    earlier_runtime: Option<Settled>,
-    /// Whether another version ran here before, settled or not.
+struct BaselineHistory {
+    current: CurrentVersion,
+    previous_version: Option<SettledVersion>,
+    earlier_runtime: Option<SettledVersion>,
+    /// Whether another version ran before, settled or not.
     had_others: bool,
-    /// The book's step at which it learnt last.
+    /// Step at which it was updated last.
     learnt_at: u64,
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Serialize, Deserialize)]
-struct Written<E> {
+struct BaselinesFile<E> {
     is_lost: bool,
     entries: E,
 }
 
 /// All baselines of an installation.
 #[derive(Debug, Clone)]
-pub(crate) struct BaselineBook {
-    entries: BTreeMap<BaselineKey, Entry>,
-    /// Whether something that was learnt is gone.
+pub(crate) struct BaselineSet {
+    entries: BTreeMap<BaselineKey, BaselineHistory>,
+    /// Whether any baseline was lost or evicted.
     is_lost: bool,
     settled_runs: u64,
 }
 
-/// The baselines of one session, by input shape.
+/// Baselines of one session, by input shape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShapeBaselines {
     by_shape: HashMap<String, Baselines>,
@@ -141,19 +141,19 @@ impl ShapeBaselines {
         known.unwrap_or(Baselines::Absent(absent))
     }
 
-    /// p95 that exceeding runs are counted against.
+    /// The p95 that runs are compared with.
     pub(crate) fn first_p95_us(&self, shape: &str) -> Option<f64> {
         let baselines = self.by_shape.get(shape)?;
         baselines.known().first().map(|b| b.p95_us)
     }
 }
 
-/// Whether runs of this stratum teach what the device is used to.
+/// Whether runs of this stratum update baselines.
 pub(crate) fn is_clean(stratum: &Stratum) -> bool {
     stratum.is_clean() && stratum.shape_key != interner::OTHER
 }
 
-impl BaselineBook {
+impl BaselineSet {
     pub(crate) fn new(settled_runs: u64) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -162,7 +162,7 @@ impl BaselineBook {
         }
     }
 
-    /// An empty book whose absences say that something was learnt once.
+    /// An empty set after a loss.
     pub(crate) fn lost(settled_runs: u64) -> Self {
         Self {
             is_lost: true,
@@ -170,60 +170,60 @@ impl BaselineBook {
         }
     }
 
-    /// The book of a file. What is no book is lost, and said to be.
+    /// Reads the file; anything else counts as a loss.
     pub(crate) fn from_json(json: &[u8], settled_runs: u64) -> Self {
-        match serde_json::from_slice::<Written<Vec<(BaselineKey, Entry)>>>(json) {
-            Ok(written) if written.entries.iter().all(|(_, e)| e.is_possible()) => {
-                let mut book = Self::new(settled_runs);
-                book.is_lost = written.is_lost;
-                book.entries = written.entries.into_iter().collect();
-                book.forget_oldest();
-                book
+        match serde_json::from_slice::<BaselinesFile<Vec<(BaselineKey, BaselineHistory)>>>(json) {
+            Ok(written) if written.entries.iter().all(|(_, e)| e.is_valid()) => {
+                let mut baselines = Self::new(settled_runs);
+                baselines.is_lost = written.is_lost;
+                baselines.entries = written.entries.into_iter().collect();
+                baselines.evict_oldest();
+                baselines
             }
             _ => Self::lost(settled_runs),
         }
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let written = Written {
+        let written = BaselinesFile {
             is_lost: self.is_lost,
             entries: self.entries.iter().collect::<Vec<_>>(),
         };
         serde_json::to_vec(&written).unwrap_or_default()
     }
 
-    /// Learns; rules in the module's doc.
-    pub(crate) fn absorb(&mut self, lesson: &Lesson) {
-        if lesson.moments.n == 0 {
+    /// Adds runs by the rules above.
+    pub(crate) fn apply(&mut self, update: &BaselineUpdate) {
+        if update.moments.n == 0 {
             return;
         }
         let last = self.entries.values().map(|e| e.learnt_at).max();
         let learnt_at = last.map_or(1, |last| last.saturating_add(1));
-        match self.entries.get_mut(&lesson.key) {
+        match self.entries.get_mut(&update.key) {
             Some(entry) => {
                 entry.learnt_at = learnt_at;
-                entry.absorb(lesson, self.settled_runs);
+                entry.apply(update, self.settled_runs);
             }
             None => {
-                let entry = Entry {
-                    current: Current::of(lesson),
+                let entry = BaselineHistory {
+                    current: CurrentVersion::of(update),
                     previous_version: None,
                     earlier_runtime: None,
                     had_others: false,
                     learnt_at,
                 };
-                self.entries.insert(lesson.key.clone(), entry);
-                self.forget_oldest();
+                self.entries.insert(update.key.clone(), entry);
+                self.evict_oldest();
             }
         }
     }
 
-    /// What a session of this model, request and version is compared with.
-    pub(crate) fn of_session(
+    /// Baselines for a session of this model, request and software.
+    pub(crate) fn for_session(
         &self,
         model: &str,
         requested_eps: &[String],
-        on: &LearntOn,
+        on: &MeasuredOn,
     ) -> Arc<ShapeBaselines> {
         let mut by_shape = HashMap::new();
         let mut knows_other_version = false;
@@ -252,7 +252,7 @@ impl BaselineBook {
         })
     }
 
-    fn forget_oldest(&mut self) {
+    fn evict_oldest(&mut self) {
         while self.entries.len() > policy::MAX_BASELINES {
             let oldest = self.entries.iter().min_by_key(|(_, e)| e.learnt_at);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else {
@@ -264,21 +264,21 @@ impl BaselineBook {
     }
 }
 
-impl Entry {
-    fn absorb(&mut self, lesson: &Lesson, settled_runs: u64) {
-        if self.current.on == lesson.on {
-            self.current.add(lesson);
+impl BaselineHistory {
+    fn apply(&mut self, update: &BaselineUpdate, settled_runs: u64) {
+        if self.current.on == update.on {
+            self.current.add(update);
             return;
         }
-        let is_frozen = |s: &Option<Settled>| s.as_ref().is_some_and(|s| s.on == lesson.on);
+        let is_frozen = |s: &Option<SettledVersion>| s.as_ref().is_some_and(|s| s.on == update.on);
         let previous = self.previous_version.as_ref();
-        let is_old_version = previous.is_some_and(|p| p.on.version == lesson.on.version);
+        let is_old_version = previous.is_some_and(|p| p.on.version == update.on.version);
         if is_old_version || is_frozen(&self.earlier_runtime) {
             return;
         }
-        let ended = std::mem::replace(&mut self.current, Current::of(lesson));
+        let ended = std::mem::replace(&mut self.current, CurrentVersion::of(update));
         let is_settled = ended.n >= settled_runs;
-        if lesson.on.is_other_runtime_of(&ended.on) {
+        if update.on.is_other_runtime_of(&ended.on) {
             if is_settled {
                 self.earlier_runtime = ended.settle();
             }
@@ -292,8 +292,8 @@ impl Entry {
         }
     }
 
-    /// What `on` is compared with; it may begin only now, or have ended.
-    fn baselines(&self, on: &LearntOn, settled_runs: u64) -> Baselines {
+    /// Baselines for `on`, which may begin only now or have ended.
+    fn baselines(&self, on: &MeasuredOn, settled_runs: u64) -> Baselines {
         let current_as_baseline = || {
             let current = self.current.clone();
             (current.n >= settled_runs).then(|| current.settle())?
@@ -327,29 +327,29 @@ impl Entry {
     }
 
     /// A file may hold anything.
-    fn is_possible(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let c = &self.current;
         let sparse = SparseHistogram::from_parts(c.indices.clone(), c.counts.clone());
         let settled = [&self.previous_version, &self.earlier_runtime];
         sparse.is_ok_and(|h| h.total() == c.n)
-            && c.on.is_possible()
+            && c.on.is_valid()
             && c.sum_us.is_finite()
             && c.m2_us2.is_finite()
-            && settled.into_iter().flatten().all(Settled::is_possible)
+            && settled.into_iter().flatten().all(SettledVersion::is_valid)
     }
 }
 
-impl Current {
-    fn of(lesson: &Lesson) -> Self {
+impl CurrentVersion {
+    fn of(update: &BaselineUpdate) -> Self {
         let mut current = Self {
-            on: lesson.on.clone(),
+            on: update.on.clone(),
             indices: Vec::new(),
             counts: Vec::new(),
             n: 0,
             sum_us: 0.0,
             m2_us2: 0.0,
         };
-        current.add(lesson);
+        current.add(update);
         current
     }
 
@@ -357,14 +357,14 @@ impl Current {
         SparseHistogram::from_parts(self.indices.clone(), self.counts.clone()).unwrap_or_default()
     }
 
-    fn add(&mut self, lesson: &Lesson) {
+    fn add(&mut self, update: &BaselineUpdate) {
         if self.n >= policy::MAX_BASELINE_RUNS {
             return;
         }
         let mut histogram = self.histogram();
-        histogram.merge(&lesson.histogram);
+        histogram.merge(&update.histogram);
         let mut moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
-        moments.merge(&lesson.moments);
+        moments.merge(&update.moments);
         self.indices = histogram.indices().to_vec();
         self.counts = histogram.counts().to_vec();
         self.n = histogram.total();
@@ -372,11 +372,11 @@ impl Current {
         self.m2_us2 = moments.m2;
     }
 
-    /// `None` where the quantiles are not above zero: no ratio could be taken.
-    fn settle(self) -> Option<Settled> {
+    /// `None` if a quantile is not above zero, because no ratio could be taken.
+    fn settle(self) -> Option<SettledVersion> {
         let histogram = self.histogram();
         let quantile = |q| histogram.quantile_us(q);
-        let settled = Settled {
+        let settled = SettledVersion {
             n: self.n,
             p10_us: quantile(0.10)?,
             p50_us: quantile(0.50)?,
@@ -384,12 +384,12 @@ impl Current {
             cv: Moments::from_parts(self.n, self.sum_us, self.m2_us2).coefficient_of_variation(),
             on: self.on,
         };
-        settled.is_possible().then_some(settled)
+        settled.is_valid().then_some(settled)
     }
 }
 
-impl Settled {
-    fn is_possible(&self) -> bool {
+impl SettledVersion {
+    fn is_valid(&self) -> bool {
         self.p10_us > 0.0
             && self.p10_us <= self.p50_us
             && self.p50_us <= self.p95_us
@@ -397,7 +397,7 @@ impl Settled {
             && self.cv.is_finite()
             && self.cv >= 0.0
             && self.n > 0
-            && self.on.is_possible()
+            && self.on.is_valid()
     }
 
     fn into_baseline(self, kind: BaselineKind) -> SelfBaseline {

@@ -1,10 +1,10 @@
-//! Which addresses a key and reports may travel to.
+//! Addresses that the app key and reports may go to.
 
 use epwatch_proto::clipped;
 
 use super::error::ConfigError;
 
-/// `https` to anywhere, `http` to this host or where it was allowed.
+/// Accepts `https` to any host, and `http` to this host or if it is allowed.
 pub(crate) fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<(), ConfigError> {
     let wrong = || ConfigError::Endpoint(clipped(endpoint, 64));
     let (scheme, rest) = endpoint.split_once("://").ok_or_else(wrong)?;
@@ -20,7 +20,7 @@ pub(crate) fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<
     }
 }
 
-/// Only that it may be one: it is parsed when a connection is made.
+/// Checks the form only. The certificate is parsed when a connection is made.
 pub(crate) fn check_root_certificate(pem: &str) -> Result<(), ConfigError> {
     let is_pem = pem
         .split_once("-----BEGIN CERTIFICATE-----")

@@ -1,19 +1,19 @@
-//! Why a configuration is not accepted.
+//! Errors of a configuration.
 
 use epwatch_proto::clipped;
 
-/// What is wrong with a configuration, and the way out.
+/// A configuration that is not accepted, with the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A text is empty, too long, or holds control characters.
+    /// A text is empty, too long, or contains control characters.
     #[error("failed to accept {field}: expected 1 to {max_bytes} bytes of text, got {got:?}")]
     Text {
-        /// Which one.
+        /// The text's name.
         field: &'static str,
-        /// Longest that is accepted.
+        /// Its longest form.
         max_bytes: usize,
-        /// What came, its beginning.
+        /// The beginning of the given text.
         got: String,
     },
     /// The endpoint is no `http://` or `https://` address of a host.
@@ -30,7 +30,7 @@ pub enum ConfigError {
     DirectiveKey {
         /// Id of the key.
         key_id: String,
-        /// What was expected.
+        /// Requirement that it fails.
         problem: &'static str,
     },
     /// A root certificate is no PEM text.
@@ -39,13 +39,13 @@ pub enum ConfigError {
          END CERTIFICATE, not DER, a key or a path"
     )]
     RootCertificate,
-    /// Nothing is trusted: every certificate would be refused.
+    /// No root is trusted, so every certificate would be refused.
     #[error(
         "failed to accept no trusted roots: name one with with_root_certificate(), or use \
          TrustedRoots::Bundled or TrustedRoots::System"
     )]
     NoRoots,
-    /// An interval or a bound is zero.
+    /// An interval or a limit is zero.
     #[error("failed to accept {0}: expected more than 0")]
     Zero(&'static str),
 }

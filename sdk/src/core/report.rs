@@ -1,27 +1,23 @@
-//! One interval as reports: what goes into which, and the encoding.
+//! One interval as reports: distribution over reports, and encoding.
 //!
-//! A report holds at most so many sessions, series and bytes; what does not fit goes into another
-//! one of the same interval. A session is described in every report that refers to it, since each
-//! must be judged without the others.
+//! A report holds a limited number of sessions, series and bytes; further ones go into another report of the same
+//! interval. Every report describes each session that it refers to, because it is judged alone.
 
 use bytes::Bytes;
 use epwatch_proto::{
     App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk, SdkHealth,
     SelfTest, Session, StartFailure,
-    report::{
-        MAX_ENDED_STREAMS, MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SELF_TESTS, MAX_SERIES,
-        MAX_SESSIONS,
-    },
+    report::{MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SELF_TESTS, MAX_SERIES, MAX_SESSIONS},
     v1,
 };
 use prost::Message;
 
 use crate::{policy::MAX_SEALED_BYTES, time::Now};
 
-/// One report, encoded and numbered: its bytes never change again.
+/// One encoded and numbered report. Its bytes never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedReport {
-    /// What it is known by.
+    /// Installation, stream and sequence.
     pub key: ReportKey,
     /// The encoded `epwatch.v1.Report`.
     pub bytes: Bytes,
@@ -29,9 +25,9 @@ pub struct SealedReport {
     pub runs: u64,
 }
 
-/// What one session says in an interval.
+/// One session's interval.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct SessionPart {
     pub(crate) session: Session,
     pub(crate) series: Vec<LatencySeries>,
     /// Failed runs by ORT status code.
@@ -39,7 +35,7 @@ pub(crate) struct Part {
     pub(crate) self_tests: Vec<SelfTest>,
 }
 
-impl Part {
+impl SessionPart {
     pub(crate) fn is_empty(&self) -> bool {
         self.series.is_empty() && self.errors.is_empty() && self.self_tests.is_empty()
     }
@@ -54,9 +50,9 @@ impl Part {
     }
 }
 
-/// What the reports of an interval have in common.
+/// The part that all reports of an interval share.
 #[derive(Debug)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct ReportFrame<'a> {
     pub(crate) key: ReportKey,
     pub(crate) from: Now,
     pub(crate) until: Now,
@@ -70,15 +66,13 @@ pub(crate) struct Frame<'a> {
     pub(crate) health: &'a SdkHealth,
 }
 
-impl Frame<'_> {
-    pub(crate) fn encode(self, parts: Vec<Part>) -> Vec<u8> {
+impl ReportFrame<'_> {
+    pub(crate) fn encode(self, parts: Vec<SessionPart>) -> Vec<u8> {
         let length = self.until.mono.saturating_sub(self.from.mono);
         let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        let mut ended_streams = self.ended;
-        ended_streams.truncate(MAX_ENDED_STREAMS);
         let mut report = Report {
             key: self.key,
-            ended_streams,
+            ended_streams: self.ended,
             interval_start_unix_ms: self.from.wall_unix_ms,
             interval_end_unix_ms: self.until.wall_unix_ms,
             interval_length_ms: length_ms.min(MAX_INTERVAL_MS),
@@ -113,17 +107,17 @@ impl Frame<'_> {
     }
 }
 
-/// One report's parts while it fills up.
+/// One report while it fills up.
 #[derive(Debug, Default)]
-struct Group {
-    parts: Vec<Part>,
+struct ReportGroup {
+    parts: Vec<SessionPart>,
     n_series: usize,
     n_errors: usize,
     n_tests: usize,
     bytes: usize,
 }
 
-impl Group {
+impl ReportGroup {
     fn has_room(&self, sessions: usize, series: usize, errors: usize, bytes: usize) -> bool {
         self.parts.len() + sessions <= MAX_SESSIONS
             && self.n_series + series <= MAX_SERIES
@@ -132,12 +126,15 @@ impl Group {
     }
 }
 
-/// Distributes parts over reports, at least one, in order.
-pub(crate) fn pack(parts: Vec<Part>, start_failures: &[StartFailure]) -> Vec<Vec<Part>> {
+/// Distributes sessions over reports in order; at least one report.
+pub(crate) fn pack(
+    parts: Vec<SessionPart>,
+    start_failures: &[StartFailure],
+) -> Vec<Vec<SessionPart>> {
     let failures = start_failures.iter().map(v1::StartFailure::from);
-    let mut open = Group {
+    let mut open = ReportGroup {
         bytes: failures.map(|f| f.encoded_len()).sum(),
-        ..Group::default()
+        ..ReportGroup::default()
     };
     let mut full = Vec::new();
     for part in parts {
@@ -150,7 +147,7 @@ pub(crate) fn pack(parts: Vec<Part>, start_failures: &[StartFailure]) -> Vec<Vec
         if !has_room && !open.parts.is_empty() {
             full.push(std::mem::take(&mut open).parts);
         }
-        let mut filling = Part::headed(&part.session);
+        let mut filling = SessionPart::headed(&part.session);
         open.bytes += head;
         open.n_errors += part.errors.len();
         filling.errors = part.errors;
@@ -159,7 +156,7 @@ pub(crate) fn pack(parts: Vec<Part>, start_failures: &[StartFailure]) -> Vec<Vec
         for series in part.series {
             let bytes = v1::LatencySeries::from(&series).encoded_len() + 8;
             if !open.has_room(1, 1, 0, bytes) {
-                let next = Part::headed(&part.session);
+                let next = SessionPart::headed(&part.session);
                 open.parts.push(std::mem::replace(&mut filling, next));
                 full.push(std::mem::take(&mut open).parts);
                 open.bytes = head;

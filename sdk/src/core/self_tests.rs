@@ -1,37 +1,37 @@
-//! Self-tests of this process, between request and report.
+//! Self-tests of this process between request and report.
 
 use std::collections::BTreeSet;
 
 use crate::policy;
 
-/// What a test is known by: SHA-256, cut, of everything that makes it worth repeating.
+/// Identity of a test: SHA-256, cut, of everything whose change makes it worth repeating.
 pub(crate) type TestKey = [u8; 16];
 
 /// Why a self-test did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelfTestSkip {
-    /// It was done on this firmware and runtime before.
+    /// It ran before on this firmware and runtime.
     Done,
-    /// It was begun several times and never came to an end: it may be what takes the app down.
+    /// It began several times and never ended: the test may be what ends the process.
     GivenUp,
-    /// Nothing of the session is on the NPU, so that there is nothing to compare.
+    /// The session has no node on the NPU, so there is nothing to compare.
     NotOnNpu,
-    /// This process repeated enough of them after run errors.
+    /// This process has repeated enough tests after run errors.
     EnoughRepeats,
-    /// The SDK's folder is not open: not yet, not without consent, or it cannot be used.
+    /// The SDK's folder is not open yet, consent is missing, or the folder cannot be used.
     NotReady,
 }
 
-/// What is kept of self-tests between request and report.
+/// Tests whose result is known in this process.
 #[derive(Debug, Default)]
-pub(crate) struct TestsOfProcess {
+pub(crate) struct SelfTestsInProcess {
     finished: BTreeSet<TestKey>,
     unsaved: Vec<TestKey>,
     repeats: u32,
 }
 
-impl TestsOfProcess {
+impl SelfTestsInProcess {
     /// Whether a test may run, as far as this process knows.
     pub(crate) fn ask(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
         if is_repeat {
@@ -52,7 +52,7 @@ impl TestsOfProcess {
         self.unsaved.push(key);
     }
 
-    /// Keys whose results are in reports now.
+    /// Takes the keys of tests whose results are in sealed reports now.
     pub(crate) fn take_unsaved(&mut self) -> Vec<TestKey> {
         std::mem::take(&mut self.unsaved)
     }

@@ -1,8 +1,11 @@
-use epwatch_proto::{BaselineKind, Phase, ReasonCode, Report, StartPhase, placement::QNN_EP};
+use epwatch_proto::{
+    BaselineKind, Phase, Placement, ReasonCode, Report, SelfTest, SessionUid, StartPhase,
+    placement::QNN_EP,
+};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DeviceFacts, ModelInfo, random_stream};
+use crate::{DeviceFacts, ModelInfo, random_session_uid, random_stream, recorder::SessionRecorder};
 
 fn at(seconds: u64) -> Now {
     let wall = 1_800_000_000_000 + 1000 * i64::try_from(seconds).unwrap();
@@ -232,7 +235,7 @@ fn thousands_of_sessions_come_and_go_within_little_memory() {
                 .sum::<usize>();
             sealed_runs += sealed.iter().map(|s| s.runs).sum::<u64>();
         }
-        assert!(core.gone.len() <= policy::GONE_SESSIONS_TO_SEAL);
+        assert!(core.closed.len() <= policy::CLOSED_SESSIONS_TO_SEAL);
     }
     let last = core.seal(at(60));
     reported += parse(&last).iter().map(|r| r.sessions.len()).sum::<usize>();
@@ -247,8 +250,8 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     come_and_go(&mut core, 10_000);
-    assert!(core.gone.len() <= policy::MAX_GONE_SESSIONS);
-    assert!(core.lessons.len() <= policy::MAX_LESSONS);
+    assert!(core.closed.len() <= policy::MAX_CLOSED_SESSIONS);
+    assert!(core.baseline_updates.len() <= policy::MAX_BASELINE_UPDATES);
     // The disk has room at last.
     core.set_installation(InstallationId::from_secret(b"late"));
     let sealed = core.seal(at(60));
@@ -260,7 +263,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     assert_eq!(health.dropped_reports(), 0);
 }
 
-/// The book comes with the folder; sessions do not wait for it.
+/// The baselines comes with the folder; sessions do not wait for it.
 #[test]
 fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
     let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
@@ -270,13 +273,13 @@ fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
         core.sessions[0].recorder.close();
     }
     let _folds_the_others = open(&mut core, "1", at(1));
-    core.set_book(BaselineBook::new(20));
+    core.load_baselines(BaselineSet::new(20));
     core.set_installation(InstallationId::from_secret(b"late"));
     run(&open(&mut core, "2", at(61)), 40, 8);
     let report = &parse(&core.seal(at(120)))[0];
     let known = |s: &&epwatch_proto::LatencySeries| !s.baselines.known().is_empty();
     assert!(report.series.iter().any(|s| known(&s)));
-    assert!(core.take_lessons().len() >= 2);
+    assert!(core.take_baseline_updates().len() >= 2);
 }
 
 proptest! {
@@ -334,7 +337,7 @@ fn results_of_self_tests_are_in_reports_that_describe_their_session() {
     let reports = parse(&core.seal(at(60)));
     let n: usize = reports.iter().map(|r| r.self_tests.len()).sum();
     assert_eq!(n, 20 * policy::MAX_SELF_TESTS_PER_SESSION);
-    // They are told once.
+    // Each is reported once.
     assert!(core.seal(at(120)).is_empty());
     core.self_tested(test(recorders[0].uid(), 0));
     assert_eq!(parse(&core.seal(at(180)))[0].self_tests.len(), 1);

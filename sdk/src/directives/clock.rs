@@ -1,34 +1,34 @@
-//! What time it is, on a device whose wall clock may say anything.
+//! The server's time on a device whose wall clock may be wrong.
 //!
-//! Directives begin and end by the collector's clock, and they come with it: every answer says the
-//! server's time. From then on the time since boot counts on from there, over restarts of the
-//! process too. After a reboot, or where the time since boot is not known, the wall clock is asked
-//! again, but time never goes back behind what the server said plus what has run since. So a clock
-//! set back makes nothing hold longer than the device is up; a clock set ahead can end a directive
-//! early, and only until the next answer: nothing is forgotten on the word of the wall clock.
-//! The server's time is as trustworthy as the connection that it came over: TLS, not a signature,
-//! keeps a stranger from setting it back. Without any answer yet, when there is no directive either, the wall clock is all there is.
+//! Directives begin and end by the collector's clock, and every answer carries the server's time. The time since boot
+//! counts on from there, also over restarts of the process. After a reboot, or if the time since boot is not known,
+//! the wall clock is used again, but time never falls behind the server's time plus the measured time since. So a
+//! clock set back keeps no directive in force for longer than the device is up. A clock set ahead can end a directive
+//! early, but only until the next answer, because nothing is forgotten by the wall clock alone.
+//!
+//! The server's time is as trustworthy as its connection: TLS, not a signature, protects it. Before the first answer
+//! no directive exists either, and the wall clock is used.
 
 use std::time::Duration;
 
 use crate::time::Now;
 
-/// Earlier than this no server speaks: 2020-01-01. An answer without a time says 0.
+/// 2020-01-01. Every server's time is later; an answer without a time has 0.
 const EARLIEST_UNIX_MS: i64 = 1_577_836_800_000;
 
-/// Time as directives are judged by.
+/// The time that directives are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Judged {
-    /// The best estimate of the server's clock.
+pub(crate) struct ServerTime {
+    /// Best estimate of the server's clock.
     pub(crate) estimate_unix_ms: i64,
-    /// It is certainly not earlier.
+    /// The server's clock is certainly not earlier.
     pub(crate) least_unix_ms: i64,
 }
 
-/// The server's time at an instant of a boot: what is kept on disk.
+/// The server's time at an instant of a boot, as stored on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Anchor {
-    /// 0: no server has spoken.
+    /// 0 before the first answer.
     pub(crate) unix_ms: i64,
     pub(crate) uptime_ms: Option<u64>,
     pub(crate) boot_id: String,
@@ -37,16 +37,16 @@ pub(crate) struct Anchor {
 /// The server's clock as it runs on in this process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ServerClock {
-    /// It is not earlier than this at `at`.
+    /// The server's clock is not earlier than this at `at`.
     least_unix_ms: i64,
     at: Duration,
     uptime_ms: Option<u64>,
-    /// Counted without a gap since the server spoke.
+    /// Counted without a gap since the server's answer.
     is_exact: bool,
 }
 
 impl ServerClock {
-    /// From what was kept on disk.
+    /// Resumes from the stored time.
     pub(crate) fn resumed(anchor: &Anchor, now: Now, boot_id: &str) -> Self {
         if anchor.unix_ms < EARLIEST_UNIX_MS {
             return Self::default();
@@ -65,8 +65,8 @@ impl ServerClock {
         }
     }
 
-    /// The server has spoken.
-    pub(crate) fn heard(&mut self, server_unix_ms: i64, now: Now) {
+    /// Takes the server's time from an answer.
+    pub(crate) fn set_server_time(&mut self, server_unix_ms: i64, now: Now) {
         if (EARLIEST_UNIX_MS..=epwatch_proto::MAX_UNIX_MS).contains(&server_unix_ms) {
             *self = Self {
                 least_unix_ms: server_unix_ms,
@@ -77,12 +77,12 @@ impl ServerClock {
         }
     }
 
-    /// Counts on by the time since boot, which goes on while the device sleeps.
+    /// Counts on by the time since boot, which includes the device's sleep.
     pub(crate) fn advance(&mut self, now: Now) {
-        // Where it is not known this once, nothing is lost by waiting; going on by the monotonic
-        // clock alone, the next time would count the same span again.
+        // If the time since boot is missing once, waiting loses nothing. Counting by the monotonic clock would count
+        // the same span twice.
         let is_unknown_now = self.uptime_ms.is_some() && now.uptime_ms.is_none();
-        if !self.has_heard() || is_unknown_now {
+        if !self.is_known() || is_unknown_now {
             return;
         }
         let least_unix_ms = self.least(now);
@@ -94,9 +94,9 @@ impl ServerClock {
         };
     }
 
-    pub(crate) fn judge(&self, now: Now) -> Judged {
-        if !self.has_heard() {
-            return Judged {
+    pub(crate) fn time(&self, now: Now) -> ServerTime {
+        if !self.is_known() {
+            return ServerTime {
                 estimate_unix_ms: now.wall_unix_ms,
                 least_unix_ms: 0,
             };
@@ -106,18 +106,17 @@ impl ServerClock {
             true => least_unix_ms,
             false => least_unix_ms.max(now.wall_unix_ms),
         };
-        Judged {
+        ServerTime {
             estimate_unix_ms,
             least_unix_ms,
         }
     }
 
-    /// For the file.
     pub(crate) fn anchor(&self, now: Now, boot_id: &str) -> Anchor {
-        if !self.has_heard() {
+        if !self.is_known() {
             return Anchor::default();
         }
-        // What is not exact must not become so: the time between two boots is not known.
+        // An inexact time must not become exact: the time between two boots is not known.
         let uptime_ms = self.is_exact.then_some(now.uptime_ms).flatten();
         Anchor {
             unix_ms: self.least(now),
@@ -129,7 +128,7 @@ impl ServerClock {
         }
     }
 
-    fn has_heard(&self) -> bool {
+    fn is_known(&self) -> bool {
         self.least_unix_ms >= EARLIEST_UNIX_MS
     }
 
@@ -164,36 +163,36 @@ mod tests {
     fn after_an_answer_the_wall_clock_counts_no_more() {
         let mut clock = ServerClock::default();
         let wrong = 5;
-        assert_eq!(clock.judge(now(1, wrong, None)).estimate_unix_ms, wrong);
-        clock.heard(SERVER, now(10, wrong, Some(1_000)));
-        let later = clock.judge(now(70, i64::MAX / 2, None));
+        assert_eq!(clock.time(now(1, wrong, None)).estimate_unix_ms, wrong);
+        clock.set_server_time(SERVER, now(10, wrong, Some(1_000)));
+        let later = clock.time(now(70, i64::MAX / 2, None));
         assert_eq!(later.estimate_unix_ms, SERVER + 60_000);
-        // A sleeping device's monotonic clock stands still; the time since boot does not.
-        let slept = clock.judge(now(70, wrong, Some(1_000 + 3_600_000)));
+        // The monotonic clock stops while a device sleeps; the time since boot does not.
+        let slept = clock.time(now(70, wrong, Some(1_000 + 3_600_000)));
         assert_eq!(slept.estimate_unix_ms, SERVER + HOUR);
-        clock.heard(0, now(80, wrong, None));
-        assert!(clock.judge(now(80, wrong, None)).least_unix_ms > SERVER);
+        clock.set_server_time(0, now(80, wrong, None));
+        assert!(clock.time(now(80, wrong, None)).least_unix_ms > SERVER);
     }
 
     #[test]
     fn a_span_counts_once_where_the_time_since_boot_is_not_known_for_once() {
         let mut clock = ServerClock::default();
-        clock.heard(SERVER, now(10, 5, Some(10_000)));
+        clock.set_server_time(SERVER, now(10, 5, Some(10_000)));
         clock.advance(now(70, 5, None));
-        let between = clock.judge(now(70, 5, None));
+        let between = clock.time(now(70, 5, None));
         assert_eq!(between.least_unix_ms, SERVER + 60_000);
         clock.advance(now(130, 5, Some(130_000)));
-        let after = clock.judge(now(130, 5, Some(130_000)));
+        let after = clock.time(now(130, 5, Some(130_000)));
         assert_eq!(after.least_unix_ms, SERVER + 120_000);
     }
 
     #[test]
     fn a_restart_in_the_same_boot_counts_on() {
         let mut clock = ServerClock::default();
-        clock.heard(SERVER, now(10, 5, Some(50_000)));
+        clock.set_server_time(SERVER, now(10, 5, Some(50_000)));
         let anchor = clock.anchor(now(20, 5, Some(60_000)), "boot");
         let next = ServerClock::resumed(&anchor, now(0, 5, Some(100_000)), "boot");
-        let judged = next.judge(now(0, 7, Some(100_000)));
+        let judged = next.time(now(0, 7, Some(100_000)));
         assert_eq!(judged.estimate_unix_ms, SERVER + 50_000);
         assert_eq!(judged.least_unix_ms, judged.estimate_unix_ms);
     }
@@ -206,12 +205,12 @@ mod tests {
             boot_id: "one".to_owned(),
         };
         let next = ServerClock::resumed(&anchor, now(0, 0, Some(1_000)), "two");
-        let behind = next.judge(now(60, 0, Some(61_000)));
+        let behind = next.time(now(60, 0, Some(61_000)));
         assert_eq!(behind.estimate_unix_ms, SERVER + 60_000);
-        let ahead = next.judge(now(60, SERVER + HOUR, None));
+        let ahead = next.time(now(60, SERVER + HOUR, None));
         assert_eq!(ahead.estimate_unix_ms, SERVER + HOUR);
         assert_eq!(ahead.least_unix_ms, SERVER + 60_000);
-        // And what the wall clock said is not written down as the server's word.
+        // The wall clock's time is not stored as the server's.
         let kept = next.anchor(now(60, SERVER + HOUR, Some(61_000)), "two");
         assert_eq!((kept.unix_ms, kept.uptime_ms), (SERVER + 60_000, None));
     }

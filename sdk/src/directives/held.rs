@@ -1,29 +1,27 @@
-//! The directives that a device holds, and which of them say something now. Pure: time, device and
-//! keys are passed in.
+//! The directives that a device holds, and which of them are in force. Pure: time, device and keys are arguments.
 //!
 //! The rules:
-//!  - taken in only whole, signed by a known key over exactly its bytes, not over yet, for this
-//!    app, chipset and firmware, and not revoked; the first of an id stays, another one under the
-//!    same id is malformed;
-//!  - of several that say the same kind of thing the one that began last counts, among those the
-//!    one with the greater id;
-//!  - a revoke takes another directive away for whom it is itself for, and stays until both are
-//!    over, so that the revoked one, sent again, is refused. (One that the device never held must
-//!    not outlive its revoke.) A revoke cannot be revoked: say it anew under another id;
-//!  - at most [`MAX_HELD`], the number that the contract allows to be named and sent. Beyond it a
-//!    directive is refused, but a revoke takes the place of the one that ends first.
+//!
+//! - A directive is accepted only if it is whole, signed by a known key over exactly its bytes, not over, for this
+//!   app, chipset and firmware, and not revoked. The first one with an id stays; another one with the same id is
+//!   malformed.
+//! - Of several of the same kind the one that began last counts, of those the one with the greater id.
+//! - A revoke removes another directive within its own scope, and stays until both are over, so that the revoked one
+//!   is refused if it is sent again. (A directive that the device never held must not outlive its revoke.) A revoke
+//!   cannot be revoked; repeat the directive under another id.
+//! - At most [`MAX_HELD`] are held, the number that the contract allows to be named and sent. Further ones are
+//!   refused; only a revoke takes the place of the one that ends first.
 
 use epwatch_proto::{
     App, Device, Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, Model,
     SignedDirective, upload::MAX_DIRECTIVES, v1,
 };
 
-use super::{clock::Judged, keys::DirectiveKeys};
+use super::{clock::ServerTime, keys::DirectiveKeys};
 
-/// Most directives that a device holds.
 pub(crate) const MAX_HELD: usize = MAX_DIRECTIVES;
 
-/// Whom directives can be for: this app on this device.
+/// This app on this device: the possible scope of a directive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reporter {
     pub(crate) app_id: String,
@@ -59,7 +57,7 @@ fn means_model(scope: &DirectiveScope, model: &Model) -> bool {
     is_for(&scope.model_id, &model.id) && is_for(&scope.model_version, &model.version)
 }
 
-/// What it revoked ends a life later at most, whatever the file says.
+/// A revoked directive ends one life later at most, whatever the file contains.
 fn until_of_revoke(directive: &Directive, kept_until_unix_ms: Option<i64>) -> i64 {
     let expires = directive.expires_unix_ms;
     let latest = expires.saturating_add(epwatch_proto::directive::MAX_LIFE_MS);
@@ -68,17 +66,17 @@ fn until_of_revoke(directive: &Directive, kept_until_unix_ms: Option<i64>) -> i6
 
 /// A verified directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldDirective {
     pub(crate) signed: SignedDirective,
     pub(crate) directive: Directive,
-    /// When it is forgotten: its end, or for a revoke the end of what it revoked if that is later.
+    /// When it is forgotten: its end, or the end of the directive that it revokes if that is later.
     pub(crate) until_unix_ms: i64,
-    /// It took effect in this process.
+    /// Whether it took effect in this process.
     pub(crate) is_applied: bool,
 }
 
-impl Held {
-    fn is_in_force(&self, time: Judged) -> bool {
+impl HeldDirective {
+    fn is_in_force(&self, time: ServerTime) -> bool {
         self.directive.not_before_unix_ms <= time.estimate_unix_ms
             && time.estimate_unix_ms < self.until_unix_ms
     }
@@ -91,26 +89,26 @@ impl Held {
     }
 }
 
-/// Everything held, in the order it came.
+/// All held directives in the order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct DirectiveBook {
-    held: Vec<Held>,
+pub(crate) struct HeldDirectives {
+    held: Vec<HeldDirective>,
 }
 
-impl DirectiveBook {
-    pub(crate) fn held(&self) -> &[Held] {
+impl HeldDirectives {
+    pub(crate) fn held(&self) -> &[HeldDirective] {
         &self.held
     }
 
-    /// Takes a directive in, from the network or, with the time until which it was to be kept,
-    /// from the file. `true` if it is new.
+    /// Accepts a directive from the network, or from the file together with the time until which it was kept. Returns
+    /// whether it is new.
     pub(crate) fn admit(
         &mut self,
         signed: v1::SignedDirective,
         kept_until_unix_ms: Option<i64>,
         keys: &DirectiveKeys,
         reporter: &Reporter,
-        time: Judged,
+        time: ServerTime,
     ) -> Result<bool, DirectiveRefusal> {
         let malformed = |_| DirectiveRefusal::Malformed;
         let signed = SignedDirective::try_from(signed).map_err(malformed)?;
@@ -135,7 +133,7 @@ impl DirectiveBook {
         if self.is_revoked(&directive.id, None, reporter, time) {
             return Err(DirectiveRefusal::Expired);
         }
-        let held = Held {
+        let held = HeldDirective {
             signed,
             directive,
             until_unix_ms,
@@ -147,7 +145,7 @@ impl DirectiveBook {
         Ok(true)
     }
 
-    fn make_room_for(&mut self, new: &Held) -> Result<(), DirectiveRefusal> {
+    fn make_room_for(&mut self, new: &HeldDirective) -> Result<(), DirectiveRefusal> {
         if self.held.len() < MAX_HELD {
             return Ok(());
         }
@@ -163,9 +161,9 @@ impl DirectiveBook {
         }
     }
 
-    /// Forgets what is certainly over, and what is revoked for good.
-    pub(crate) fn tidy(&mut self, reporter: &Reporter, time: Judged) {
-        let certain = Judged {
+    /// Forgets directives that are certainly over, and those revoked completely.
+    pub(crate) fn tidy(&mut self, reporter: &Reporter, time: ServerTime) {
+        let certain = ServerTime {
             estimate_unix_ms: time.least_unix_ms,
             ..time
         };
@@ -177,7 +175,7 @@ impl DirectiveBook {
             let Some(id) = revoke.revokes().filter(|_| is_at_work) else {
                 continue;
             };
-            let is_target = |h: &Held| h.directive.id == id && h.revokes().is_none();
+            let is_target = |h: &HeldDirective| h.directive.id == id && h.revokes().is_none();
             if let Some(target) = self.held.iter().find(|h| is_target(h)) {
                 revoked.push((at, target.directive.id.clone(), target.until_unix_ms));
             }
@@ -192,13 +190,13 @@ impl DirectiveBook {
         });
     }
 
-    /// Whether a revoke takes this directive away, for this model or altogether.
+    /// Whether a revoke applies to this directive, for this model or for all.
     fn is_revoked(
         &self,
         id: &str,
         model: Option<&Model>,
         reporter: &Reporter,
-        time: Judged,
+        time: ServerTime,
     ) -> bool {
         self.held.iter().any(|revoke| {
             let scope = &revoke.directive.scope;
@@ -213,31 +211,31 @@ impl DirectiveBook {
         })
     }
 
-    /// The directive of this kind that counts for a model.
+    /// Returns the directive of this kind that is in force for a model.
     pub(crate) fn for_model<'a, T>(
         &'a self,
         model: &Model,
         reporter: &Reporter,
-        time: Judged,
+        time: ServerTime,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
-    ) -> Option<(&'a Held, T)> {
-        let means_it = |held: &Held| {
+    ) -> Option<(&'a HeldDirective, T)> {
+        let means_it = |held: &HeldDirective| {
             means_model(&held.directive.scope, model)
                 && !self.is_revoked(&held.directive.id, Some(model), reporter, time)
         };
         self.newest(reporter, time, means_it, kind)
     }
 
-    /// The directive of this kind that counts for the process: one that names a model while a
-    /// session of it is there.
+    /// Returns the directive of this kind that is in force for the process. One that names a model counts only while
+    /// a session of it exists.
     pub(crate) fn for_process<'a, T>(
         &'a self,
         models: &[&Model],
         reporter: &Reporter,
-        time: Judged,
+        time: ServerTime,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
-    ) -> Option<(&'a Held, T)> {
-        let means_it = |held: &Held| {
+    ) -> Option<(&'a HeldDirective, T)> {
+        let means_it = |held: &HeldDirective| {
             let scope = &held.directive.scope;
             let has_model = models.iter().any(|model| means_model(scope, model));
             (!names_a_model(scope) || has_model)
@@ -249,10 +247,10 @@ impl DirectiveBook {
     fn newest<'a, T>(
         &'a self,
         reporter: &Reporter,
-        time: Judged,
-        means_it: impl Fn(&Held) -> bool,
+        time: ServerTime,
+        means_it: impl Fn(&HeldDirective) -> bool,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
-    ) -> Option<(&'a Held, T)> {
+    ) -> Option<(&'a HeldDirective, T)> {
         self.held
             .iter()
             .filter(|held| held.is_in_force(time))
@@ -265,14 +263,14 @@ impl DirectiveBook {
             })
     }
 
-    /// Notes that a directive took effect; `true` the first time.
+    /// Notes that a directive took effect; returns whether this is the first time.
     pub(crate) fn apply(&mut self, id: &str) -> bool {
         let held = self.held.iter_mut().find(|h| h.directive.id == id);
         held.is_some_and(|h| !std::mem::replace(&mut h.is_applied, true))
     }
 
-    /// Revokes that have begun and were not counted yet.
-    pub(crate) fn apply_revokes(&mut self, reporter: &Reporter, time: Judged) -> u64 {
+    /// Counts revokes that have begun since.
+    pub(crate) fn apply_revokes(&mut self, reporter: &Reporter, time: ServerTime) -> u64 {
         let mut applied = 0;
         for held in &mut self.held {
             let is_at_work = held.revokes().is_some()

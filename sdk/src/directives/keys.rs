@@ -1,13 +1,13 @@
-//! Whose directives are obeyed: the operator's public keys, given by the host.
+//! The operator's public keys, given by the host.
 
 use epwatch_proto::{DirectiveRefusal, SignedDirective};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// Keys that a host may give: the current one, and the next while they are changed.
+/// Enough for the current key and its successors.
 pub(crate) const MAX_KEYS: usize = 8;
 
-/// Ed25519's points of small order, the sign bit left out: with such a "public key", which is
-/// what a forgotten or zeroed one looks like, anyone can sign.
+/// Ed25519's points of small order without the sign bit. Anyone can sign for such a key, and a forgotten or zeroed
+/// key looks like one.
 const SMALL_ORDER: [[u8; 32]; 7] = [
     [0; 32],
     [
@@ -36,19 +36,19 @@ const fn small_order_near_the_prime(low: u8) -> [u8; 32] {
     point
 }
 
-/// Whether signatures under this public key prove anything.
+/// Whether a signature under this public key proves anything.
 pub(crate) fn is_sound(public_key: &[u8; 32]) -> bool {
     let mut unsigned = *public_key;
     unsigned[31] &= 0x7f;
     !SMALL_ORDER.contains(&unsigned)
 }
 
-/// The keys by id.
+/// Keys by id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DirectiveKeys(Vec<(String, [u8; 32])>);
 
 impl DirectiveKeys {
-    /// The configuration has checked them.
+    /// Keys that the configuration has checked.
     pub(crate) fn new(keys: Vec<(String, [u8; 32])>) -> Self {
         Self(keys)
     }

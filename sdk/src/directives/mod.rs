@@ -1,15 +1,13 @@
-//! What the operator tells this device: taken in, kept, and asked when a session is made, a report
-//! is sealed or a run sampled.
+//! The operator's directives on this device: accepted, stored, and applied to sessions, reports and sampling.
 //!
-//! A directive comes signed with the answer to an upload. It is verified, checked (`held.rs` has the
-//! rules, `clock.rs` says what time it is), kept on disk (`stored.rs`) and takes effect where
-//! nobody is surprised: NPU off and preferred variant when the *next* session is planned
-//! ([`SessionPlan`]), sampling when the next interval begins, the report interval at once. A
-//! session that runs is never touched. What it does is counted and printed by `explain()`.
+//! A directive arrives signed with the answer to an upload. It is verified and checked (`held.rs` has the rules,
+//! `clock.rs` the time), stored (`stored.rs`), and takes effect at a defined moment: NPU off and the preferred
+//! variant with the *next* session's plan ([`SessionPlan`]), sampling with the next interval, the report interval at
+//! once. A running session never changes. Effects are counted, and `explain()` prints them.
 //!
-//! Counted as applied: the first time a directive took effect in this stream. Refused, by reason:
-//! each different one once a process, since the collector sends again what the device does not
-//! hold. A revoked one is `expired`, one beyond the number that may be held `malformed`.
+//! A directive counts as applied when it first takes effect in this stream. Refusals are counted by reason, each
+//! directive once per process, because the collector repeats what the device does not hold. A revoked one counts as
+//! `expired`, one beyond the limit as `malformed`.
 
 mod clock;
 mod held;
@@ -31,24 +29,24 @@ use sha2::{Digest, Sha256};
 
 use crate::time::Now;
 use clock::ServerClock;
-use held::{DirectiveBook, Held, Reporter};
+use held::{HeldDirective, HeldDirectives, Reporter};
 use plan::PlannedVariant;
-use stored::Unreadable;
+use stored::UnreadableFile;
 
 pub(crate) use keys::{DirectiveKeys, MAX_KEYS, is_sound};
-pub(crate) use plan::InEffect;
+pub(crate) use plan::EffectiveRequest;
 pub use plan::SessionPlan;
-pub(crate) use stored::Stored;
+pub(crate) use stored::StoredDirectives;
 
 /// Refused directives that are remembered, so that each is counted once.
 const MAX_REFUSED_KNOWN: usize = 256;
 
-/// Everything about directives in one process. No I/O, no clock of its own.
+/// Directives of one process, without I/O or a clock.
 #[derive(Debug, Default)]
 pub(crate) struct Directives {
     keys: DirectiveKeys,
     reporter: Reporter,
-    book: DirectiveBook,
+    held: HeldDirectives,
     clock: ServerClock,
     boot_id: String,
     is_loaded: bool,
@@ -57,23 +55,22 @@ pub(crate) struct Directives {
     refused_known: VecDeque<[u8; 32]>,
 }
 
-/// The directives of an answer, taken out before it is parsed: a malformed one must not cost the
-/// acks beside it.
-pub(crate) fn take_from(response: &mut v1::UploadResponse) -> Received {
-    Received {
+/// Takes the directives out of an answer before it is parsed, because a malformed one must not cost the acks.
+pub(crate) fn take_from(response: &mut v1::UploadResponse) -> ReceivedDirectives {
+    ReceivedDirectives {
         signed: std::mem::take(&mut response.directives),
         server_unix_ms: response.server_time_unix_ms,
     }
 }
 
-/// What an answer brought.
+/// Directives and time of an answer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedDirectives {
     pub(crate) signed: Vec<v1::SignedDirective>,
     pub(crate) server_unix_ms: i64,
 }
 
-impl From<&UploadResponse> for Received {
+impl From<&UploadResponse> for ReceivedDirectives {
     fn from(response: &UploadResponse) -> Self {
         Self {
             signed: response.directives.iter().map(Into::into).collect(),
@@ -85,7 +82,7 @@ impl From<&UploadResponse> for Received {
 impl Directives {
     pub(crate) fn new(keys: DirectiveKeys, app: &App, device: &Device) -> Self {
         Self {
-            // Without a key there is nothing to wait for.
+            // Without a key no file needs to be read.
             is_loaded: keys.is_empty(),
             keys,
             reporter: Reporter::of(app, device),
@@ -93,62 +90,65 @@ impl Directives {
         }
     }
 
-    /// The device turned out to be this one.
+    /// Sets the device once it is known.
     pub(crate) fn set_reporter(&mut self, app: &App, device: &Device, boot_id: &str) {
         self.reporter = Reporter::of(app, device);
         boot_id.clone_into(&mut self.boot_id);
     }
 
-    /// Forgets what was held and counted for an installation that is no more; its file is wiped
-    /// with the others.
+    /// Forgets everything held and counted for an installation that has ended. Its file is wiped with the others.
     pub(crate) fn forget(&mut self) {
-        self.book = DirectiveBook::default();
+        self.held = HeldDirectives::default();
         self.applied = 0;
         self.refused.clear();
         self.refused_known.clear();
     }
 
-    /// Whether the host gave a key at all.
+    /// Whether the host gave a key.
     pub(crate) fn is_enabled(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Whether what is on disk was read.
+    /// Whether the file was read.
     pub(crate) fn is_loaded(&self) -> bool {
         self.is_loaded
     }
 
-    /// Takes over what the file holds: all of it, in place of what was known. What the file of
-    /// another process lacks was revoked or is over.
-    pub(crate) fn load(&mut self, stored: Result<Option<Stored>, Unreadable>, now: Now) {
+    /// Replaces the held directives by those of the file. Directives that another process's file lacks were revoked
+    /// or are over.
+    pub(crate) fn load(
+        &mut self,
+        stored: Result<Option<StoredDirectives>, UnreadableFile>,
+        now: Now,
+    ) {
         self.is_loaded = true;
         let stored = match stored {
             Ok(stored) => stored.unwrap_or_default(),
-            Err(Unreadable) => {
+            Err(UnreadableFile) => {
                 self.refuse(DirectiveRefusal::Malformed);
-                Stored::default()
+                StoredDirectives::default()
             }
         };
         if !self.is_enabled() {
             return;
         }
         let resumed = ServerClock::resumed(&stored.anchor, now, &self.boot_id);
-        if resumed.judge(now).least_unix_ms > self.clock.judge(now).least_unix_ms {
+        if resumed.time(now).least_unix_ms > self.clock.time(now).least_unix_ms {
             self.clock = resumed;
         }
-        let before = std::mem::take(&mut self.book);
+        let before = std::mem::take(&mut self.held);
         for (signed, until_unix_ms) in stored.held {
             self.admit(signed, Some(until_unix_ms), now);
         }
         for held in before.held().iter().filter(|h| h.is_applied) {
-            self.book.apply(&held.directive.id);
+            self.held.apply(&held.directive.id);
         }
         self.count_revokes(now);
     }
 
-    /// Takes in what an answer brought. Without a key everything is of an unknown one.
-    pub(crate) fn receive(&mut self, received: Received, now: Now) {
-        self.clock.heard(received.server_unix_ms, now);
+    /// Takes the directives of an answer. Without a key each has an unknown one.
+    pub(crate) fn receive(&mut self, received: ReceivedDirectives, now: Now) {
+        self.clock.set_server_time(received.server_unix_ms, now);
         let too_many = received.signed.len().saturating_sub(held::MAX_HELD);
         for _ in 0..too_many {
             self.refuse(DirectiveRefusal::Malformed);
@@ -161,9 +161,9 @@ impl Directives {
 
     fn admit(&mut self, signed: v1::SignedDirective, until_unix_ms: Option<i64>, now: Now) {
         let print: [u8; 32] = Sha256::digest(signed.encode_to_vec()).into();
-        let time = self.clock.judge(now);
+        let time = self.clock.time(now);
         let admitted = self
-            .book
+            .held
             .admit(signed, until_unix_ms, &self.keys, &self.reporter, time);
         let Err(reason) = admitted else {
             return;
@@ -183,39 +183,38 @@ impl Directives {
         *count = count.saturating_add(1);
     }
 
-    /// Lets time pass: the clock counts on, what is over is forgotten.
+    /// Lets time pass, and forgets directives that are over.
     pub(crate) fn advance(&mut self, now: Now) {
         self.clock.advance(now);
-        let time = self.clock.judge(now);
-        self.book.tidy(&self.reporter, time);
+        let time = self.clock.time(now);
+        self.held.tidy(&self.reporter, time);
         self.count_revokes(now);
     }
 
     fn count_revokes(&mut self, now: Now) {
-        let time = self.clock.judge(now);
-        self.applied += self.book.apply_revokes(&self.reporter, time);
+        let time = self.clock.time(now);
+        self.applied += self.held.apply_revokes(&self.reporter, time);
     }
 
-    /// For the file.
-    pub(crate) fn to_store(&self, now: Now) -> Stored {
+    pub(crate) fn to_store(&self, now: Now) -> StoredDirectives {
         let anchor = self.clock.anchor(now, &self.boot_id);
-        Stored::new(self.book.held(), anchor)
+        StoredDirectives::new(self.held.held(), anchor)
     }
 
-    /// Ids of all that is held, for the next request.
+    /// Ids of all held directives, for the next request.
     pub(crate) fn held_ids(&self) -> Vec<String> {
-        let held = self.book.held().iter();
+        let held = self.held.held().iter();
         held.map(|h| h.directive.id.clone()).collect()
     }
 
-    /// How the next session of a model is to be made.
+    /// Returns what the directives ask for the next session of a model.
     pub(crate) fn plan(&self, model: &Model, now: Now) -> SessionPlan {
-        let time = self.clock.judge(now);
-        let npu_off = self.book.for_model(model, &self.reporter, time, |action| {
+        let time = self.clock.time(now);
+        let npu_off = self.held.for_model(model, &self.reporter, time, |action| {
             matches!(action, DirectiveAction::NpuOff).then_some(())
         });
         let variant = self
-            .book
+            .held
             .for_model(model, &self.reporter, time, |action| match action {
                 DirectiveAction::PreferredVariant(variant) => Some(variant),
                 _ => None,
@@ -230,18 +229,18 @@ impl Directives {
         }
     }
 
-    /// A session was made as these directives say.
-    pub(crate) fn followed<'a>(&mut self, ids: impl Iterator<Item = &'a str>) {
+    /// Notes that a session was made by these directives.
+    pub(crate) fn mark_applied<'a>(&mut self, ids: impl Iterator<Item = &'a str>) {
         for id in ids {
-            self.applied += u64::from(self.book.apply(id));
+            self.applied += u64::from(self.held.apply(id));
         }
     }
 
-    /// One run in this many of a model is to be recorded; 1: all.
+    /// Returns the sampling of a model: one in this many runs is recorded.
     pub(crate) fn one_in(&mut self, model: &Model, now: Now) -> u32 {
-        let time = self.clock.judge(now);
+        let time = self.clock.time(now);
         let sampling = self
-            .book
+            .held
             .for_model(model, &self.reporter, time, |action| match action {
                 DirectiveAction::Sampling(one_in) => Some(*one_in),
                 _ => None,
@@ -250,32 +249,32 @@ impl Directives {
             return 1;
         };
         let id = held.directive.id.clone();
-        self.followed([id.as_str()].into_iter());
+        self.mark_applied([id.as_str()].into_iter());
         one_in.max(1)
     }
 
-    /// How often a report is to be sealed; `None`: as configured.
+    /// Returns the report interval that a directive asks for, if one does.
     pub(crate) fn report_interval(&mut self, models: &[&Model], now: Now) -> Option<Duration> {
-        let time = self.clock.judge(now);
+        let time = self.clock.time(now);
         let interval = self
-            .book
+            .held
             .for_process(models, &self.reporter, time, |action| match action {
                 DirectiveAction::ReportIntervalMs(ms) => Some(*ms),
                 _ => None,
             });
         let (held, ms) = interval?;
         let id = held.directive.id.clone();
-        self.followed([id.as_str()].into_iter());
+        self.mark_applied([id.as_str()].into_iter());
         Some(Duration::from_millis(ms))
     }
 
-    /// Puts the counters into what is reported.
+    /// Adds the counters to the SDK's own.
     pub(crate) fn count_into(&self, health: &mut SdkHealth) {
         health.directives_applied = self.applied;
         health.directives_refused.clone_from(&self.refused);
     }
 
-    /// What is held and what became of it, for people.
+    /// Describes the held directives for people.
     pub(crate) fn explain(&self, out: &mut String, now: Now) -> fmt::Result {
         use fmt::Write as _;
         if !self.is_enabled() {
@@ -284,8 +283,8 @@ impl Directives {
         if !self.is_loaded {
             writeln!(out, "directives: not read yet")?;
         }
-        let time = self.clock.judge(now);
-        for held in self.book.held() {
+        let time = self.clock.time(now);
+        for held in self.held.held() {
             explain_one(out, held, time.estimate_unix_ms)?;
         }
         for (reason, n) in &self.refused {
@@ -295,7 +294,7 @@ impl Directives {
     }
 }
 
-fn explain_one(out: &mut String, held: &Held, now_unix_ms: i64) -> fmt::Result {
+fn explain_one(out: &mut String, held: &HeldDirective, now_unix_ms: i64) -> fmt::Result {
     use fmt::Write as _;
     let directive = &held.directive;
     write!(out, "directive {}: ", directive.id)?;

@@ -1,13 +1,12 @@
-//! What directives say about a session that is about to be made.
+//! What directives ask for a session, and what of it was followed.
 
 use epwatch_proto::{Placement, ReasonCode, placement::is_npu_ep};
 
-/// How the operator wants the next session of a model to be made. Asked for with
-/// [`Watch::plan`](crate::Watch::plan) before the host makes its builder, and handed to
-/// [`SessionRequest::with_plan`](crate::SessionRequest::with_plan) with it.
+/// What the operator's directives ask for the next session of a model.
 ///
-/// It is a wish: the SDK changes no builder. A host that does not follow it is reported as it
-/// really ran.
+/// Get it from [`Watch::plan`](crate::Watch::plan) before making the builder, and pass it to
+/// [`SessionRequest::with_plan`](crate::SessionRequest::with_plan). The SDK changes no builder: if the host does not
+/// follow the plan, the session is reported as it really ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionPlan {
     pub(crate) npu_off: Option<String>,
@@ -15,7 +14,7 @@ pub struct SessionPlan {
     pub(crate) is_known: bool,
 }
 
-/// A variant to prefer, and the directive that says so.
+/// A preferred variant and its directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedVariant {
     pub(crate) directive_id: String,
@@ -23,45 +22,44 @@ pub(crate) struct PlannedVariant {
 }
 
 impl SessionPlan {
-    /// Whether the session may ask for the NPU. `false`: make it for the CPU alone, with
-    /// `Plugin::session_builder_for` of feature `qnn` or by leaving the EP out.
+    /// Whether the session may use the NPU. If not, make it for the CPU only: with `Plugin::session_builder_for` of
+    /// feature `qnn`, or without the EP.
     pub fn use_npu(&self) -> bool {
         self.npu_off.is_none()
     }
 
-    /// The variant of the model to load if the app has it, for example `int8-safe`. Say with
-    /// [`SessionRequest::with_variant`](crate::SessionRequest::with_variant) that it was loaded.
+    /// Returns the variant of the model to load if the app has it, for example `int8-safe`. Report the loaded variant
+    /// with [`SessionRequest::with_variant`](crate::SessionRequest::with_variant).
     pub fn preferred_variant(&self) -> Option<&str> {
         self.variant.as_ref().map(|v| v.variant.as_str())
     }
 
-    /// The directive that the plan follows, NPU off before variant; `None`: there is none, do as
-    /// always.
+    /// Returns the directive behind the plan (NPU off before variant); `None` if no directive applies.
     pub fn directive_id(&self) -> Option<&str> {
         let variant = self.variant.as_ref().map(|v| v.directive_id.as_str());
         self.npu_off.as_deref().or(variant)
     }
 
-    /// Whether the SDK has read what it holds. `false` in the first milliseconds of a process,
-    /// when the plan is to do as always; [`Watch::plan_within`](crate::Watch::plan_within) waits.
+    /// Whether the stored directives have been read. `false` in the first milliseconds of a process, when the plan
+    /// changes nothing; [`Watch::plan_within`](crate::Watch::plan_within) waits for it.
     pub fn is_known(&self) -> bool {
         self.is_known
     }
 }
 
-/// What a plan means for what was asked for.
+/// A request after the plan is applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct InEffect {
-    /// EPs asked for in effect.
+pub(crate) struct EffectiveRequest {
+    /// EPs in effect.
     pub(crate) requested_eps: Vec<String>,
     npu_off: Option<String>,
     variant: Option<String>,
 }
 
-impl InEffect {
+impl EffectiveRequest {
     pub(crate) fn of(plan: &SessionPlan, requested_eps: &[String], loaded: Option<&str>) -> Self {
         let is_asked = requested_eps.iter().any(|ep| is_npu_ep(ep));
-        // An app that does not want the NPU is not changed by one that forbids it.
+        // A session that does not ask for the NPU is not changed by forbidding it.
         let npu_off = plan.npu_off.clone().filter(|_| is_asked);
         let mut in_effect = requested_eps.to_vec();
         if npu_off.is_some() {
@@ -76,7 +74,7 @@ impl InEffect {
         }
     }
 
-    /// The host's builder asked for the NPU all the same: then nothing kept it from it.
+    /// Corrects a request whose builder used the NPU in spite of the plan.
     pub(crate) fn corrected_by(
         mut self,
         requested_eps: &[String],
@@ -98,12 +96,12 @@ impl InEffect {
         self.npu_off.is_some()
     }
 
-    /// The directive that changed the request; empty: none.
+    /// The directive that changed the request, or empty.
     pub(crate) fn directive_id(&self) -> String {
         self.directive_ids().next().unwrap_or_default().to_owned()
     }
 
-    /// Every directive that was followed.
+    /// All directives that were followed.
     pub(crate) fn directive_ids(&self) -> impl Iterator<Item = &str> {
         [&self.npu_off, &self.variant]
             .into_iter()

@@ -22,8 +22,7 @@ fn public_key(pair: &Ed25519KeyPair) -> [u8; 32] {
     pair.public_key().as_ref().try_into().unwrap()
 }
 
-/// A device of app `app` on an SM8650 that knows the operator's key as `ops`, and heard the
-/// server's time at second 0.
+/// A device of app `app` on an SM8650 with the operator's key as `ops`, and the server's time from second 0 on.
 fn device() -> Directives {
     let facts = DeviceFacts::simulated("SM8650");
     let config = CoreConfig::new("app", facts.clone()).unwrap();
@@ -35,18 +34,18 @@ fn device() -> Directives {
 }
 
 fn at(seconds: u64) -> Now {
-    // The wall clock is wrong throughout.
+    // The wall clock is always wrong.
     Now::simulated(Duration::from_secs(seconds), 1_000)
 }
 
-fn answer(signed: impl IntoIterator<Item = v1::SignedDirective>) -> Received {
-    Received {
+fn answer(signed: impl IntoIterator<Item = v1::SignedDirective>) -> ReceivedDirectives {
+    ReceivedDirectives {
         signed: signed.into_iter().collect(),
         server_unix_ms: SERVER,
     }
 }
 
-/// Holds from the server's time on, for an hour.
+/// In force from the server's time on, for an hour.
 fn directive(id: &str, action: DirectiveAction) -> Directive {
     Directive {
         id: id.to_owned(),
@@ -84,7 +83,7 @@ fn check_refused(signed: v1::SignedDirective, reason: DirectiveRefusal) {
     device.receive(answer([signed.clone()]), at(1));
     assert!(device.held_ids().is_empty());
     assert!(!is_npu_off(&device, at(1)));
-    // Sent again, since it is not held: counted once all the same.
+    // Sent again because it is not held; counted once.
     device.receive(answer([signed]), at(2));
     let mut health = SdkHealth::default();
     device.count_into(&mut health);
@@ -209,7 +208,7 @@ fn the_one_that_began_last_counts() {
     assert_eq!(device.applied, 2);
     assert_eq!(device.one_in(&model("m"), at(2)), 10);
     assert_eq!(device.applied, 2);
-    // Both over: all runs again.
+    // Both are over: all runs are recorded again.
     assert_eq!(device.one_in(&model("m"), at(3601)), 1);
 }
 
@@ -241,7 +240,7 @@ fn a_revoked_directive_is_gone_and_its_replay_is_refused() {
     assert_eq!(device.applied, 1);
     for second in [3, 61, 3000, 3600] {
         let server_unix_ms = SERVER + 1000 * i64::try_from(second).unwrap();
-        let replayed = Received {
+        let replayed = ReceivedDirectives {
             signed: vec![off.clone()],
             server_unix_ms,
         };
@@ -310,27 +309,30 @@ fn a_plan_names_the_directives_that_a_session_follows() {
         (Some("small"), Some("v"))
     );
     let asked = ["QNNExecutionProvider".to_owned(), "XNNPACK".to_owned()];
-    let ignored = InEffect::of(&plan, &asked, Some("full"));
+    let ignored = EffectiveRequest::of(&plan, &asked, Some("full"));
     assert_eq!(
         (ignored.directive_id().as_str(), &ignored.requested_eps[..]),
         ("", &asked[..])
     );
-    let followed = InEffect::of(&plan, &asked, Some("small"));
-    assert_eq!(followed.directive_id(), "v");
+    let mark_applied = EffectiveRequest::of(&plan, &asked, Some("small"));
+    assert_eq!(mark_applied.directive_id(), "v");
 
     device.receive(
         answer([sign(&directive("off", DirectiveAction::NpuOff))]),
         at(1),
     );
     let plan = device.plan(&model("m"), at(2));
-    let followed = InEffect::of(&plan, &asked, Some("small"));
-    assert_eq!(followed.requested_eps, ["XNNPACK"]);
-    assert_eq!(followed.directive_ids().collect::<Vec<_>>(), ["off", "v"]);
-    device.followed(followed.directive_ids());
-    device.followed(followed.directive_ids());
+    let mark_applied = EffectiveRequest::of(&plan, &asked, Some("small"));
+    assert_eq!(mark_applied.requested_eps, ["XNNPACK"]);
+    assert_eq!(
+        mark_applied.directive_ids().collect::<Vec<_>>(),
+        ["off", "v"]
+    );
+    device.mark_applied(mark_applied.directive_ids());
+    device.mark_applied(mark_applied.directive_ids());
     assert_eq!(device.applied, 2);
-    // An app that asks for the CPU alone was not changed.
-    assert_eq!(InEffect::of(&plan, &[], None).directive_id(), "");
+    // A session that asks for the CPU only was not changed.
+    assert_eq!(EffectiveRequest::of(&plan, &[], None).directive_id(), "");
 }
 
 #[test]
@@ -345,14 +347,14 @@ fn a_file_comes_back_as_it_was_and_is_believed_no_further_than_its_signatures() 
 
     let mut next = self::device();
     next.clock = ServerClock::default();
-    next.load(Ok(Stored::parse(&bytes)), at(0));
+    next.load(Ok(StoredDirectives::parse(&bytes)), at(0));
     assert_eq!(next.held_ids(), ["off", "revoke"]);
     assert!(is_npu_off(&next, at(1)));
-    // Told what ended when it was written, the file keeps a revoke as long as what it revoked.
+    // The file stores the end of the revoked directive, so it keeps the revoke as long.
     next.receive(answer([sign(&revoked)]), at(1900));
     assert_eq!(next.held_ids(), ["off", "revoke"]);
 
-    let mut longer = Stored::parse(&bytes).unwrap();
+    let mut longer = StoredDirectives::parse(&bytes).unwrap();
     longer.held[0].1 += HOUR;
     let mut believed = self::device();
     believed.load(Ok(Some(longer)), at(0));
@@ -362,7 +364,7 @@ fn a_file_comes_back_as_it_was_and_is_believed_no_further_than_its_signatures() 
     let mut changed = self::device();
     let other = Ed25519KeyPair::from_seed_unchecked(&[8; 32]).unwrap();
     changed.keys = DirectiveKeys::new(vec![("ops".to_owned(), public_key(&other))]);
-    changed.load(Ok(Stored::parse(&bytes)), at(0));
+    changed.load(Ok(StoredDirectives::parse(&bytes)), at(0));
     assert!(changed.held_ids().is_empty());
     assert_eq!(
         changed.refused,
@@ -377,7 +379,7 @@ fn a_broken_file_is_no_directives_and_one_refusal() {
         answer([sign(&directive("off", DirectiveAction::NpuOff))]),
         at(0),
     );
-    device.load(Err(Unreadable), at(1));
+    device.load(Err(UnreadableFile), at(1));
     assert!(device.held_ids().is_empty());
     assert_eq!(device.refused, [(DirectiveRefusal::Malformed, 1)].into());
 }
@@ -388,7 +390,7 @@ fn explanations_name_action_scope_and_end() {
     let mut off = directive("off-7", DirectiveAction::NpuOff);
     off.scope.model_id = "m".to_owned();
     device.receive(answer([sign(&off)]), at(0));
-    device.followed(["off-7"].into_iter());
+    device.mark_applied(["off-7"].into_iter());
     let mut text = String::new();
     device.explain(&mut text, at(60)).unwrap();
     assert_eq!(
@@ -400,8 +402,8 @@ fn explanations_name_action_scope_and_end() {
 #[test]
 fn public_keys_that_anyone_can_sign_for_are_none() {
     assert!(is_sound(&public_key(&operator())));
-    // With a point of small order as the key and as R, and 0 as S, every eighth message or more
-    // passes: the list is right if ring agrees.
+    // With a point of small order as the key and as R, and 0 as S, at least every eighth message passes. The list is
+    // right if ring agrees.
     let mut forgeable = 0;
     for low in [0_u8, 1, 0xec, 0xed, 0xee] {
         let key = match low {
@@ -426,7 +428,7 @@ fn public_keys_that_anyone_can_sign_for_are_none() {
     assert!(forgeable >= 3, "{forgeable}");
 }
 
-/// Another process may have wiped the folder a moment ago.
+/// Another process may have wiped the folder.
 #[test]
 fn directives_are_kept_beside_an_installation_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -440,11 +442,11 @@ fn directives_are_kept_beside_an_installation_only() {
     let path = dir.path().join(folder::DIRECTIVES);
     assert!(!path.exists());
     installation::load_or_create(dir.path()).unwrap();
-    file.pass(&core, at(1)).unwrap();
+    file.refresh(&core, at(1)).unwrap();
     assert!(path.exists());
 }
 
-/// As where the app has too many files open: what cannot be read is neither gone nor malformed.
+/// As if the app had too many open files: what cannot be read is neither lost nor malformed.
 #[cfg(unix)]
 #[test]
 fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
@@ -465,9 +467,9 @@ fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
     let path = dir.path().join(folder::DIRECTIVES);
     let away = dir.path().join("away");
     std::fs::rename(&path, &away).unwrap();
-    // Refers to itself, so nobody can open it.
+    // A link to itself, which nobody can open.
     std::os::unix::fs::symlink(&path, &path).unwrap();
-    file.pass(&core, at(1)).unwrap_err();
+    file.refresh(&core, at(1)).unwrap_err();
     assert!(is_npu_off(&core.lock().unwrap().directives, at(1)));
     let sampling = directive("some", DirectiveAction::Sampling(2));
     let received = answer([sign(&sampling)]);
@@ -479,11 +481,11 @@ fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
     assert!(path.is_symlink());
 
     std::fs::rename(&away, &path).unwrap();
-    new_file.pass(&new, at(4)).unwrap();
+    new_file.refresh(&new, at(4)).unwrap();
     assert_eq!(held(&new), ["off"]);
-    // What came meanwhile is kept now, too.
-    file.pass(&core, at(4)).unwrap();
-    new_file.pass(&new, at(5)).unwrap();
+    // Directives that came meanwhile are stored now.
+    file.refresh(&core, at(4)).unwrap();
+    new_file.refresh(&new, at(5)).unwrap();
     for core in [core, new] {
         assert_eq!(held(&core), ["off", "some"]);
         assert_eq!(core.lock().unwrap().directives.refused, BTreeMap::new());
@@ -491,7 +493,7 @@ fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
 }
 
 proptest! {
-    /// Bytes of strangers are refused, in a file as in an answer.
+    /// Unknown bytes are refused, in a file as in an answer.
     #[test]
     fn any_bytes_are_refused_and_counted(
         directive in prop::collection::vec(any::<u8>(), 0..5000),
@@ -514,7 +516,7 @@ proptest! {
         if !is_signed {
             prop_assert_eq!(n, 1);
         }
-        prop_assert!(Stored::parse(&directive).is_none());
+        prop_assert!(StoredDirectives::parse(&directive).is_none());
     }
 
     #[test]
@@ -523,7 +525,7 @@ proptest! {
         let mut flipped = whole.clone();
         let at_bit = bit.index(8 * whole.len());
         flipped[at_bit / 8] ^= 1 << (at_bit % 8);
-        // What is no message any more does not come this far.
+        // Anything that is no message does not come this far.
         if let Ok(signed) = v1::SignedDirective::decode(&flipped[..]) {
             let mut device = device();
             device.receive(answer([signed]), at(1));
@@ -539,11 +541,10 @@ proptest! {
         let mut bytes = device.to_store(at(1)).to_bytes();
         let at_bit = bit.index(8 * bytes.len());
         bytes[at_bit / 8] ^= 1 << (at_bit % 8);
-        prop_assert_eq!(Stored::parse(&bytes), None);
+        prop_assert_eq!(StoredDirectives::parse(&bytes), None);
     }
 
-    /// Whatever arrives in whichever order and however often: after a revoke is in force, its
-    /// target never says anything, and what is held stays bounded.
+    /// In any order and number: while a revoke is in force its target has no effect, and the number held is bounded.
     #[test]
     fn revoked_and_ended_directives_never_come_back(
         order in prop::collection::vec((0_usize..12, 1_u64..400), 1..60),
@@ -557,7 +558,7 @@ proptest! {
         let revoke = |n: usize| {
             let id = format!("off{n}");
             let mut revoke = directive(&format!("no-{id}"), DirectiveAction::Revoke(id));
-            // As an operator does: no shorter than what it revokes.
+            // As an operator would: not shorter than the revoked directive.
             revoke.expires_unix_ms = off(n).expires_unix_ms;
             revoke
         };
@@ -573,7 +574,7 @@ proptest! {
             let wall = if clock_back { 0 } else { i64::MAX / 4 };
             let now = Now { wall_unix_ms: wall, ..at(second) };
             let server = SERVER + 1000 * i64::try_from(second).unwrap();
-            device.receive(Received { signed: vec![signed], server_unix_ms: server }, now);
+            device.receive(ReceivedDirectives { signed: vec![signed], server_unix_ms: server }, now);
             let plan = device.plan(&model("m"), now);
             if let Some(id) = plan.directive_id() {
                 let n: usize = id.trim_start_matches("off").parse().unwrap();

@@ -1,70 +1,69 @@
-//! What the host says: whether its users agree, and what uploads may cost.
+//! What the host sets: consent and network.
 //!
-//! Callers only say what they wish, under locks that are never held across I/O; the SDK's own
-//! thread makes it so (`engine.rs`): begins, or wipes and asks for deletion. Wishes are counted,
-//! so that consent that was withdrawn and given again at once still wipes what was before.
+//! Callers only change this state, under locks that are never held across I/O. The SDK's thread acts on it later: it
+//! opens the folder, or wipes it and asks for deletion. Calls are counted, so that consent withdrawn and given again
+//! at once still wipes the earlier data.
 //!
-//! What a wish means for the core is done by the caller, and the core stays locked from the one to
-//! the other. The SDK's thread takes the core before it makes a wish true: so it never forgets and
-//! opens anew before the caller has forgotten, who would take the new installation away again.
+//! The caller also applies the change to the core, and keeps the core locked from the one step to the other. The
+//! SDK's thread locks the core before it acts. So it never forgets and reopens before the caller has forgotten;
+//! the caller would remove the new installation again.
 
 use std::sync::{Mutex, MutexGuard};
 
 use crate::{core::Core, lock::lock, random_stream, time::Now, upload::budget::NetworkKind};
 
-/// What is wished now, and how often it came to that.
+/// The latest values, and how often they were set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct ConsentState {
     pub(crate) is_given: bool,
-    /// Times that what was recorded until then had to be forgotten.
-    pub(crate) n_forget: u64,
-    /// Times that consent was given or withdrawn.
+    /// Calls after which earlier data has to be forgotten.
+    pub(crate) n_forget_calls: u64,
+    /// Changes of consent.
     pub(crate) n_changes: u64,
-    /// Times that the host said that it is given, whether or not it was.
-    pub(crate) n_told: u64,
-    /// The network that uploads would take, as the host says.
+    /// Calls that gave consent, whether or not it was given before.
+    pub(crate) n_given_calls: u64,
+    /// The network that uploads would take.
     pub(crate) network: NetworkKind,
 }
 
-/// The switch.
+/// The values that callers set and the SDK's thread reads.
 #[derive(Debug)]
-pub(crate) struct Consent(Mutex<Wish>);
+pub(crate) struct ConsentSwitch(Mutex<ConsentState>);
 
-impl Consent {
+impl ConsentSwitch {
     pub(crate) fn new(is_given: bool) -> Self {
-        Self(Mutex::new(Wish {
+        Self(Mutex::new(ConsentState {
             is_given,
-            n_forget: 0,
+            n_forget_calls: 0,
             n_changes: 0,
-            n_told: 0,
+            n_given_calls: 0,
             network: NetworkKind::default(),
         }))
     }
 
-    pub(crate) fn wish(&self) -> Wish {
+    pub(crate) fn state(&self) -> ConsentState {
         *self.lock()
     }
 
-    /// `false` if it was so before.
+    /// Sets consent; returns whether it changed.
     ///
-    /// To say that it is not given always forgets: an earlier process may have been killed before
-    /// it came to that.
+    /// `false` always forgets: an earlier process may have been killed before its wipe.
     pub(crate) fn set(&self, is_given: bool) -> bool {
-        let mut wish = self.lock();
+        let mut state = self.lock();
         match is_given {
-            true => wish.n_told += 1,
-            false => wish.n_forget += 1,
+            true => state.n_given_calls += 1,
+            false => state.n_forget_calls += 1,
         }
-        if wish.is_given == is_given {
+        if state.is_given == is_given {
             return false;
         }
-        wish.is_given = is_given;
-        wish.n_changes += 1;
+        state.is_given = is_given;
+        state.n_changes += 1;
         true
     }
 
-    /// As [`Self::set`], and recording begins or ends with it.
-    pub(crate) fn tell(&self, is_given: bool, core: &Mutex<Core>, now: Now) {
+    /// As [`Self::set`], and starts or ends recording.
+    pub(crate) fn set_and_record(&self, is_given: bool, core: &Mutex<Core>, now: Now) {
         let mut core = lock(core);
         let is_new = self.set(is_given);
         core.set_recording(is_given);
@@ -73,7 +72,7 @@ impl Consent {
         }
     }
 
-    /// What was recorded until now is to be forgotten, whether or not consent is given.
+    /// Forgets earlier data and keeps consent as it is.
     pub(crate) fn reset(&self, core: &Mutex<Core>, now: Now) {
         let mut core = lock(core);
         self.forget();
@@ -85,10 +84,10 @@ impl Consent {
     }
 
     pub(crate) fn forget(&self) {
-        self.lock().n_forget += 1;
+        self.lock().n_forget_calls += 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Wish> {
+    fn lock(&self) -> MutexGuard<'_, ConsentState> {
         lock(&self.0)
     }
 }
@@ -104,21 +103,21 @@ mod tests {
     use super::*;
     use crate::{config::CoreConfig, host::device::DeviceFacts};
 
-    /// Whoever says something is stopped at the wish, and has the core by then.
+    /// Each caller is stopped at the state, and holds the core by then.
     #[test]
-    fn the_core_is_held_from_a_wish_to_what_it_means() {
+    fn the_core_is_held_from_a_change_to_its_effect() {
         let now = Now::simulated(Duration::ZERO, 1_800_000_000_000);
         let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
         let core = Mutex::new(Core::new(config, random_stream(), now));
-        let consent = Consent::new(true);
+        let consent = ConsentSwitch::new(true);
         let says: [&(dyn Fn() + Sync); 3] = [
             &|| consent.reset(&core, now),
-            &|| consent.tell(false, &core, now),
-            &|| consent.tell(true, &core, now),
+            &|| consent.set_and_record(false, &core, now),
+            &|| consent.set_and_record(true, &core, now),
         ];
         for say in says {
             thread::scope(|s| {
-                let _wish = consent.lock();
+                let _state = consent.lock();
                 s.spawn(say);
                 let patience = Instant::now() + Duration::from_secs(10);
                 while !matches!(core.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -127,30 +126,33 @@ mod tests {
                 }
             });
         }
-        assert_eq!(consent.wish().n_forget, 2);
+        assert_eq!(consent.state().n_forget_calls, 2);
     }
 
     #[test]
     fn withdrawn_and_given_again_still_forgets() {
-        let consent = Consent::new(true);
+        let consent = ConsentSwitch::new(true);
         assert!(!consent.set(true));
         assert!(consent.set(false));
         assert!(consent.set(true));
-        let wish = consent.wish();
-        assert_eq!((wish.is_given, wish.n_forget, wish.n_changes), (true, 1, 2));
+        let state = consent.state();
+        assert_eq!(
+            (state.is_given, state.n_forget_calls, state.n_changes),
+            (true, 1, 2)
+        );
         consent.forget();
-        assert_eq!(consent.wish().n_forget, 2);
-        assert_eq!(consent.wish().n_changes, 2);
+        assert_eq!(consent.state().n_forget_calls, 2);
+        assert_eq!(consent.state().n_changes, 2);
     }
 
     #[test]
     fn a_start_without_consent_forgets_nothing_and_saying_so_does() {
-        let consent = Consent::new(false);
-        assert_eq!(consent.wish().n_forget, 0);
+        let consent = ConsentSwitch::new(false);
+        assert_eq!(consent.state().n_forget_calls, 0);
         assert!(!consent.set(false));
-        let wish = consent.wish();
+        let state = consent.state();
         assert_eq!(
-            (wish.is_given, wish.n_forget, wish.n_changes),
+            (state.is_given, state.n_forget_calls, state.n_changes),
             (false, 1, 0)
         );
     }

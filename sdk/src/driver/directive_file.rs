@@ -1,5 +1,5 @@
-//! The directives' file at work: read at start and when another process changed it, written when
-//! something came or went. Only ever on the SDK's own thread.
+//! The file of directives, on the SDK's own thread: read at start and when another process changed it, written when a
+//! directive came or went.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     core::Core,
-    directives::{Received, Stored},
+    directives::{ReceivedDirectives, StoredDirectives},
     folder::{
         self,
         files::{self, FileLock},
@@ -20,18 +20,18 @@ use crate::{
     time::Now,
 };
 
-/// How much of the server's time may be lost to a kill while directives are held.
+/// How much of the server's time a kill may lose while directives are held.
 const KEEP_CLOCK_EVERY_MS: i64 = 3_600_000;
 
-/// The file, and what of it this process knows.
+/// The file, and the version of it that this process has read or written.
 #[derive(Debug)]
 pub(crate) struct DirectiveFile {
     dir: PathBuf,
     seen: Option<Stamp>,
-    written: Stored,
+    written: StoredDirectives,
 }
 
-/// Whether a file is the one that was read: replaced, it has another time or length.
+/// Identifies a version of the file: a replaced one has another time or length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -43,7 +43,7 @@ impl DirectiveFile {
         Self {
             dir,
             seen: None,
-            written: Stored::default(),
+            written: StoredDirectives::default(),
         }
     }
 
@@ -51,7 +51,7 @@ impl DirectiveFile {
         self.dir.join(folder::DIRECTIVES)
     }
 
-    /// `Ok(None)`: there is no file.
+    /// `Ok(None)` if there is no file.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
         match std::fs::metadata(self.path()) {
             Ok(metadata) => Ok(Some(Stamp {
@@ -63,10 +63,10 @@ impl DirectiveFile {
         }
     }
 
-    /// Reads the file if it is not the one that is known.
+    /// Reads the file unless this version was read before.
     ///
     /// # Errors
-    /// If it cannot be read now: what is known holds on, and the next call tries again.
+    /// If it cannot be read now. Known directives stay in force, and the next call tries again.
     pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let (is_first, is_enabled) = {
             let core = lock(core);
@@ -79,30 +79,30 @@ impl DirectiveFile {
         if !is_first && stamp == self.seen {
             return Ok(());
         }
-        let stored = Stored::read(&self.path())?;
+        let stored = StoredDirectives::read(&self.path())?;
         self.seen = stamp;
         self.written = stored.clone().ok().flatten().unwrap_or_default();
         lock(core).directives.load(stored, now);
         Ok(())
     }
 
-    /// Takes in what an answer brought, and keeps it.
+    /// Takes the directives of an answer, and stores them.
     ///
     /// # Errors
-    /// If it could not be kept: it holds in this process all the same.
+    /// If they cannot be stored. They are in force in this process anyway.
     pub(crate) fn receive(
         &mut self,
         core: &Mutex<Core>,
-        received: Received,
+        received: ReceivedDirectives,
         now: Now,
     ) -> io::Result<()> {
         let is_enabled = lock(core).directives.is_enabled();
         if received.signed.is_empty() || !is_enabled {
-            // The clock alone is kept by the next `pass`, if anything is held.
+            // The clock alone is stored by the next `refresh`, if any directive is held.
             lock(core).directives.receive(received, now);
             return Ok(());
         }
-        // Another process may have written since; what it took in must not be lost.
+        // Another process may have written since. Its directives must not be lost.
         let folder_lock = FileLock::wait(&self.dir.join(folder::LOCK));
         let read = self.read(core, now);
         lock(core).directives.receive(received, now);
@@ -111,11 +111,11 @@ impl DirectiveFile {
         self.write(core, now)
     }
 
-    /// Lets time pass, and takes over what another process wrote.
+    /// Lets time pass, and reads what another process wrote.
     ///
     /// # Errors
-    /// If what changed could not be kept, or the file cannot be read now.
-    pub(crate) fn pass(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
+    /// If a change cannot be stored, or the file cannot be read now.
+    pub(crate) fn refresh(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let read = self.read(core, now);
         let stored = {
             let mut core = lock(core);
@@ -144,7 +144,7 @@ impl DirectiveFile {
             return Ok(());
         }
         if !installation::exists(&self.dir) {
-            // Another process has wiped the folder since we looked, and nothing comes after that.
+            // Another process has wiped the folder since. Nothing may be written after that.
             return Ok(());
         }
         files::replace(&self.path(), &stored.to_bytes())?;
@@ -154,20 +154,20 @@ impl DirectiveFile {
     }
 }
 
-/// Tells who waits that what is on disk was read, or that there is no point in waiting.
+/// Signals that the folder was read, or that waiting for it makes no sense.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedSignal {
     is_open: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Opened {
+impl OpenedSignal {
     pub(crate) fn set(&self) {
         *lock(&self.is_open) = true;
         self.changed.notify_all();
     }
 
-    /// Waits at most `timeout`; whether it is so.
+    /// Waits at most `timeout`; returns whether the signal was set.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut is_open = lock(&self.is_open);

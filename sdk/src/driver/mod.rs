@@ -1,8 +1,7 @@
-//! One process's SDK at work: the core, its spool and its upload schedule, step by step.
+//! Drives the core: all I/O of the SDK, step by step.
 //!
-//! All I/O of the SDK is here and in what it calls; it runs on the SDK's own thread (`worker.rs`),
-//! or on one of the host's that asks for the next upload. The core is locked for computing only,
-//! never across I/O: sessions are opened under the same lock.
+//! Runs on the SDK's own thread (`worker.rs`), or on a host's thread that asks for the next upload. The core is
+//! locked for computing only, never across I/O, because callers open sessions under the same lock.
 
 use std::{
     io,
@@ -15,11 +14,11 @@ use std::{
 use epwatch_proto::{ContextKind, DropReason, StreamId};
 
 use crate::{
-    baselines::BaselineBook,
+    baselines::BaselineSet,
     config::SdkConfig,
     core::{Core, SealedReport},
     directives,
-    driver::consent::Consent,
+    driver::consent::ConsentSwitch,
     error_text::chain,
     folder::{
         self,
@@ -42,42 +41,42 @@ mod privacy;
 mod send;
 pub(crate) mod worker;
 
-use directive_file::{DirectiveFile, Opened};
+use directive_file::{DirectiveFile, OpenedSignal};
 use privacy::Privacy;
-pub(crate) use send::Asked;
 use send::Sender;
+pub(crate) use send::UploadTrigger;
 
-/// Something may be due that no clock of ours shows, for example what another process left.
+/// Work may be due that no clock of this process shows, for example what another process left.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct Driver {
     config: SdkConfig,
     clock: Clock,
     core: Arc<Mutex<Core>>,
     spool: Option<Spool>,
-    /// The folder was left to the next process: its stream must not be begun again.
+    /// The folder was left to the next process. The stream must not begin again.
     has_ended: bool,
-    /// The installation's, while the spool is open.
+    /// Secret of the installation while the spool is open.
     secret: Option<Secret>,
-    /// The core has the baselines of the file.
-    has_book: bool,
+    /// Whether the core has the baselines of the file.
+    has_baselines: bool,
     sender: Sender,
     privacy: Privacy,
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
     directives: DirectiveFile,
-    opened: Arc<Opened>,
+    opened: Arc<OpenedSignal>,
 }
 
-impl Engine {
+impl Driver {
     pub(crate) fn new(
         config: SdkConfig,
         clock: Clock,
         core: Arc<Mutex<Core>>,
-        opened: Arc<Opened>,
-        consent: Arc<Consent>,
+        opened: Arc<OpenedSignal>,
+        consent: Arc<ConsentSwitch>,
     ) -> Self {
         let now = clock.now().mono;
         Self {
@@ -92,14 +91,14 @@ impl Engine {
             spool: None,
             has_ended: false,
             secret: None,
-            has_book: false,
+            has_baselines: false,
             boot_id: String::new(),
             last_error: None,
         }
     }
 
-    /// Reads what is on disk. Where that fails the SDK records on, and tries again at the next
-    /// seal: a full disk may have room then.
+    /// Opens the folder. If that fails the SDK continues to record, and tries again at the next seal: a full disk may
+    /// have room then.
     fn open(&mut self) {
         if self.spool.is_some() || self.has_ended || !self.may_keep() {
             return;
@@ -120,11 +119,11 @@ impl Engine {
             false => DeviceFacts::read_linux(),
         };
         let zones = self.config.thermal_zones.as_ref();
-        if zones.is_some_and(|zones| thermal_zones::can_tell(zones)) {
+        if zones.is_some_and(|zones| thermal_zones::has_passive_trips(zones)) {
             facts.reportable_contexts.push(ContextKind::Thermal);
         }
         lock(&self.core).set_device(facts, &self.boot_id);
-        // The seal that follows asks again, and says what is wrong.
+        // The seal that follows reads again, and reports the error.
         let _ = self.directives.read(&self.core, self.clock.now());
 
         let dir = self.config.dir.clone();
@@ -132,15 +131,15 @@ impl Engine {
         let stream = lock(&self.core).stream();
         let opened = Spool::open(&dir, stream, self.config.limits);
         let (spool, found) = opened.map_err(|e| chain(&e))?;
-        let book = self.read_book();
-        self.has_book = book.is_ok();
+        let baselines = self.read_baselines();
+        self.has_baselines = baselines.is_ok();
         let Some(mut core) = Core::lock_in(&self.core, stream) else {
             spool.end(0);
             return Err("the installation was forgotten while it was opened".to_owned());
         };
-        // What it lacks is asked for again at each seal, and its file is not written before.
+        // Missing baselines are read again at each seal, and their file is not written before.
         let settled_runs = self.config.core.settled_runs;
-        core.set_book(book.unwrap_or_else(|_| BaselineBook::lost(settled_runs)));
+        core.load_baselines(baselines.unwrap_or_else(|_| BaselineSet::lost(settled_runs)));
         take_in(&mut core, found);
         core.set_installation(secret.installation());
         drop(core);
@@ -154,30 +153,30 @@ impl Engine {
         self.config.dir.join(folder::BASELINES)
     }
 
-    /// The book of the file; one that is not ours any more is lost.
+    /// Reads the file of baselines. A file that is not ours counts as lost.
     ///
     /// # Errors
-    /// If it cannot be read now, for example because the app has too many files open. It stays.
-    fn read_book(&self) -> io::Result<BaselineBook> {
+    /// If it cannot be read now, for example because the app has too many open files. The file stays.
+    fn read_baselines(&self) -> io::Result<BaselineSet> {
         let settled_runs = self.config.core.settled_runs;
         match files::read_bounded(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
-            Ok(Some(json)) => Ok(BaselineBook::from_json(&json, settled_runs)),
-            Ok(None) => Ok(BaselineBook::new(settled_runs)),
+            Ok(Some(json)) => Ok(BaselineSet::from_json(&json, settled_runs)),
+            Ok(None) => Ok(BaselineSet::new(settled_runs)),
             Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
-                Ok(BaselineBook::lost(settled_runs))
+                Ok(BaselineSet::lost(settled_runs))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Reads the book where that failed when the folder was opened.
-    fn read_missing_book(&mut self, stream: StreamId) {
-        if !self.has_book
-            && let Ok(book) = self.read_book()
+    /// Reads the baselines if that failed when the folder was opened.
+    fn read_missing_baselines(&mut self, stream: StreamId) {
+        if !self.has_baselines
+            && let Ok(baselines) = self.read_baselines()
             && let Some(mut core) = Core::lock_in(&self.core, stream)
         {
-            core.set_book(book);
-            self.has_book = true;
+            core.load_baselines(baselines);
+            self.has_baselines = true;
         }
     }
 
@@ -185,7 +184,7 @@ impl Engine {
         self.may_keep() && self.clock.now().mono >= self.next_seal
     }
 
-    /// Time until something is due; `None`: it is.
+    /// Time until work is due; `None` if it is due now.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let now = self.clock.now().mono;
         let mut due = now + LONGEST_WAIT;
@@ -201,23 +200,23 @@ impl Engine {
         due.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
-    /// Seals what was recorded, keeps it on disk, and drops what is too much.
+    /// Seals the interval, stores the reports, and drops what exceeds the limits.
     pub(crate) fn seal(&mut self) {
-        self.follow_consent();
+        self.apply_consent();
         self.open();
         let now = self.clock.now();
-        self.pass_directives(now);
+        self.update_directives(now);
         self.next_seal = now.mono + self.report_interval(now);
         let Some(stream) = self.spool.as_ref().map(Spool::stream) else {
             return;
         };
-        self.read_missing_book(stream);
+        self.read_missing_baselines(stream);
         let Some(spool) = &mut self.spool else {
             return;
         };
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
-        let (sealed, lessons, tests) = {
+        let (sealed, updates, tests) = {
             let Some(mut core) = Core::lock_in(&self.core, stream) else {
                 return;
             };
@@ -229,17 +228,21 @@ impl Engine {
             }
             core.set_spool(bytes, oldest);
             let sealed = core.seal(now);
-            (sealed, core.take_lessons(), core.self_tests.take_unsaved())
+            (
+                sealed,
+                core.take_baseline_updates(),
+                core.self_tests.take_unsaved(),
+            )
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
         losses.extend(spool.enforce(now));
         self.count(stream, &losses);
-        if !lessons.is_empty()
-            && let Err(error) = self.teach(&lessons)
+        if !updates.is_empty()
+            && let Err(error) = self.save_baselines(&updates)
         {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
             if let Some(mut core) = Core::lock_in(&self.core, stream) {
-                core.return_lessons(lessons);
+                core.return_baseline_updates(updates);
             }
         }
         if !tests.is_empty()
@@ -250,19 +253,19 @@ impl Engine {
     }
 
     /// Lets directives begin and end.
-    fn pass_directives(&mut self, now: Now) {
-        if let Err(error) = self.directives.pass(&self.core, now) {
+    fn update_directives(&mut self, now: Now) {
+        if let Err(error) = self.directives.refresh(&self.core, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
         }
     }
 
     fn report_interval(&self, now: Now) -> Duration {
-        let asked = lock(&self.core).report_interval(now);
-        asked.unwrap_or(self.config.report_interval)
+        let by_directive = lock(&self.core).report_interval(now);
+        by_directive.unwrap_or(self.config.report_interval)
     }
 
-    /// Takes in the directives of an answer; to report more often again begins at once.
-    fn receive_directives(&mut self, received: directives::Received, now: Now) {
+    /// Takes the directives of an answer. A shorter report interval applies at once.
+    fn receive_directives(&mut self, received: directives::ReceivedDirectives, now: Now) {
         if let Err(error) = self.directives.receive(&self.core, received, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
         }
@@ -278,28 +281,28 @@ impl Engine {
         }
     }
 
-    /// Adds lessons to the file that all processes of the app share.
-    fn teach(&self, lessons: &[crate::baselines::Lesson]) -> io::Result<()> {
+    /// Adds updates to the file of baselines, which all processes of the app share.
+    fn save_baselines(&self, updates: &[crate::baselines::BaselineUpdate]) -> io::Result<()> {
         let dir = &self.config.dir;
         let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
         let is_still = |secret| installation::is_still(dir, secret);
         if !self.secret.as_ref().is_some_and(is_still) {
-            // Another process has forgotten it since we looked: nothing of it comes after a wipe.
+            // Another process has forgotten the installation since. Nothing of it may be written after a wipe.
             return Ok(());
         }
-        let mut book = self.read_book()?;
-        for lesson in lessons {
-            book.absorb(lesson);
+        let mut baselines = self.read_baselines()?;
+        for update in updates {
+            baselines.apply(update);
         }
-        files::replace(&self.baselines_path(), &book.to_json())
+        files::replace(&self.baselines_path(), &baselines.to_json())
     }
 
-    /// Reports that wait on disk.
+    /// Reports waiting on disk.
     pub(crate) fn n_pending(&self) -> usize {
         self.spool.as_ref().map_or(0, Spool::n_pending)
     }
 
-    /// What went wrong last, if nothing went well since.
+    /// The latest problem, cleared by the next success.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
@@ -316,13 +319,12 @@ impl Engine {
     }
 }
 
-/// Once for each error. The subscriber is the host's code: should it panic, that is not to end our
-/// thread.
+/// Logs each error once. The host's subscriber may panic, which must not end this thread.
 fn log_unusable(error: &str) {
     let _ = catch_unwind(|| tracing::warn!(error, "the SDK's folder cannot be used"));
 }
 
-/// What streams that ended mean for the ledger.
+/// Adds ended streams and their losses to the core.
 fn take_in(core: &mut Core, found: Found) {
     core.add_ended_streams(found.ended);
     for loss in &found.losses {
@@ -330,7 +332,7 @@ fn take_in(core: &mut Core, found: Found) {
     }
 }
 
-/// Writes reports down; those that cannot be are lost, and counted.
+/// Stores reports. One that cannot be stored is lost, and counted.
 fn keep(
     spool: &mut Spool,
     sealed: &[SealedReport],
@@ -339,7 +341,7 @@ fn keep(
 ) -> Vec<Loss> {
     let mut losses = Vec::new();
     for report in sealed {
-        // The number is taken whether or not it can be written down.
+        // The number is taken whether or not the report can be stored.
         let noted = spool.note_sealed(report.key.sequence.get());
         if let Err(error) = noted {
             *last_error = Some(format!("failed to note a report's number: {error}"));

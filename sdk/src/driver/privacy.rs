@@ -1,62 +1,60 @@
-//! Making wishes about consent come true: begin, or wipe and ask for deletion.
+//! Consent and deletion: opens the folder, or wipes it and asks for deletion.
 //!
-//! With consent withheld the folder is looked at once, for a deletion that an earlier process
-//! could not bring to the collector; nothing is written. Where a wipe fails it is tried again until
-//! it succeeds, and nothing is kept or sent but the deletion meanwhile.
+//! Without consent the folder is read once, for a deletion that an earlier process could not bring to the collector.
+//! Nothing is written. A failed wipe is repeated until it succeeds; until then nothing but the deletion is kept or
+//! sent.
 //!
-//! Several processes of an app share the folder: when the installation in it is another one than
-//! ours, another process has forgotten ours. What we recorded for it is dropped then, and counted.
-//! With a new one there we go on under that; with none, consent was withdrawn, and we keep
-//! nothing until our host gives it again: a reset does not.
+//! Several processes of an app share the folder. If it holds another installation than ours, another process has
+//! forgotten ours; our data is dropped and counted. If a new installation exists we continue under it. If none exists
+//! consent was withdrawn, and we keep nothing until our host gives consent again; a reset is not enough.
 //!
-//! The collector may know a deletion that we do not: somebody presented our secret elsewhere, or
-//! the folder came back with a backup. A tombstone never goes, so nothing of this installation
-//! will ever be taken again: with consent we go on as a new one, whose reports do not lead to the
-//! old one, as [`Watch::reset_installation`](crate::Watch::reset_installation) does. Once a
-//! process: a collector that refuses the next one, too, is not believed, or installations would
-//! be made up one after the other.
+//! The collector may know of a deletion that we do not: the secret was presented elsewhere, or the folder came back
+//! with a backup. A tombstone is permanent, so the collector will never accept this installation again. With consent
+//! we continue as a new installation that cannot be linked to the old one, as after
+//! [`Watch::reset_installation`](crate::Watch::reset_installation). This happens once per process; otherwise a
+//! collector that refuses everything would cause one installation after the other.
 
 use std::{sync::Arc, time::Duration};
 
 use epwatch_proto::DropReason;
 
-use super::Engine;
+use super::Driver;
 use crate::{
-    driver::consent::Consent,
+    driver::consent::ConsentSwitch,
     error_text::chain,
     installation::{self, deletion},
     lock::lock,
     random_stream,
 };
 
-/// Between two attempts to wipe a folder that does not let itself be wiped.
+/// Time between two attempts to wipe a folder.
 const WIPE_RETRY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Privacy {
-    consent: Arc<Consent>,
+    consent: Arc<ConsentSwitch>,
     is_given: bool,
-    has_looked: bool,
-    /// Wishes to forget that came true.
+    has_loaded_deletions: bool,
+    /// Calls to forget that were carried out.
     n_forgotten: u64,
-    /// Changes of consent that were looked at.
+    /// Changes of consent that were applied.
     n_changes: u64,
-    /// When to try again what could not be wiped.
+    /// When to repeat a failed wipe.
     wipe_at: Option<Duration>,
-    /// The collector had deleted our installation, and we began a new one.
+    /// The collector had deleted the installation, and a new one was begun.
     began_after_deletion: bool,
-    /// Another process withdrew consent; the number of times ours was told that it is there.
+    /// Another process withdrew consent; the value is `n_given_calls` at that moment.
     orphaned_at: Option<u64>,
 }
 
 impl Privacy {
-    pub(super) fn new(consent: Arc<Consent>) -> Self {
-        let wish = consent.wish();
+    pub(super) fn new(consent: Arc<ConsentSwitch>) -> Self {
+        let state = consent.state();
         Self {
-            is_given: wish.is_given,
-            n_changes: wish.n_changes,
+            is_given: state.is_given,
+            n_changes: state.n_changes,
             consent,
-            has_looked: false,
+            has_loaded_deletions: false,
             n_forgotten: 0,
             wipe_at: None,
             began_after_deletion: false,
@@ -69,64 +67,67 @@ impl Privacy {
     }
 }
 
-impl Engine {
-    /// Whether anything may be recorded, written and sent, but for deletions.
+impl Driver {
+    /// Whether anything except deletions may be recorded, written and sent.
     pub(super) fn may_keep(&self) -> bool {
         let privacy = &self.privacy;
         privacy.is_given && privacy.wipe_at.is_none() && privacy.orphaned_at.is_none()
     }
 
-    /// Makes it as the host wishes, and begins where it may.
-    pub(crate) fn follow_consent(&mut self) {
-        let wish = self.privacy.consent.wish();
+    /// Applies what the host set, and opens the folder if it may.
+    pub(crate) fn apply_consent(&mut self) {
+        let state = self.privacy.consent.state();
         let now = self.clock.now().mono;
-        self.set_network(wish.network);
-        if wish.n_forget != self.privacy.n_forgotten {
-            self.privacy.n_forgotten = wish.n_forget;
-            // A reset is no consent: what another process withdrew it leaves withdrawn.
-            let is_reset = wish.is_given && wish.n_changes == self.privacy.n_changes;
+        self.set_network(state.network);
+        if state.n_forget_calls != self.privacy.n_forgotten {
+            self.privacy.n_forgotten = state.n_forget_calls;
+            // A reset is no consent: if another process has withdrawn it, it stays withdrawn.
+            let is_reset = state.is_given && state.n_changes == self.privacy.n_changes;
             if is_reset {
-                self.notice_others();
+                self.check_installation();
             }
-            if !(is_reset && self.privacy.orphaned_at == Some(wish.n_told)) {
+            if !(is_reset && self.privacy.orphaned_at == Some(state.n_given_calls)) {
                 self.forget();
             }
         } else if self.privacy.wipe_at.is_some_and(|at| now >= at) {
             self.wipe();
         }
-        self.privacy.n_changes = wish.n_changes;
-        if !self.privacy.has_looked {
-            self.privacy.has_looked = true;
-            self.look_for_deletions();
+        self.privacy.n_changes = state.n_changes;
+        if !self.privacy.has_loaded_deletions {
+            self.privacy.has_loaded_deletions = true;
+            self.load_deletions();
         }
-        self.notice_others();
+        self.check_installation();
         let mut core = lock(&self.core);
-        // Asked again: the host may have said something else while we were at the files, and began
-        // or ended recording with it, which holds. It has the core when it does.
-        let wish = self.privacy.consent.wish();
+        // Read again: during the work on files the host may have changed its mind, and started or ended recording
+        // under the core's lock. The latest value wins.
+        let state = self.privacy.consent.state();
         let privacy = &mut self.privacy;
-        privacy.is_given = wish.is_given;
-        if privacy.orphaned_at.is_some_and(|told| told != wish.n_told) {
+        privacy.is_given = state.is_given;
+        if privacy
+            .orphaned_at
+            .is_some_and(|n_calls| n_calls != state.n_given_calls)
+        {
             privacy.orphaned_at = None;
         }
-        core.set_consent_changes(wish.n_changes);
-        core.set_recording(wish.is_given && privacy.orphaned_at.is_none());
+        core.set_consent_changes(state.n_changes);
+        core.set_recording(state.is_given && privacy.orphaned_at.is_none());
         drop(core);
         if self.spool.is_none() && self.last_error.is_none() {
             self.open();
         }
     }
 
-    /// The collector says that our installation was deleted. The wipe that follows asks for the
-    /// deletion once more, which the collector acknowledges, and nothing of the old one is kept.
+    /// Begins a new installation because the collector has deleted this one. The wipe asks for the deletion once
+    /// more, which the collector acknowledges, and then nothing of the old one is left.
     pub(super) fn begin_after_deletion(&mut self) {
         let privacy = &mut self.privacy;
-        if privacy.began_after_deletion || !privacy.consent.wish().is_given {
+        if privacy.began_after_deletion || !privacy.consent.state().is_given {
             return;
         }
         privacy.began_after_deletion = true;
         privacy.consent.forget();
-        self.follow_consent();
+        self.apply_consent();
         // A host's subscriber may panic.
         let _ = std::panic::catch_unwind(|| {
             tracing::warn!("the collector had deleted this installation; a new one was begun");
@@ -140,7 +141,7 @@ impl Engine {
         self.next_seal = now.mono + self.config.report_interval;
         {
             let mut core = lock(&self.core);
-            // The caller has done this already, unless we were just opening.
+            // The caller has forgotten it already, unless the folder was just being opened.
             if core.installation().is_some() {
                 core.forget(random_stream(), 0, now);
             }
@@ -165,10 +166,10 @@ impl Engine {
                 ));
             }
         }
-        self.look_for_deletions();
+        self.load_deletions();
     }
 
-    fn look_for_deletions(&mut self) {
+    fn load_deletions(&mut self) {
         if let Err(error) = deletion::finish_interrupted(&self.config.dir) {
             self.last_error = Some(format!("failed to finish a wipe: {}", chain(&error)));
         }
@@ -176,8 +177,8 @@ impl Engine {
         self.sender.set_deletions(pending, self.clock.now().mono);
     }
 
-    /// Notices that the folder's installation is no longer ours.
-    fn notice_others(&mut self) {
+    /// Stops if the folder's installation is no longer ours.
+    fn check_installation(&mut self) {
         let Some(secret) = &self.secret else {
             return;
         };
@@ -192,12 +193,12 @@ impl Engine {
             if core.installation().is_some() {
                 core.forget(random_stream(), lost_runs, now);
             } else if lost_runs > 0 {
-                // The caller has done this already, and counted what was not sealed yet.
+                // The caller has forgotten it already, and counted unsealed runs.
                 core.dropped(DropReason::Consent, 0, lost_runs);
             }
         }
         if !installation::exists(&self.config.dir) {
-            self.privacy.orphaned_at = Some(self.privacy.consent.wish().n_told);
+            self.privacy.orphaned_at = Some(self.privacy.consent.state().n_given_calls);
             self.last_error = Some(
                 "the folder was emptied, or another process withdrew consent: nothing is \
                  recorded until the host calls set_consent(true)"
@@ -206,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// Whether the host's users agree, for people.
+    /// Describes the state of consent for people.
     pub(crate) fn consent_note(&self) -> &'static str {
         let privacy = &self.privacy;
         match (privacy.is_given, privacy.orphaned_at.is_some()) {
@@ -227,7 +228,7 @@ mod tests {
     use crate::{
         config::{ModelInfo, SdkConfig},
         core::{Core, SessionInfo},
-        driver::directive_file::Opened,
+        driver::directive_file::OpenedSignal,
         folder::{self, files::FileLock},
         host::device::DeviceFacts,
         recorder::SessionRecorder,
@@ -237,17 +238,17 @@ mod tests {
         upload::{Answer, UploadBatch},
     };
 
-    /// An SDK whose steps are made by hand.
+    /// An SDK without its thread; the test makes each step.
     struct Process {
         folder: tempfile::TempDir,
         clock: Clock,
         core: Arc<Mutex<Core>>,
-        consent: Arc<Consent>,
-        engine: Engine,
+        consent: Arc<ConsentSwitch>,
+        driver: Driver,
     }
 
     impl Process {
-        /// With consent, and its folder open.
+        /// Starts with consent and an open folder.
         fn start() -> Self {
             Self::start_in(tempfile::tempdir().unwrap())
         }
@@ -260,18 +261,18 @@ mod tests {
             let clock = Clock::start();
             let core = Core::new(config.core.clone(), random_stream(), clock.now());
             let core = Arc::new(Mutex::new(core));
-            let consent = Arc::new(Consent::new(true));
-            let opened = Arc::new(Opened::default());
+            let consent = Arc::new(ConsentSwitch::new(true));
+            let opened = Arc::new(OpenedSignal::default());
             let (ours, its) = (Arc::clone(&core), Arc::clone(&consent));
-            let mut engine = Engine::new(config, clock, ours, opened, its);
-            engine.follow_consent();
-            assert!(engine.spool.is_some(), "{:?}", engine.last_error());
+            let mut driver = Driver::new(config, clock, ours, opened, its);
+            driver.apply_consent();
+            assert!(driver.spool.is_some(), "{:?}", driver.last_error());
             Self {
                 folder,
                 clock,
                 core,
                 consent,
-                engine,
+                driver,
             }
         }
 
@@ -304,20 +305,20 @@ mod tests {
             clock,
             core,
             consent,
-            engine,
+            driver,
             ..
         } = &mut process;
         thread::scope(|s| {
-            s.spawn(|| engine.follow_consent());
-            // It has read the wish by then, and waits for the folder.
+            s.spawn(|| driver.apply_consent());
+            // It has read the state by then, and waits for the folder's lock.
             while lock(core).stream() == before {
                 thread::yield_now();
             }
-            consent.tell(false, core, clock.now());
+            consent.set_and_record(false, core, clock.now());
             drop(at_files);
         });
         run(&session, 10);
-        // What is recorded is counted as it is forgotten.
+        // Recorded runs would be counted when they are forgotten.
         lock(core).forget(random_stream(), 0, clock.now());
         let health = lock(core).health().clone();
         assert!(health.dropped.is_empty(), "{health:?}");
@@ -331,56 +332,56 @@ mod tests {
             let session = process.session();
             deletion::forget(process.folder.path()).unwrap();
             if has_noticed {
-                process.engine.follow_consent();
+                process.driver.apply_consent();
             }
             process.consent.reset(&process.core, process.clock.now());
-            process.engine.follow_consent();
+            process.driver.apply_consent();
             assert!(!process.path(folder::SECRET).exists());
-            assert!(process.engine.spool.is_none() && !process.engine.may_keep());
+            assert!(process.driver.spool.is_none() && !process.driver.may_keep());
             run(&session, 10);
-            process.engine.seal();
+            process.driver.seal();
             let now = process.clock.now();
-            // What is recorded is counted as it is forgotten.
+            // Recorded runs would be counted when they are forgotten.
             lock(&process.core).forget(random_stream(), 0, now);
             assert!(lock(&process.core).health().dropped.is_empty());
 
-            process.consent.tell(true, &process.core, now);
-            process.engine.seal();
-            assert!(process.engine.spool.is_some());
+            process.consent.set_and_record(true, &process.core, now);
+            process.driver.seal();
+            assert!(process.driver.spool.is_some());
         }
     }
 
-    /// Both before we looked again: the wipe is ours, too, and so is the new consent.
+    /// Both happen before the next check. The wipe is ours too, and so is the new consent.
     #[test]
     fn consent_given_again_here_holds_although_another_process_had_withdrawn_it() {
         let mut process = Process::start();
         deletion::forget(process.folder.path()).unwrap();
         let now = process.clock.now();
-        process.consent.tell(false, &process.core, now);
-        process.consent.tell(true, &process.core, now);
-        process.engine.follow_consent();
-        assert!(process.engine.spool.is_some());
+        process.consent.set_and_record(false, &process.core, now);
+        process.consent.set_and_record(true, &process.core, now);
+        process.driver.apply_consent();
+        assert!(process.driver.spool.is_some());
     }
 
-    /// What an old installation's streams left says nothing of the new one.
+    /// Streams of the old installation are no part of the new one.
     #[test]
     fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
         let mut process = Process::start();
-        let limits = process.engine.config.limits;
+        let limits = process.driver.config.limits;
         let killed = Spool::open(process.folder.path(), random_stream(), limits).unwrap();
         drop(killed);
         let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
-        // The seal that begins now sets it to what it is; then it comes to the folder.
+        // The seal sets it back to the real value just before it comes to the folder.
         lock(&process.core).set_consent_changes(7);
         let Process {
             clock,
             core,
             consent,
-            engine,
+            driver,
             ..
         } = &mut process;
         thread::scope(|s| {
-            s.spawn(|| engine.seal());
+            s.spawn(|| driver.seal());
             while lock(core).health().consent_changes == 7 {
                 thread::yield_now();
             }
@@ -388,61 +389,61 @@ mod tests {
             drop(at_files);
         });
         assert_eq!(lock(core).streams_to_name().count(), 0);
-        engine.follow_consent();
-        engine.seal();
-        assert!(engine.spool.is_some());
+        driver.apply_consent();
+        driver.seal();
+        assert!(driver.spool.is_some());
         assert_eq!(lock(core).streams_to_name().count(), 0);
     }
 
-    /// The collector answers before the folder lets itself be wiped, and the process is killed.
+    /// The collector answers before the folder can be wiped, and the process is killed.
     #[test]
     fn a_deletion_is_not_settled_before_its_wipe() {
         let mut process = Process::start();
-        let secret = process.engine.secret.clone().unwrap();
+        let secret = process.driver.secret.clone().unwrap();
         let stuck = process.path(folder::BASELINES);
         std::fs::create_dir(&stuck).unwrap();
         let now = process.clock.now();
-        process.consent.tell(false, &process.core, now);
-        process.engine.follow_consent();
-        assert!(process.engine.privacy.retry_at().is_some());
+        process.consent.set_and_record(false, &process.core, now);
+        process.driver.apply_consent();
+        assert!(process.driver.privacy.retry_at().is_some());
         let batch = UploadBatch::deletion(secret);
         let answer = Ok(Answer::Deleted);
-        process.engine.upload_result(&batch, answer, None).unwrap();
-        assert_eq!(process.engine.n_deletions(), 0);
+        process.driver.upload_result(&batch, answer, None).unwrap();
+        assert_eq!(process.driver.n_deletions(), 0);
 
         let dir = process.folder.path();
         std::fs::remove_dir(&stuck).unwrap();
         std::fs::write(&stuck, b"{}").unwrap();
         deletion::finish_interrupted(dir).unwrap();
         assert!(!stuck.exists());
-        // The next process asks once more, which settles it.
+        // The next process asks once more, which settles the deletion.
         assert_eq!(deletion::pending(dir).len(), 1);
     }
 
-    /// As where the app has too many files open: what was learnt is neither gone nor written over.
+    /// As if the app had too many open files: the baselines are neither lost nor overwritten.
     #[cfg(unix)]
     #[test]
     fn baselines_that_cannot_be_read_now_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(folder::BASELINES);
-        // Refers to itself, so nobody can open it.
+        // A link to itself, which nobody can open.
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let mut process = Process::start_in(folder);
         run(&process.session(), 10);
-        process.engine.seal();
+        process.driver.seal();
         assert!(path.is_symlink());
-        let error = process.engine.last_error().unwrap_or_default();
+        let error = process.driver.last_error().unwrap_or_default();
         assert!(error.contains("baselines"), "{error}");
-        assert!(!process.engine.has_book);
+        assert!(!process.driver.has_baselines);
 
         std::fs::remove_file(&path).unwrap();
-        process.engine.seal();
-        assert!(process.engine.has_book);
-        let book = process.engine.read_book().unwrap().to_json();
-        let book = String::from_utf8(book).unwrap();
+        process.driver.seal();
+        assert!(process.driver.has_baselines);
+        let baselines = process.driver.read_baselines().unwrap().to_json();
+        let baselines = String::from_utf8(baselines).unwrap();
         assert!(
-            book.contains("static") && book.contains("\"is_lost\":false"),
-            "{book}"
+            baselines.contains("static") && baselines.contains("\"is_lost\":false"),
+            "{baselines}"
         );
     }
 
@@ -450,22 +451,22 @@ mod tests {
     fn nothing_is_learnt_into_a_folder_that_another_process_wiped() {
         let process = Process::start();
         run(&process.session(), 10);
-        let lessons = {
+        let updates = {
             let mut core = lock(&process.core);
             core.seal(process.clock.now());
-            core.take_lessons()
+            core.take_baseline_updates()
         };
-        assert!(!lessons.is_empty());
+        assert!(!updates.is_empty());
         let finished = || self_test::save_finished(process.folder.path(), &[[1; 16]]);
         deletion::forget(process.folder.path()).unwrap();
-        process.engine.teach(&lessons).unwrap();
+        process.driver.save_baselines(&updates).unwrap();
         finished().unwrap();
         for name in [folder::BASELINES, folder::DIRECTIVES, folder::SELF_TESTS] {
             assert!(!process.path(name).exists(), "{name}");
         }
-        // Nor into one where it began a new installation.
+        // The same in a folder with a new installation.
         installation::load_or_create(process.folder.path()).unwrap();
-        process.engine.teach(&lessons).unwrap();
+        process.driver.save_baselines(&updates).unwrap();
         assert!(!process.path(folder::BASELINES).exists());
     }
 }

@@ -1,10 +1,10 @@
-//! What goes to the collector next, and what its answers mean.
+//! Which request goes to the collector next, and what its answer means.
 
 use std::time::Duration;
 
 use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
 
-use super::Engine;
+use super::Driver;
 use crate::{
     core::Core,
     directives,
@@ -21,23 +21,18 @@ use crate::{
     },
 };
 
-/// Who wants to send.
-#[cfg_attr(
-    not(feature = "grpc"),
-    expect(dead_code, reason = "only hosts ask then")
-)]
+/// What caused an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// The clock: when it is time.
-    OnTime,
-    /// A host that sends by itself: at its own pace, but not where a failure or the collector
-    /// asked to wait.
-    ByHost,
+pub(crate) enum UploadTrigger {
+    /// The schedule: only if it is due.
+    Schedule,
+    /// A host that sends by itself: at its own pace, but not while a failure or the collector requires a pause.
+    Host,
     /// A flush: now.
-    Now,
+    Flush,
 }
 
-/// Schedules, budget, and deletions that wait.
+/// Schedules, budget and waiting deletions.
 #[derive(Debug)]
 pub(super) struct Sender {
     reports: Schedule,
@@ -73,21 +68,24 @@ impl Sender {
     }
 }
 
-impl Engine {
-    /// The next request, if one is due.
+impl Driver {
+    /// Returns the next request, if one is due.
     ///
     /// # Errors
-    /// If reports wait that must not be sent now, for want of a network or of bytes.
-    pub(crate) fn next_upload(&mut self, asked: Asked) -> Result<Option<UploadBatch>, UploadError> {
-        self.follow_consent();
+    /// If reports wait that must not be sent now, because there is no network or no budget.
+    pub(crate) fn next_upload(
+        &mut self,
+        trigger: UploadTrigger,
+    ) -> Result<Option<UploadBatch>, UploadError> {
+        self.apply_consent();
         let now = self.clock.now();
-        if let Some(batch) = self.next_deletion(asked, now) {
+        if let Some(batch) = self.next_deletion(trigger, now) {
             return Ok(Some(batch));
         }
-        let is_due = match asked {
-            Asked::OnTime => self.sender.reports.is_due(now.mono),
-            Asked::ByHost => !self.sender.reports.is_held(now.mono),
-            Asked::Now => true,
+        let is_due = match trigger {
+            UploadTrigger::Schedule => self.sender.reports.is_due(now.mono),
+            UploadTrigger::Host => !self.sender.reports.is_held(now.mono),
+            UploadTrigger::Flush => true,
         };
         if !is_due || !self.may_keep() {
             return Ok(None);
@@ -99,8 +97,9 @@ impl Engine {
         match self.next_reports(now) {
             Ok(batch) => Ok(batch),
             Err(refusal) => {
-                // Hosts may ask often: one failure an interval.
-                let counts = asked == Asked::Now || self.sender.reports.is_due(now.mono);
+                // Hosts may ask often: one failure per interval.
+                let counts =
+                    trigger == UploadTrigger::Flush || self.sender.reports.is_due(now.mono);
                 self.sender.reports.idle(now.mono);
                 let kind = match refusal {
                     BudgetRefusal::Offline => UploadFailureKind::Unreachable,
@@ -118,13 +117,12 @@ impl Engine {
         }
     }
 
-    /// Deletions go first, over any network and beside the budget: they are small, and somebody
-    /// has a right to them.
-    fn next_deletion(&mut self, asked: Asked, now: Now) -> Option<UploadBatch> {
+    /// Deletions go first, over any network and outside the budget: they are small, and users have a right to them.
+    fn next_deletion(&mut self, trigger: UploadTrigger, now: Now) -> Option<UploadBatch> {
         let sender = &self.sender;
-        let is_due = match asked {
-            Asked::OnTime | Asked::Now => sender.deletion.is_due(now.mono),
-            Asked::ByHost => !sender.deletion.is_held(now.mono),
+        let is_due = match trigger {
+            UploadTrigger::Schedule | UploadTrigger::Flush => sender.deletion.is_due(now.mono),
+            UploadTrigger::Host => !sender.deletion.is_held(now.mono),
         };
         if !is_due || sender.network == NetworkKind::Offline {
             return None;
@@ -185,11 +183,11 @@ impl Engine {
         Ok(Some(batch))
     }
 
-    /// What an answer, or its absence, means. `sent`: bytes that went out for it, where somebody
+    /// Takes an answer, or the reason why there is none. `sent` are the bytes that went out for it, if they were
     /// counted.
     ///
     /// # Errors
-    /// The failure that was given or found, for who waits for it.
+    /// The failure that was given or found.
     pub(crate) fn upload_result(
         &mut self,
         batch: &UploadBatch,
@@ -231,7 +229,7 @@ impl Engine {
         }
         let sent = match (sent, failed) {
             (Some(sent), _) => sent,
-            // A host that could not connect has sent none of it.
+            // Nothing was sent without a connection.
             (None, Some(Budget | Tls | Unreachable)) => 0,
             (None, _) => batch.reserved,
         };
@@ -243,7 +241,7 @@ impl Engine {
     }
 
     fn upload_failed(&mut self, batch: &UploadBatch, error: &UploadError, now: Now) {
-        let mut asked = match error.retry() {
+        let mut wait = match error.retry() {
             Retry::After(delay) => Some(delay),
             Retry::Backoff => None,
         };
@@ -251,7 +249,7 @@ impl Engine {
         if error.kind() == UploadFailureKind::Unauthenticated {
             let least = policy::KEY_REFUSED_WAIT;
             let jitter = Duration::from_secs(random_u64() % least.as_secs());
-            asked = asked.max(Some(least + jitter));
+            wait = wait.max(Some(least + jitter));
             note.push_str(
                 "; the collector does not know this app key: register it there, or give the right \
                  one to SdkConfig::builder",
@@ -261,7 +259,7 @@ impl Engine {
             Payload::Reports { .. } => &mut self.sender.reports,
             Payload::Deletion(_) => &mut self.sender.deletion,
         };
-        schedule.failed(now.mono, asked, random_u64());
+        schedule.failed(now.mono, wait, random_u64());
         lock(&self.core).upload_failed(error.kind());
         self.last_error = Some(note);
     }
@@ -275,13 +273,13 @@ impl Engine {
             .deletion
             .answered(now.mono, crate::upload::Advice::default(), true, 0);
         if self.privacy.retry_at().is_some() {
-            // Until its wipe is done the file stays, so that a start after a kill finishes it.
+            // The file stays until the wipe is done, so that the next start finishes it after a kill.
             return;
         }
-        // What stays on disk is asked for again at the next start, which harms nobody.
+        // A file that stays is asked for again at the next start, which is harmless.
         let settled = deletion::settle(&self.config.dir, installation);
         if settled.is_ok() && self.sender.deletions.is_empty() {
-            // There were more than are looked at in one go.
+            // There were more deletions than one pass reads.
             self.sender.deletions = deletion::pending(&self.config.dir);
         }
     }
@@ -306,10 +304,10 @@ impl Engine {
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
-        // Files are deleted without the core's lock, which sessions wait for.
+        // Files are deleted without the core's lock, because sessions wait for it.
         let mut finished = Vec::new();
         for (key, how) in settled {
-            // Forgotten while it was on its way: counted as that already.
+            // Otherwise it was forgotten during the upload, and counted as that.
             let is_known = ours == Some(key.installation) || spool.has(&key);
             if is_known && how != Disposition::Kept {
                 finished.push((key, how, spool.finish(&key)));
@@ -324,7 +322,7 @@ impl Engine {
                 _ => core.acked(&key),
             }
         }
-        // Which streams still need naming is decided now; folders are removed without the lock.
+        // The streams are chosen under the core's lock; their folders are removed without it.
         let named: Vec<_> = core.streams_to_name().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
@@ -334,7 +332,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The network that uploads would take from now on.
+    /// Sets the network that uploads would take.
     pub(super) fn set_network(&mut self, network: NetworkKind) {
         if self.sender.network == network {
             return;
@@ -345,15 +343,14 @@ impl Engine {
         self.sender.deletion.hurry(now);
     }
 
-    /// Nothing will be sent for an interval, deletions included: where the host sends, they wait
-    /// for it as reports do.
+    /// Sends nothing for an interval, deletions included: if the host sends, they wait for it as reports do.
     pub(crate) fn idle(&mut self) {
         let now = self.clock.now().mono;
         self.sender.reports.idle(now);
         self.sender.deletion.idle(now);
     }
 
-    /// Lets a flush try again what failed before.
+    /// Lets a flush repeat deletions that failed before.
     #[cfg(feature = "grpc")]
     pub(crate) fn hurry_deletions(&mut self) {
         let now = self.clock.now().mono;
@@ -363,7 +360,7 @@ impl Engine {
         }
     }
 
-    /// Time until the next upload, and bytes that wait.
+    /// Time until the next upload, and bytes waiting.
     pub(crate) fn outlook(&self) -> (Duration, u64) {
         let now = self.clock.now();
         let usage = self
@@ -379,7 +376,7 @@ impl Engine {
         self.sender.deletions.len()
     }
 
-    /// The network as the host says it, and the bytes spent today: unmetered, metered.
+    /// The network as set by the host, and the bytes sent today: unmetered, metered.
     pub(crate) fn spent(&self) -> (NetworkKind, (u64, u64)) {
         (self.sender.network, self.sender.budget.spent())
     }
@@ -393,12 +390,12 @@ mod tests {
     use crate::{
         DeviceFacts, SdkConfig,
         core::Core,
-        driver::{consent::Consent, directive_file::Opened},
+        driver::{consent::ConsentSwitch, directive_file::OpenedSignal},
         random_stream,
         time::Clock,
     };
 
-    fn engine(dir: &std::path::Path) -> Engine {
+    fn driver(dir: &std::path::Path) -> Driver {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir)
             .with_device(DeviceFacts::simulated("SM8650"))
             .with_uploads_by_host()
@@ -406,24 +403,30 @@ mod tests {
             .unwrap();
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now());
-        let consent = Arc::new(Consent::new(true));
+        let consent = Arc::new(ConsentSwitch::new(true));
         let core = Arc::new(Mutex::new(core));
-        Engine::new(config, clock, core, Arc::new(Opened::default()), consent)
+        Driver::new(
+            config,
+            clock,
+            core,
+            Arc::new(OpenedSignal::default()),
+            consent,
+        )
     }
 
     #[test]
     fn a_deletion_that_waits_for_the_host_keeps_no_thread_busy() {
         let dir = tempfile::tempdir().unwrap();
-        let mut engine = engine(dir.path());
-        let now = engine.clock.now().mono;
+        let mut driver = driver(dir.path());
+        let now = driver.clock.now().mono;
         let secret = Secret::from_bytes(&[1; 32]).unwrap();
-        engine.sender.set_deletions(vec![secret], now);
-        assert_eq!(engine.wait(), None);
-        engine.idle();
-        let wait = engine.wait().unwrap();
-        assert!(wait > engine.config.upload_interval / 2, "{wait:?}");
+        driver.sender.set_deletions(vec![secret], now);
+        assert_eq!(driver.wait(), None);
+        driver.idle();
+        let wait = driver.wait().unwrap();
+        assert!(wait > driver.config.upload_interval / 2, "{wait:?}");
         // The host gets it whenever it asks.
-        let now = engine.clock.now();
-        assert!(engine.next_deletion(Asked::ByHost, now).is_some());
+        let now = driver.clock.now();
+        assert!(driver.next_deletion(UploadTrigger::Host, now).is_some());
     }
 }

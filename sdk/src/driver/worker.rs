@@ -1,7 +1,6 @@
-//! The SDK's own thread: seals on time, uploads when due, does what callers ask for.
+//! The SDK's own thread: seals on time, uploads when due, and handles commands.
 //!
-//! Everything that touches disk or network happens here. A panic ends the step it happened in and
-//! is counted; after a few of them the thread ends and recording goes on without reports.
+//! A panic ends its step and is counted. After a few panics the thread ends, and recording continues without reports.
 
 use std::{
     fs::File,
@@ -20,30 +19,28 @@ use epwatch_proto::{ModelHash, SessionUid};
 use sha2::{Digest, Sha256};
 
 #[cfg(feature = "grpc")]
-use crate::upload::grpc::LazyTransport;
+use crate::upload::{RequestKind, grpc::LazyTransport};
 use crate::{
     core::Core,
-    driver::{Engine, consent::Consent},
+    driver::{Driver, UploadTrigger, consent::ConsentSwitch},
     host::thermal_zones::ThermalReader,
     lock::lock,
     upload::{FlushError, UploadError},
 };
-#[cfg(feature = "grpc")]
-use crate::{driver::Asked, upload::RequestKind};
 
-/// Panics after which the thread ends: something is wrong for good then.
+/// Panics after which the thread ends, because the cause is permanent.
 const MAX_PANICS: u64 = 3;
 
-/// What a caller asks the thread to do.
+/// A caller's command to the thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Seal and send everything now, and answer.
     Flush(SyncSender<Result<(), FlushError>>),
-    /// Seal before it is time: much waits.
+    /// Seal before the time, because many sessions were closed.
     Seal,
-    /// Look again: something was switched.
+    /// Read consent and network again.
     Wake,
-    /// Take the hash of a model's file.
+    /// Compute the hash of a model's file.
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
     Stop(SyncSender<()>),
@@ -51,42 +48,42 @@ pub(crate) enum Command {
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) engine: Arc<Mutex<Engine>>,
+    pub(crate) driver: Arc<Mutex<Driver>>,
     pub(crate) core: Arc<Mutex<Core>>,
     pub(crate) panics: Arc<AtomicU64>,
-    pub(crate) consent: Arc<Consent>,
-    /// Models whose files must not be read yet.
+    pub(crate) consent: Arc<ConsentSwitch>,
+    /// Model files that must not be read before consent.
     pub(crate) unread: Vec<(SessionUid, PathBuf)>,
-    /// Where the SDK reads heat by itself.
+    /// Reads temperatures, if the SDK is configured to.
     pub(crate) thermal: Option<ThermalReader>,
     #[cfg(feature = "grpc")]
     pub(crate) transport: Option<LazyTransport>,
 }
 
-/// Files that wait for consent at most; the hash of a model is a convenience.
+/// Model files that may wait for consent. Their hashes are a convenience.
 const MAX_UNREAD: usize = 64;
 
 impl Worker {
-    /// Runs until it is told to stop, or nobody is left who could.
+    /// Runs until a command stops it, or no handle is left.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) {
         let stopped = loop {
             if self.panics.load(Relaxed) >= MAX_PANICS {
                 return;
             }
-            self.guarded(Self::due);
+            self.guarded(Self::run_due);
             let wait = self.wait();
             match commands.recv_timeout(wait) {
                 Ok(Command::Flush(answer)) => {
                     let mut result = Err(FlushError::Stopped);
                     self.guarded(|worker| result = worker.flush());
-                    // Who asked may have given up waiting.
+                    // The caller may have given up waiting.
                     let _ = answer.try_send(result);
                 }
                 Ok(Command::Seal) => self.guarded(|worker| {
-                    // A seal may have come between.
-                    let has_many_gone = lock(&worker.core).has_many_gone();
-                    if has_many_gone {
-                        lock(&worker.engine).seal();
+                    // A seal may have happened in between.
+                    let has_many_closed = lock(&worker.core).has_many_closed();
+                    if has_many_closed {
+                        lock(&worker.driver).seal();
                     }
                 }),
                 Ok(Command::Wake) => {}
@@ -100,14 +97,14 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
         };
-        self.guarded(|worker| lock(&worker.engine).end());
+        self.guarded(|worker| lock(&worker.driver).end());
         if let Some(answer) = stopped {
             let _ = answer.try_send(());
         }
     }
 
     fn wait(&self) -> Duration {
-        let wait = lock(&self.engine).wait().unwrap_or(Duration::ZERO);
+        let wait = lock(&self.driver).wait().unwrap_or(Duration::ZERO);
         let reading = self.thermal.as_ref().and_then(|t| t.wait(Instant::now()));
         reading.map_or(wait, |reading| wait.min(reading))
     }
@@ -118,11 +115,11 @@ impl Worker {
         }
     }
 
-    /// What time has brought.
-    fn due(&mut self) {
-        let has_consent = self.consent.wish().is_given;
+    /// Does everything that is due by time.
+    fn run_due(&mut self) {
+        let has_consent = self.consent.state().is_given;
         if let Some(thermal) = &mut self.thermal {
-            thermal.pass(Instant::now(), has_consent);
+            thermal.refresh(Instant::now(), has_consent);
         }
         if has_consent {
             for (uid, path) in std::mem::take(&mut self.unread) {
@@ -130,62 +127,59 @@ impl Worker {
             }
         }
         {
-            let mut engine = lock(&self.engine);
-            engine.follow_consent();
-            if engine.is_seal_due() {
-                engine.seal();
+            let mut driver = lock(&self.driver);
+            driver.apply_consent();
+            if driver.is_seal_due() {
+                driver.seal();
             }
         }
-        // What goes wrong is counted and comes again by schedule.
-        let _ = self.upload(false);
+        // A failure is counted and repeated by schedule.
+        let _ = self.upload(UploadTrigger::Schedule);
     }
 
     fn flush(&mut self) -> Result<(), FlushError> {
-        lock(&self.engine).seal();
-        self.upload(true).map_err(FlushError::Upload)?;
-        let engine = lock(&self.engine);
-        match (engine.n_pending(), engine.last_error()) {
+        lock(&self.driver).seal();
+        self.upload(UploadTrigger::Flush)
+            .map_err(FlushError::Upload)?;
+        let driver = lock(&self.driver);
+        match (driver.n_pending(), driver.last_error()) {
             (0, None) => Ok(()),
             (0, Some(error)) => Err(FlushError::Spool(error.to_owned())),
             (reports, _) => Err(FlushError::Kept { reports }),
         }
     }
 
-    /// Sends what is due, or everything if it is asked for.
+    /// Sends what is due, or everything for a flush.
     #[cfg(feature = "grpc")]
-    fn upload(&mut self, is_asked_for: bool) -> Result<(), UploadError> {
-        let asked = if is_asked_for {
-            Asked::Now
-        } else {
-            Asked::OnTime
-        };
+    fn upload(&mut self, trigger: UploadTrigger) -> Result<(), UploadError> {
+        let is_flush = trigger == UploadTrigger::Flush;
         let Some(transport) = &mut self.transport else {
-            // Without a transport nothing would ever be due again.
-            lock(&self.engine).idle();
+            // Without a transport nothing would become due again.
+            lock(&self.driver).idle();
             return Ok(());
         };
-        if is_asked_for {
-            lock(&self.engine).hurry_deletions();
+        if is_flush {
+            lock(&self.driver).hurry_deletions();
         }
         let mut failed_deletion = Ok(());
         loop {
-            let mut engine = lock(&self.engine);
-            let before = engine.n_pending();
-            let Some(batch) = engine.next_upload(asked)? else {
+            let mut driver = lock(&self.driver);
+            let before = driver.n_pending();
+            let Some(batch) = driver.next_upload(trigger)? else {
                 return failed_deletion;
             };
-            // Nobody waits for the network while it holds the engine.
-            drop(engine);
+            // The driver is not locked during network I/O.
+            drop(driver);
             let (result, sent) = transport.send(&batch);
-            let mut engine = lock(&self.engine);
-            let settled = engine.upload_result(&batch, result, Some(sent));
+            let mut driver = lock(&self.driver);
+            let settled = driver.upload_result(&batch, result, Some(sent));
             if batch.kind() == RequestKind::DeleteInstallation {
-                // Reports do not wait for it.
+                // Reports do not wait for deletions.
                 failed_deletion = failed_deletion.and(settled);
                 continue;
             }
             settled?;
-            if is_asked_for && engine.n_pending() >= before {
+            if is_flush && driver.n_pending() >= before {
                 return failed_deletion;
             }
         }
@@ -197,8 +191,8 @@ impl Worker {
         clippy::unnecessary_wraps,
         reason = "the same signature with the feature"
     )]
-    fn upload(&mut self, _is_asked_for: bool) -> Result<(), UploadError> {
-        lock(&self.engine).idle();
+    fn upload(&mut self, _: UploadTrigger) -> Result<(), UploadError> {
+        lock(&self.driver).idle();
         Ok(())
     }
 
@@ -209,7 +203,7 @@ impl Worker {
     }
 }
 
-/// SHA-256 of a file, read in pieces: models are large. `None` if it cannot be read.
+/// SHA-256 of a file, read in pieces because models are large. `None` if it cannot be read.
 fn hash_of_file(path: &Path) -> Option<ModelHash> {
     let mut file = File::open(path).ok()?;
     let mut sha = Sha256::new();

@@ -1,4 +1,4 @@
-//! Files that several processes share: locks, and writing so that nobody sees half of it.
+//! Files shared by several processes: locks, and atomic replacement.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -6,24 +6,24 @@ use std::{
     path::Path,
 };
 
-/// How files begin that are not whole yet; a kill leaves them under this name.
+/// Prefix of unfinished files, which a kill may leave.
 pub(crate) const UNFINISHED: &str = ".epwatch-";
 
-/// A folder's lock, released when it is dropped or its process dies.
+/// A lock on a file, released when it is dropped or its process dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     file: File,
 }
 
 impl FileLock {
-    /// Waits for the lock. Only ever called on the SDK's own thread.
+    /// Waits for the lock. Not for a thread that must not wait for files.
     pub(crate) fn wait(path: &Path) -> io::Result<Self> {
         let file = open_private(path)?;
         flock::wait(&file)?;
         Ok(Self { file })
     }
 
-    /// The lock, unless a living process holds it.
+    /// Takes the lock unless a living process holds it.
     pub(crate) fn try_take(path: &Path) -> io::Result<Option<Self>> {
         let file = open_private(path)?;
         let is_ours = flock::try_take(&file)?;
@@ -32,7 +32,7 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Closing alone would not do: a child that the host forks at this moment has the file too.
+    /// Closing the file is not enough: a child that the host forks at this moment has the file too.
     fn drop(&mut self) {
         let _ = flock::release(&self.file);
     }
@@ -54,7 +54,7 @@ mod flock {
         })?)
     }
 
-    /// `false` if another process or handle has it.
+    /// `false` if another process or handle holds it.
     pub(super) fn try_take(file: &File) -> io::Result<bool> {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
@@ -106,7 +106,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Opens a file for reading and writing, made for this user alone if it is not there.
+/// Opens a file for reading and writing, or creates it for this user only.
 pub(crate) fn open_private(path: &Path) -> io::Result<File> {
     options()
         .create(true)
@@ -116,7 +116,7 @@ pub(crate) fn open_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a folder and those above it, for this user alone.
+/// Creates a folder and its parents for this user only.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -137,7 +137,7 @@ pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Option<Vec
     }
 }
 
-/// A file's content, unless it is larger than any of ours.
+/// Reads a file, unless it is too large to be ours.
 pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?
@@ -149,9 +149,9 @@ pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Replaces a file: readers see the old content or the new one, also after a power cut.
+/// Replaces a file atomically: readers see the old content or the new one, also after a power cut.
 ///
-/// The caller holds the lock of whatever the file belongs to.
+/// The caller holds the lock that protects the file.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
@@ -163,7 +163,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
-/// Makes names durable, not only content.
+/// Makes names durable in addition to content.
 #[cfg(unix)]
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()

@@ -1,4 +1,4 @@
-//! The device below the SDK: what it is, how warm it is, which runtimes it has.
+//! The device below the SDK: its facts, its temperature, its runtimes.
 
 pub(crate) mod device;
 pub mod preflight;

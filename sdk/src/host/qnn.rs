@@ -1,9 +1,8 @@
-//! Qualcomm's plugin EP, registered and asked for the way it works.
+//! Qualcomm's plugin EP: registration, and builders whose sessions really use it.
 //!
-//! What goes wrong without this, each silently: a session option without the EP's prefix is not
-//! passed on; the device is found by type, which is CPU on a Linux host with the HTP emulator; a
-//! session meant for the CPU goes to the NPU, because every builder has an automatic EP policy;
-//! and the environment of a custom logger is at its most verbose.
+//! Without this module each of these fails silently. A session option without the EP's prefix is ignored. The device
+//! is found by its type, which is CPU on a Linux host with the HTP emulator. A session meant for the CPU goes to the
+//! NPU, because every builder has an automatic EP policy. An environment with a custom logger logs everything.
 
 use std::path::{Path, PathBuf};
 
@@ -20,48 +19,48 @@ use crate::placement;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QnnError {
-    /// The library is missing, of another platform, or too old for this ORT.
+    /// The library is missing, for another platform, or too old for this ORT.
     #[error("failed to register the QNN EP from {library}")]
     Register {
         /// The plugin's library.
         library: PathBuf,
-        /// What ORT says.
+        /// ORT's error.
         #[source]
         source: ort::Error,
     },
     /// A builder refused an option.
     #[error("failed to prepare a session for {ep}")]
     Builder {
-        /// The EP it was for.
+        /// The EP of the builder.
         ep: &'static str,
-        /// What ORT says.
+        /// ORT's error.
         #[source]
         source: ort::Error,
     },
 }
 
-/// How a session uses the HTP. Empty or `None`: the plugin's default.
+/// Options of a session on the HTP. Empty or `None` is the plugin's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HtpOptions {
     /// The HTP back end, `libQnnHtp.so`.
     pub backend_path: PathBuf,
-    /// Chipset by QNN's number or name, for example `57` or `SM8650`. Needed by the emulator,
-    /// which is an SM8350 otherwise; a phone knows its own.
+    /// Chipset by QNN's number or name, for example `57` or `SM8650`. The emulator needs it, because its default is
+    /// an SM8350; a phone needs none.
     pub soc_model: Option<String>,
     /// For example `burst`.
     pub performance_mode: Option<String>,
 }
 
-/// A builder for the HTP, and what to tell the SDK about it.
+/// A builder for the HTP, with everything that [`SessionRequest`](crate::SessionRequest) needs about it.
 pub struct HtpBuilder {
-    /// The builder, ready but for the host's own options.
+    /// The builder; the host may add its own options.
     pub builder: SessionBuilder,
-    /// EPs asked for: for [`SessionRequest::requesting`](crate::SessionRequest::requesting).
+    /// For [`SessionRequest::requesting`](crate::SessionRequest::requesting).
     pub requested_eps: Vec<String>,
     /// For [`SessionRequest::with_options`](crate::SessionRequest::with_options).
     pub options: SessionOptions,
-    /// For [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): that the EP is
-    /// there and offers no device, so that the session will be on the CPU.
+    /// For [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): the EP has no device here, or a
+    /// directive forbids it.
     pub reasons: Vec<ReasonCode>,
 }
 
@@ -75,31 +74,29 @@ impl std::fmt::Debug for HtpBuilder {
     }
 }
 
-/// Why a session of this environment cannot get the QNN EP: it is neither built in, nor is there a
-/// device of a registered plugin. `None` if it can. For hosts that make their builders themselves, and
-/// hand it to [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): ORT takes such
-/// a request without a word.
+/// Returns why a session of this environment cannot use the QNN EP: it is not built in, and no registered plugin has
+/// a device. `None` if it can.
+///
+/// For hosts that make their builders themselves and pass the reason to
+/// [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons). ORT ignores such a request without an
+/// error.
 pub fn missing(environment: &Environment) -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
     let has_device = has_device(environment);
-    // A registered plugin without a device looks like none; `Plugin` knows the difference.
+    // A registered plugin without a device looks the same; `Plugin` can tell the difference.
     (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
 }
 
-/// ORT 1.22 lists devices on Windows alone; elsewhere its list is a null pointer, which `ort` makes a
-/// slice of.
+/// ORT 1.22 lists devices on Windows only. Elsewhere its list is a null pointer, which `ort` turns into a slice.
 fn has_device(environment: &Environment) -> bool {
-    let lists_devices = placement::ort_version()
-        .and_then(|v| v.split('.').nth(1)?.parse::<u32>().ok())
-        .is_some_and(|minor| minor >= 23);
+    let lists_devices = placement::ort_minor().is_some_and(|minor| minor >= 23);
     lists_devices
         && environment
             .devices()
             .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP))
 }
 
-/// The EP by name only: `ort` has a type for it in builds with its feature `qnn` alone, and asks ORT
-/// by type.
+/// The EP by name only. `ort` has a type for it only in builds with its feature `qnn`, and asks ORT by type.
 struct BuiltIn;
 
 impl ExecutionProvider for BuiltIn {
@@ -110,17 +107,17 @@ impl ExecutionProvider for BuiltIn {
     }
 }
 
-/// The registered plugin. One a process.
+/// The registered plugin. Register it once per process.
 #[derive(Debug)]
 pub struct Plugin {
     environment: Environment,
 }
 
 impl Plugin {
-    /// Registers the plugin's library with the host's environment and quiets its log to warnings.
+    /// Registers the plugin's library with the host's environment, and limits its log to warnings.
     ///
     /// # Errors
-    /// ORT's own, for example when the plugin was built for an older ORT.
+    /// ORT's error, for example for a plugin built for an older ORT.
     pub fn register(environment: &Environment, library: &Path) -> Result<Self, QnnError> {
         environment.set_log_level(ort::logging::LogLevel::Warning);
         environment
@@ -134,13 +131,13 @@ impl Plugin {
         })
     }
 
-    /// Whether the plugin offers a device here.
+    /// Whether the plugin has a device here.
     pub fn has_device(&self) -> bool {
         has_device(&self.environment)
     }
 
-    /// A builder whose session asks for the HTP. Where the plugin offers no device it will be on
-    /// the CPU, and its reasons say so.
+    /// Returns a builder for a session on the HTP. If the plugin has no device the session will run on the CPU, and
+    /// the reasons contain it.
     ///
     /// # Errors
     /// If ORT refuses an option.
@@ -161,8 +158,8 @@ impl Plugin {
         })
     }
 
-    /// As [`Self::session_builder`], but on the CPU alone where the plan says so: then the reasons
-    /// name it, and what was asked for stays the HTP.
+    /// As [`Self::session_builder`], but for the CPU only if the plan forbids the NPU. The requested EP is still the
+    /// HTP, and the reasons name the directive.
     ///
     /// # Errors
     /// If ORT refuses an option.
@@ -182,7 +179,7 @@ impl Plugin {
         })
     }
 
-    /// A builder whose session is on the CPU and nowhere else.
+    /// Returns a builder for a session on the CPU only.
     ///
     /// # Errors
     /// If ORT refuses it.
@@ -190,7 +187,7 @@ impl Plugin {
         self.builder_for(CPU_EP, &[])
     }
 
-    /// Names the EP's first device: two of one EP would be two back ends.
+    /// Uses the EP's first device: two devices of one EP would be two back ends.
     fn builder_for(
         &self,
         ep: &'static str,

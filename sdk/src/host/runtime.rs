@@ -1,9 +1,9 @@
-//! ONNX Runtime's library, loaded with an answer to "is it new enough?".
+//! Loads ONNX Runtime, and checks that it is new enough.
 //!
-//! Any version from [`OLDEST`] on is taken: where sessions run can be read from [`FIRST_TO_TELL`]
-//! on, before that from the log alone, and [`Watch::explain`](crate::Watch::explain) says so. What
-//! is older than [`OLDEST`] lacks calls that every session needs. Hosts that load the library
-//! themselves (`ort::init_from`) are told the same by `ort`; [`check`] is for them.
+//! Every version from [`OLDEST`] on works; an older one lacks calls that every session needs. Placements come from
+//! ORT's API from [`FIRST_WITH_ASSIGNMENT_API`] on, and from its log before;
+//! [`Watch::explain`](crate::Watch::explain) reports which. Hosts that load the library themselves (`ort::init_from`)
+//! get the same error from `ort`, and use [`check`].
 
 use std::path::{Path, PathBuf};
 
@@ -11,38 +11,38 @@ use ort::{LoadDynamicError, environment::EnvironmentBuilder};
 
 use crate::placement;
 
-/// Minor version of the oldest ONNX Runtime 1.x that this build works with: 1.17, or 1.22 with the
-/// feature `qnn`, whose plugin EPs came with it.
+/// Minor version of the oldest ONNX Runtime 1.x that this build works with: 1.17, or 1.22 with feature `qnn`, because
+/// plugin EPs came with it.
 pub const OLDEST: u32 = ort::MINOR_VERSION;
 
-/// Minor version of the first ONNX Runtime 1.x that says which EP got which node.
-pub const FIRST_TO_TELL: u32 = 24;
+/// Minor version of the first ONNX Runtime 1.x that returns the EP of each node.
+pub const FIRST_WITH_ASSIGNMENT_API: u32 = placement::FIRST_MINOR;
 
-/// ONNX Runtime cannot be used, or not to the full.
+/// ONNX Runtime cannot be used, or only in part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// This build cannot use it at all.
+    /// This build cannot use it.
     #[error(
         "failed to use ONNX Runtime {found} of {library}: it is too old; give 1.{OLDEST} or later \
-         (1.{FIRST_TO_TELL} or later also tells where each node runs)"
+         (1.{FIRST_WITH_ASSIGNMENT_API} or later also reports where each node runs)"
     )]
     TooOld {
-        /// Its own words, for example `1.16.3`.
+        /// Its version, for example `1.16.3`.
         found: String,
-        /// The library.
+        /// The library's path.
         library: PathBuf,
     },
-    /// It works, but does not say where sessions run.
+    /// It works, but cannot return placements.
     #[error(
-        "failed to read placements from ONNX Runtime {found}: it is too old; give 1.{FIRST_TO_TELL} \
+        "failed to read placements from ONNX Runtime {found}: it is too old; give 1.{FIRST_WITH_ASSIGNMENT_API} \
          or later, or have the session's log read (SessionRequest::with_log_capture)"
     )]
-    TooOldToTell {
-        /// Its own words, for example `1.22.1`.
+    NoAssignmentApi {
+        /// Its version, for example `1.22.1`.
         found: String,
     },
-    /// There is no library of that name for this platform, or it is not ONNX Runtime.
+    /// The library does not exist for this platform, or is not ONNX Runtime.
     #[error(
         "failed to load ONNX Runtime; give the path of libonnxruntime.so (Android: of the app's \
          onnxruntime AAR; Linux: of the release or the Python wheel)"
@@ -50,7 +50,7 @@ pub enum RuntimeError {
     Load(#[source] LoadDynamicError),
 }
 
-/// Loads ONNX Runtime for this process, once: the environment's builder, as of `ort::init_from`.
+/// Loads ONNX Runtime for this process, once. Returns the builder of the environment, as `ort::init_from` does.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,8 +63,7 @@ pub enum RuntimeError {
 /// ```
 ///
 /// # Errors
-/// [`RuntimeError::TooOld`] with the version that was found and the one that is needed,
-/// [`RuntimeError::Load`] where there is nothing to load.
+/// [`RuntimeError::TooOld`] with the version found and the version needed, or [`RuntimeError::Load`].
 pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeError> {
     ort::init_from(library).map_err(|error| match error {
         LoadDynamicError::BadVersion { version_str, path } => RuntimeError::TooOld {
@@ -75,26 +74,26 @@ pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeErro
     })
 }
 
-/// Whether the ONNX Runtime of this process says where sessions run. One that cannot is no reason
-/// to stop: sessions work and their latency is measured.
+/// Checks whether the ONNX Runtime of this process can return placements. If not, sessions work and their latency is
+/// measured.
 ///
 /// # Errors
-/// [`RuntimeError::TooOldToTell`].
+/// [`RuntimeError::NoAssignmentApi`].
 ///
 /// # Panics
-/// As `ort::api`, where no library is loaded and none can be: call it after [`load`].
+/// As `ort::api`, if no library is loaded and none can be. Call it after [`load`].
 pub fn check() -> Result<(), RuntimeError> {
     match placement::ort_version() {
-        Some(found) if !tells_placement(&found) => Err(RuntimeError::TooOldToTell { found }),
+        Some(found) if !has_assignment_api(&found) => Err(RuntimeError::NoAssignmentApi { found }),
         _ => Ok(()),
     }
 }
 
-/// By the first two numbers; a text that is no version is not held against it.
-pub(crate) fn tells_placement(version: &str) -> bool {
+/// Compares the first two numbers. Any other text counts as new.
+pub(crate) fn has_assignment_api(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(1), Some(minor)) => minor >= FIRST_TO_TELL,
+        (Some(1), Some(minor)) => minor >= FIRST_WITH_ASSIGNMENT_API,
         _ => true,
     }
 }
@@ -116,7 +115,7 @@ mod tests {
             ("", true),
             ("nightly", true),
         ] {
-            assert_eq!(tells_placement(version), tells, "{version}");
+            assert_eq!(has_assignment_api(version), tells, "{version}");
         }
     }
 
@@ -130,7 +129,7 @@ mod tests {
         for part in ["1.16.3", "/usr/lib/", &format!("1.{OLDEST} or later")] {
             assert!(text.contains(part), "{text}");
         }
-        let text = RuntimeError::TooOldToTell {
+        let text = RuntimeError::NoAssignmentApi {
             found: "1.22.1".to_owned(),
         };
         assert!(text.to_string().contains("1.24 or later"), "{text}");

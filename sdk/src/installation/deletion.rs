@@ -1,11 +1,10 @@
-//! Forgetting an installation: its secret waits until the collector has deleted it, all else goes.
+//! Deletion of an installation: its secret waits until the collector has deleted it, everything else is wiped.
 //!
-//! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be
-//! deleted. The secret's file is moved there by one rename, which is the moment of withdrawal:
-//! before it nothing happened, after it the installation is nobody's, and whatever else a kill
-//! leaves behind is wiped by the next start, since it belongs to no secret: at once where one waits
-//! here, and in any case before a new one is made. The file goes with the collector's answer, once
-//! the wipe is done. With consent withheld these files, and the empty `lock`, are all there is.
+//! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be deleted. One rename
+//! moves the secret there, which is the moment of withdrawal: nothing has changed before it, and the installation has
+//! ended after it. Whatever a kill leaves behind belongs to no secret, so the next start wipes it: at once if a
+//! secret waits here, and in any case before a new one is made. The file is removed after the collector's answer,
+//! once the wipe is done. Without consent these files and the empty `lock` are all that exists.
 
 use std::{
     fs, io,
@@ -23,16 +22,15 @@ use crate::{
     spool,
 };
 
-/// Looked at in one go; there is one for each withdrawal that the collector has not heard of.
+/// Deletions read in one pass. There is one per withdrawal that the collector has not acknowledged.
 const MAX_LOOKED_AT: usize = 256;
 
-/// Forgets the installation of this folder. Gives back how many runs waited in its spool.
+/// Forgets the installation of this folder; returns the runs that waited in its spool.
 ///
-/// A folder that is not there is as good as wiped, and is not made; where nothing of ours is in it,
-/// nothing comes into it.
+/// A missing folder counts as wiped and is not created. A folder without files of ours is not changed.
 ///
 /// # Errors
-/// If the secret cannot be moved or something cannot be removed; it is to be tried again.
+/// If the secret cannot be moved, or a file cannot be removed. To be repeated.
 pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
     if !dir.try_exists()? || kept(dir)?.is_empty() {
         return Ok(0);
@@ -42,7 +40,7 @@ pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
     wipe(dir)
 }
 
-/// Wipes what a withdrawal left when it was interrupted.
+/// Finishes an interrupted wipe.
 pub(crate) fn finish_interrupted(dir: &Path) -> io::Result<u64> {
     let is_left =
         !dir.join(folder::SECRET).try_exists()? && dir.join(folder::DELETIONS).try_exists()?;
@@ -50,7 +48,7 @@ pub(crate) fn finish_interrupted(dir: &Path) -> io::Result<u64> {
         return Ok(0);
     }
     let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
-    // Another process may have begun a new installation meanwhile.
+    // Another process may have begun a new installation.
     match dir.join(folder::SECRET).try_exists()? {
         true => Ok(0),
         false => wipe(dir),
@@ -65,7 +63,7 @@ fn retire(dir: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let Some(secret) = secret else {
-        // Nobody can present a secret that is cut; it goes with the rest.
+        // A cut secret cannot be presented. It is wiped with the rest.
         return Ok(());
     };
     let deletions = dir.join(folder::DELETIONS);
@@ -75,7 +73,7 @@ fn retire(dir: &Path) -> io::Result<()> {
     files::sync_dir(dir)
 }
 
-/// Removes all that [`kept`] names; gives back the runs in it. The caller holds the folder's lock.
+/// Removes the files of the installation; returns the runs in them. The caller holds the folder's lock.
 pub(crate) fn wipe(dir: &Path) -> io::Result<u64> {
     let runs = spool::runs_left(dir);
     let streams = dir.join(folder::STREAMS);
@@ -89,8 +87,7 @@ pub(crate) fn wipe(dir: &Path) -> io::Result<u64> {
     Ok(runs)
 }
 
-/// What there is of all that the SDK ever writes, but for the lock and the deletions that wait.
-/// Only names of its own: a host may have given a folder that holds other things.
+/// Existing files of the installation. Only known names: a host may have given a folder that holds other files.
 fn kept(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -113,7 +110,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Secrets whose installations are to be deleted.
+/// Returns the secrets whose installations are to be deleted.
 pub(crate) fn pending(dir: &Path) -> Vec<Secret> {
     let Ok(entries) = fs::read_dir(dir.join(folder::DELETIONS)) else {
         return Vec::new();
@@ -129,11 +126,11 @@ pub(crate) fn pending(dir: &Path) -> Vec<Secret> {
     secrets
 }
 
-/// The collector has deleted it: nothing of it is left here either.
+/// Removes a secret whose installation the collector has deleted.
 pub(crate) fn settle(dir: &Path, installation: &InstallationId) -> io::Result<()> {
     let deletions = dir.join(folder::DELETIONS);
     gone(fs::remove_file(deletions.join(installation.to_hex())))?;
-    // Fails while others wait, which is as it should be.
+    // Fails while other secrets wait, which is intended.
     let _ = fs::remove_dir(&deletions);
     Ok(())
 }
@@ -181,7 +178,7 @@ mod tests {
         assert_eq!(pending(dir.path()).len(), 1);
     }
 
-    /// The same, where somebody had damaged an earlier secret.
+    /// The same after an earlier secret was damaged.
     #[test]
     fn a_secret_put_aside_keeps_no_wipe_back() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! The installation: a random secret that this app on this device makes and keeps.
+//! The installation: a random secret that this app keeps on this device.
 //!
-//! `DIR/secret` holds exactly 32 bytes, readable by this user alone. Its SHA-256, cut to 16 bytes,
-//! is the installation's id; presenting the secret is what authorises deletion. It is written
-//! whole under another name and then renamed, under the folder's lock: processes that start
-//! together agree on one, and a kill leaves none or a whole one.
+//! `DIR/secret` holds exactly 32 bytes, readable by this user only. Its SHA-256, cut to 16 bytes, is the
+//! installation's id. Presenting the secret authorises deletion. The file is written under another name and then
+//! renamed, under the folder's lock. So processes that start together agree on one secret, and a kill leaves none or
+//! a whole one.
 
 pub(crate) mod deletion;
 mod secret;
@@ -21,40 +21,37 @@ pub(crate) use secret::{Secret, exists, is_still};
 /// Why there is no installation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
-    /// The folder or the file cannot be read or written.
     #[error("failed to keep the installation's secret in {dir}")]
     Io {
-        /// The SDK's folder.
         dir: String,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
-    /// The system gives no random numbers: an id that can be guessed is worse than none.
+    /// An id that can be guessed is worse than none.
     #[error("failed to make the installation's secret: the system gives no random numbers")]
     NoRandomness,
 }
 
-/// Reads the secret of this folder, or makes it.
+/// Reads the secret of this folder, or creates it.
 pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
     let io = |source| IdentityError::Io {
         dir: dir.display().to_string(),
         source,
     };
     files::create_private_dir(dir).map_err(io)?;
-    // A host may have given a folder that holds other things, by names like ours.
+    // Without our lock the folder is the host's, and may hold other files with names like ours.
     let was_ours = dir.join(folder::LOCK).try_exists().map_err(io)?;
     let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
     let path = dir.join(folder::SECRET);
     match fs::read(&path) {
         Ok(bytes) => match Secret::from_bytes(&bytes) {
             Some(secret) => return Ok(secret),
-            // Someone cut or replaced it. A new installation is honest; half a secret is not.
+            // A new installation is honest, half a secret is not.
             None => fs::rename(&path, dir.join(folder::UNREADABLE_SECRET)).map_err(io)?,
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if was_ours {
-                // Left by an installation whose wipe was interrupted: not to be taken over.
+                // Left by an interrupted wipe. A new installation must not take it over.
                 deletion::wipe(dir).map_err(io)?;
             }
         }
@@ -111,7 +108,7 @@ mod tests {
         let streams = dir.path().join(folder::STREAMS);
         fs::create_dir_all(&streams).unwrap();
         load_or_create(dir.path()).unwrap();
-        // Never used before, so whatever it is, it is not ours.
+        // The folder was never used by the SDK, so the file is not ours.
         assert!(streams.exists());
 
         fs::write(dir.path().join(folder::BASELINES), b"{}").unwrap();

@@ -1,4 +1,4 @@
-//! The secret that an installation is, and whether a folder still holds it.
+//! The secret of an installation, and whether a folder still holds it.
 
 use std::{fs, io, path::Path};
 
@@ -8,7 +8,7 @@ use crate::folder;
 
 pub(crate) const SECRET_BYTES: usize = 32;
 
-/// The secret behind an installation's id. Never shown, never sent but to delete.
+/// The secret behind an installation's id. Never printed, and sent only to request deletion.
 #[derive(Clone)]
 pub(crate) struct Secret([u8; SECRET_BYTES]);
 
@@ -27,7 +27,7 @@ impl Secret {
         bytes.try_into().ok().map(Self)
     }
 
-    /// For the one call that presents it, and for the file it waits in.
+    /// For the request that presents it, and for its file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -37,13 +37,13 @@ impl Secret {
     }
 }
 
-/// Whether there is an installation in this folder.
+/// Whether this folder has an installation.
 pub(crate) fn exists(dir: &Path) -> bool {
     dir.join(folder::SECRET).try_exists().unwrap_or(true)
 }
 
-/// Whether this folder's installation is still that one: another process of the app may have
-/// withdrawn consent, or begun a new one. What cannot be read is taken for unchanged.
+/// Whether this folder still has that installation: another process of the app may have withdrawn consent, or begun a
+/// new one. An unreadable file counts as unchanged.
 pub(crate) fn is_still(dir: &Path, secret: &Secret) -> bool {
     match fs::read(dir.join(folder::SECRET)) {
         Ok(bytes) => bytes == secret.0,

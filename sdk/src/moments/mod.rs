@@ -1,12 +1,11 @@
-//! Exact moments: while recording as integers, afterwards as numbers that merge by Chan's formula.
+//! Exact moments: integers during recording, then floats that merge by Chan's formula.
 //!
-//! A sum of squares in floating point would cancel: at a mean of 10^7 and a deviation of 0.1 it
-//! gives 0.0 (NIST NumAcc4), and latencies in microseconds are numbers of that kind. Welford's
-//! recurrence does not, but divides once a run and still rounds. A latency is a whole number of
-//! nanoseconds, so count, sum and sum of squares are kept as integers: that is exact, does not
-//! depend on the order, and costs a multiplication and two additions a run.
+//! A sum of squares in floating point would cancel: at a mean of 10^7 and a deviation of 0.1 it gives 0.0 (NIST
+//! NumAcc4), and latencies in microseconds are such numbers. Welford's recurrence does not cancel, but divides once
+//! per run and rounds. A latency is a whole number of nanoseconds, so count, sum and sum of squares are integers.
+//! That is exact, independent of the order, and costs one multiplication and two additions per run.
 
-/// Count, sum and sum of squares of whole numbers (nanoseconds), exactly.
+/// Exact count, sum and sum of squares of whole numbers (nanoseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sums {
     n: u64,
@@ -29,7 +28,7 @@ impl Default for Sums {
 }
 
 impl Sums {
-    /// Adds one value. At the 60 s that a run is clipped to, no sum overflows within 2^56 runs.
+    /// Adds one value. Runs are clipped to 60 s, so no sum overflows within 2^56 runs.
     #[inline]
     pub(crate) fn add(&mut self, value: u64) {
         let wide = u128::from(value);
@@ -40,7 +39,7 @@ impl Sums {
         self.max = self.max.max(value);
     }
 
-    /// Adds all values of another stream; exact, so in any order.
+    /// Adds another stream; exact in any order.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.n += other.n;
         self.sum += other.sum;
@@ -53,8 +52,8 @@ impl Sums {
         self.n
     }
 
-    /// The same, divided by `unit`: 1000 turns nanoseconds into microseconds. Each number is
-    /// rounded once or twice, at its end.
+    /// Returns the moments in another unit: 1000 turns nanoseconds into microseconds. Rounds each number once or
+    /// twice.
     #[expect(clippy::cast_precision_loss, reason = "that is the rounding")]
     pub(crate) fn in_units_of(&self, unit: f64) -> Moments {
         if self.n == 0 {
@@ -69,8 +68,8 @@ impl Sums {
         }
     }
 
-    /// `squares - sum^2 / n`. With `sum = q n + r` it is `squares - q^2 n - 2 q r - r^2 / n`,
-    /// where nothing overflows and only the last, smallest term is no integer.
+    /// `squares - sum^2 / n`. With `sum = q n + r` it is `squares - q^2 n - 2 q r - r^2 / n`, where nothing overflows
+    /// and only the last, smallest term is no integer.
     #[expect(clippy::cast_precision_loss, reason = "rounded once, at the end")]
     fn squared_deviations(&self) -> f64 {
         let n = u128::from(self.n);
@@ -81,7 +80,7 @@ impl Sums {
     }
 }
 
-/// Count, sum, sum of squared deviations from the mean, extremes.
+/// Count, sum, sum of squared deviations from the mean, and extremes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) n: u64,
@@ -104,7 +103,7 @@ impl Default for Moments {
 }
 
 impl Moments {
-    /// Adds all values of another stream (Chan's formula).
+    /// Adds another stream (Chan's formula).
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.n == 0 {
@@ -123,7 +122,7 @@ impl Moments {
         self.max = self.max.max(other.max);
     }
 
-    /// Moments that were stored as count, sum and squared deviations.
+    /// Restores moments that were stored without their extremes.
     pub(crate) fn from_parts(n: u64, sum: f64, m2: f64) -> Self {
         let stored = Self {
             n,

@@ -1,12 +1,12 @@
-//! NIST Statistical Reference Datasets, univariate summary statistics (public domain): values as
-//! whole numbers of a decimal unit, with their certified mean and standard deviation.
+//! NIST Statistical Reference Datasets, univariate summary statistics (public domain): values as whole numbers of a
+//! decimal unit, with certified mean and standard deviation.
 
 /// A data set of NIST StRD.
 #[derive(Debug)]
 pub(crate) struct Certified {
     pub(crate) name: &'static str,
     pub(crate) values: Vec<u64>,
-    /// How many of the values' unit are 1.
+    /// Units per 1.
     pub(crate) unit: f64,
     pub(crate) mean: f64,
     pub(crate) sd: f64,

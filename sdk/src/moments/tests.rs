@@ -44,13 +44,13 @@ fn certified_deviations_survive_merging_by_chans_formula() {
             for part in 0..parts {
                 merged.merge(&of_part(part));
             }
-            // NumAcc4: means of 10^7 have 9 decimals, and a tenth is the deviation.
+            // NumAcc4: means of 10^7 have 9 decimals, and the deviation is a tenth.
             check_certified(&set, &merged, 1e-8);
         }
     }
 }
 
-/// At the bounds of what a recorder puts in.
+/// At the limits of a recorder's values.
 #[test]
 fn sums_do_not_overflow_where_latencies_end() {
     let highest = 60_000_000_000;

@@ -1,24 +1,25 @@
-//! What ORT's error text says of a session that could not be made.
+//! ORT's errors: the reason why a session could not be made, and a text that may leave the device.
 //!
-//! The table of signatures is the log reader's; a text that is not in it is `unknown`, never a
-//! guess.
+//! The table of signatures is the log reader's. A text without an entry is `unknown`, never a guess.
 
 use epwatch_proto::{ReasonCode, clipped};
 
 use ort::{ErrorCode, sys::OrtErrorCode};
 
-use super::log::setup_reason;
+use super::log::{SessionLog, setup_reason};
 
 /// Longest text of a start failure, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Why a session could not be made, by ORT's words.
-pub(crate) fn start_failure_reason(message: &str) -> ReasonCode {
-    setup_reason(message).unwrap_or(ReasonCode::Unknown)
+/// Returns the reason by ORT's message, or else by a captured log, which is less precise.
+pub(crate) fn start_failure_reason(message: &str, captured: Option<&SessionLog>) -> ReasonCode {
+    let by_log = || captured?.reasons.first().copied();
+    setup_reason(message)
+        .or_else(by_log)
+        .unwrap_or(ReasonCode::Unknown)
 }
 
-/// First line of an error without what could name a user or a device: paths become `<path>`, digits
-/// `#`.
+/// First line of an error without anything that could identify a user or a device: paths become `<path>`, digits `#`.
 pub(crate) fn scrubbed(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let words = line
@@ -30,7 +31,7 @@ pub(crate) fn scrubbed(message: &str) -> String {
     clipped(&words.collect::<Vec<_>>().join(" "), MAX_TEXT_BYTES)
 }
 
-/// The number that ORT's C API has for an error.
+/// Number of an error in ORT's C API.
 pub(crate) fn status_code(code: ErrorCode) -> i32 {
     OrtErrorCode::from(code) as i32
 }
@@ -41,7 +42,7 @@ mod tests {
 
     #[test]
     fn seen_signatures_have_their_code_and_others_are_unknown() {
-        let check = |text, reason| assert_eq!(start_failure_reason(text), reason);
+        let check = |text, reason| assert_eq!(start_failure_reason(text, None), reason);
         check(
             "Node 'x' was inserted using the NHWC format as requested by QNNExecutionProvider, but \
              was not selected by that EP.",

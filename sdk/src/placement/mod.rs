@@ -1,12 +1,13 @@
-//! Where a session's nodes really run: read from ONNX Runtime once, when the session is made, and
-//! summed up as an [`epwatch_proto::Placement`].
+//! Where a session's nodes really run: read from ONNX Runtime once, when the session is made, and summarised as an
+//! [`epwatch_proto::Placement`].
 
-mod by_log;
-mod compiled;
+mod ep_context;
 mod failure;
+mod from_log;
 mod inspect;
-mod listen;
 pub mod log;
+mod log_capture;
+mod of_session;
 #[expect(
     unsafe_code,
     reason = "ORT's assignment API is C, and `ort` has no safe wrapper for it"
@@ -14,12 +15,13 @@ pub mod log;
 mod ort;
 mod summary;
 
-pub use self::inspect::{InspectInput, Inspection, inspect_file};
+pub use self::inspect::{Inspection, inspect_file};
 pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
-pub use self::summary::{SummaryInput, summarise};
+pub use self::summary::{PlacementInput, summarise};
 
-pub(crate) use self::compiled::ep_compatibility;
+pub(crate) use self::ep_context::ep_compatibility;
 pub(crate) use self::failure::{scrubbed, start_failure_reason, status_code};
-pub(crate) use self::listen::listen;
-pub(crate) use self::ort::record_assignment;
+pub(crate) use self::log_capture::capture_log;
+pub(crate) use self::of_session::of_session;
+pub(crate) use self::ort::{FIRST_MINOR, ort_minor, record_assignment};
 pub(crate) use self::summary::requested;

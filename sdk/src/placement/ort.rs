@@ -1,12 +1,11 @@
-//! A safe wrapper over ONNX Runtime's graph assignment API, the only unsafe code of this crate.
+//! Safe wrapper of ONNX Runtime's graph assignment API, with the only unsafe code of this crate.
 //!
-//! The API came with ORT 1.24. This crate is built against an older one, so that a host may bring
-//! ORT 1.17 or later: the version text is read first, and only from 1.24 on the newer table of
-//! functions is asked for and its slots used. The table is append-only by ORT's promise; slot
-//! numbers were checked against `ort-sys` built with `api-24`, and the calls on ORT 1.20 to 1.31.
+//! The API exists since ORT 1.24. This crate is built for an older one, so that a host may bring ORT 1.17 or later:
+//! the version is read first, and the newer table of functions is used only from 1.24 on. ORT promises to append to
+//! the table only. Slot numbers were checked with `ort-sys` built with `api-24`, and the calls with ORT 1.20 to 1.31.
 //!
-//! All texts and arrays belong to the session: they are copied before the borrow of the session
-//! ends, and nothing is freed.
+//! All texts and arrays belong to the session. They are copied before the borrow of the session ends; nothing is
+//! freed.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -20,8 +19,8 @@ use ort::{
     sys,
 };
 
-/// The first minor version that has the assignment API.
-const FIRST_MINOR: u32 = 24;
+/// The first minor version with the assignment API.
+pub(crate) const FIRST_MINOR: u32 = 24;
 
 // Positions in OrtApi, all of whose members are function pointers.
 const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
@@ -31,10 +30,10 @@ const EP_ASSIGNED_NODE_GET_NAME: usize = 410;
 const EP_ASSIGNED_NODE_GET_DOMAIN: usize = 411;
 const EP_ASSIGNED_NODE_GET_OPERATOR_TYPE: usize = 412;
 
-/// What ORT assigned to whom, in its order.
+/// ORT's assignment of nodes to EPs, in its order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assignment {
-    /// One entry a partition; on the CPU EP, one a node.
+    /// One entry per partition; on the CPU EP, one per node.
     pub subgraphs: Vec<Subgraph>,
 }
 
@@ -43,48 +42,51 @@ pub struct Assignment {
 pub struct Subgraph {
     /// For example `QNNExecutionProvider`.
     pub ep: String,
-    /// Its nodes.
+    /// Nodes in ORT's order.
     pub nodes: Vec<AssignedNode>,
 }
 
-/// One node as ORT names it after its first optimisations.
+/// A node after ORT's first optimisations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssignedNode {
-    /// Name; may be empty.
+    /// May be empty.
     pub name: String,
-    /// Op type.
+    /// ONNX op type.
     pub op_type: String,
-    /// Domain; empty for ONNX's own.
+    /// Empty for ONNX's own domain.
     pub domain: String,
 }
 
-/// Makes ORT remember which EP got which node. Older versions take unknown keys and ignore them.
+/// Makes ORT keep the EP of each node. Older versions ignore unknown keys.
 const RECORD_ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
-/// Has ORT remember which EP got which node.
+/// Makes ORT keep the EP of each node.
 pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
     let recording = builder.with_config_entry(RECORD_ASSIGNMENT, "1");
-    // Not observed is better than not made.
+    // An unobserved session is better than none.
     recording.unwrap_or_else(ort::Error::recover)
 }
 
-/// Version of the loaded ONNX Runtime, for example `1.31.1`; `None` if it cannot be told.
+/// Returns the version of the loaded ONNX Runtime, for example `1.31.1`; `None` if it is not known.
 ///
 /// # Panics
-/// As [`ort::api`], where no library can be loaded: call it once a session builder exists.
+/// As [`ort::api`], if no library can be loaded. Call it once a session builder exists.
 pub fn ort_version() -> Option<String> {
     let base = api_base()?;
-    // SAFETY: `base` is ORT's static table; the text it gives is static and NUL-terminated.
+    // SAFETY: `base` is ORT's static table; its text is static and NUL-terminated.
     let text = unsafe { CStr::from_ptr((base.GetVersionString)()) };
     Some(text.to_string_lossy().into_owned())
 }
 
-/// Reads the assignment of a session that was made with
-/// `session.record_ep_graph_assignment_info=1`, node for node.
+pub(crate) fn ort_minor() -> Option<u32> {
+    ort_version()?.split('.').nth(1)?.parse().ok()
+}
+
+/// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.
 ///
 /// # Errors
-/// [`ReasonCode::AssignmentApiUnavailable`] where ORT is older than 1.24 or cannot be found again
-/// in the process, [`ReasonCode::AssignmentNotRecorded`] where the session did not record.
+/// [`ReasonCode::AssignmentApiUnavailable`] if ORT is older than 1.24 or cannot be found in the process,
+/// [`ReasonCode::AssignmentNotRecorded`] if the session did not record.
 pub fn read(session: &Session) -> Result<Assignment, ReasonCode> {
     let table = Table::load().ok_or(ReasonCode::AssignmentApiUnavailable)?;
     let assignment = table.assignment(session);
@@ -103,7 +105,7 @@ type GetNodes = unsafe extern "system" fn(
 ) -> sys::OrtStatusPtr;
 type GetText = unsafe extern "system" fn(*const c_void, *mut *const c_char) -> sys::OrtStatusPtr;
 
-/// The six calls.
+/// The six functions.
 struct Table {
     subgraphs: GetSubgraphs,
     ep_name: GetText,
@@ -114,16 +116,14 @@ struct Table {
 }
 
 impl Table {
-    /// `None` where ORT is older, or its version cannot be told.
+    /// `None` if ORT is older, or its version is not known.
     fn load() -> Option<Self> {
-        let version = ort_version()?;
-        let minor: u32 = version.split('.').nth(1)?.parse().ok()?;
-        if minor < FIRST_MINOR {
-            // Asking for more than a library has makes it write to stderr.
+        if ort_minor()? < FIRST_MINOR {
+            // A request for a version that the library lacks makes it write to stderr.
             return None;
         }
         let base = api_base()?;
-        // SAFETY: `base` is ORT's static table, and a version it has is asked for.
+        // SAFETY: `base` is ORT's static table, and the requested version exists.
         let table = unsafe { (base.GetApi)(FIRST_MINOR) }.cast::<*const c_void>();
         if table.is_null() {
             return None;
@@ -133,8 +133,8 @@ impl Table {
             let function = unsafe { *table.add(at) };
             (!function.is_null()).then_some(function)
         };
-        // SAFETY: at these positions of the append-only table stand, for ever, functions of
-        // exactly these signatures (onnxruntime_c_api.h of 1.24); none of them is null.
+        // SAFETY: the append-only table has functions of exactly these signatures at these positions
+        // (onnxruntime_c_api.h of 1.24); none of them is null.
         unsafe {
             Some(Self {
                 subgraphs: mem::transmute::<*const c_void, GetSubgraphs>(slot(
@@ -166,8 +166,7 @@ impl Table {
         unsafe {
             ort::Error::result_from_status((self.subgraphs)(session.ptr(), &mut array, &mut len))?;
         }
-        // SAFETY: ORT reported success, so `array` holds `len` subgraphs that live as long as the
-        // session we borrow.
+        // SAFETY: ORT reported success, so `array` holds `len` subgraphs that live as long as the session we borrow.
         for &subgraph in unsafe { entries(array, len) } {
             subgraphs.push(Subgraph {
                 ep: text(self.ep_name, subgraph)?,
@@ -195,7 +194,7 @@ impl Table {
     }
 }
 
-/// An array of ORT's, empty where there is none.
+/// Returns an array of ORT's as a slice, empty if there is none.
 ///
 /// # Safety
 /// `array` must hold `len` pointers for as long as the result is used, or be null.
@@ -203,11 +202,11 @@ unsafe fn entries<'a>(array: *const *const c_void, len: usize) -> &'a [*const c_
     if array.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(array, len) }
 }
 
-/// A copy of a text that belongs to a session; only called for objects of a borrowed one.
+/// Copies a text of a session's object. Only called for objects of a borrowed session.
 fn text(get: GetText, of: *const c_void) -> ort::Result<String> {
     let mut text = ptr::null();
     // SAFETY: `of` is alive (see above), and `text` is ours.
@@ -215,15 +214,15 @@ fn text(get: GetText, of: *const c_void) -> ort::Result<String> {
     if text.is_null() {
         return Ok(String::new());
     }
-    // SAFETY: ORT reported success, so `text` is NUL-terminated and lives as long as the session;
-    // it is copied before that borrow ends.
+    // SAFETY: ORT reported success, so `text` is NUL-terminated and lives as long as the session; it is copied before
+    // that borrow ends.
     Ok(unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned())
 }
 
-/// ORT's entry point. `ort` keeps its handle of the library to itself, so the library is found
-/// again by the address of one of its functions; it stays loaded for the life of the process.
+/// ORT's entry point. `ort` does not expose its handle of the library, so the library is found by the address of one
+/// of its functions. It stays loaded for the life of the process.
 #[cfg(unix)]
 fn api_base() -> Option<&'static sys::OrtApiBase> {
     use std::sync::OnceLock;
@@ -232,8 +231,8 @@ fn api_base() -> Option<&'static sys::OrtApiBase> {
     let base = BASE.get_or_init(|| {
         let function = ort::api().CreateStatus as *const c_void;
         let mut info = mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: any address may be asked for, and the place for the answer is ours; the answer
-        // is whole where it is not zero.
+        // SAFETY: any address may be passed, and the place for the result is ours; the result is whole where it is
+        // not zero.
         let info = unsafe {
             if libc::dladdr(function, info.as_mut_ptr()) == 0 {
                 return None;
@@ -243,8 +242,8 @@ fn api_base() -> Option<&'static sys::OrtApiBase> {
         if info.dli_fname.is_null() {
             return None;
         }
-        // SAFETY: the name is the loader's own text; RTLD_NOLOAD loads nothing, so no code of a
-        // library runs. The handle is kept for ever.
+        // SAFETY: the name is the loader's own text; RTLD_NOLOAD loads nothing, so no code of a library runs. The
+        // handle is never closed.
         let entry = unsafe {
             let library = libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_NOW);
             if library.is_null() {
@@ -255,7 +254,7 @@ fn api_base() -> Option<&'static sys::OrtApiBase> {
         if entry.is_null() {
             return None;
         }
-        // SAFETY: this is the signature of ORT's one exported entry point since 1.0.
+        // SAFETY: this is the signature of ORT's only exported entry point since 1.0.
         let base = unsafe {
             let get: unsafe extern "C" fn() -> *const sys::OrtApiBase = mem::transmute(entry);
             get()

@@ -1,7 +1,6 @@
 //! From an assignment to a placement: shares, CPU nodes and their reasons, fingerprints.
 //!
-//! Pure: names come in, numbers go out. What is a guess stays a reason code: a node whose reason
-//! the assignment cannot tell has `unknown`, not a likely one.
+//! Pure, and without guesses: a node whose reason the assignment does not contain has `unknown`.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +15,22 @@ use epwatch_proto::{
 
 use super::Assignment;
 
-/// What a placement is made from.
-#[derive(Debug, Clone, Copy)]
-pub struct SummaryInput<'a> {
-    /// What ORT assigned.
-    pub assignment: &'a Assignment,
-    /// EPs asked for in effect, the CPU EP left out.
+/// Facts about a session before it is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlacementInput<'a> {
+    /// EPs in effect, without the CPU EP.
     pub requested_eps: &'a [String],
-    /// MACs per node of the model, if they are known.
+    /// Chipset given to the QNN EP, by number or name, or empty. Explains refusals in a log.
+    pub soc_model: &'a str,
+    /// MACs per node of the model, if known.
     pub manifest: Option<&'a ModelManifest>,
-    /// What was known before the session was made, for example that an EP offers no device.
+    /// Known reasons why the NPU will not be used.
     pub known_reasons: &'a [ReasonCode],
 }
 
-/// Sums an assignment up.
-pub fn summarise(input: SummaryInput<'_>) -> Placement {
-    let nodes: Vec<Node<'_>> = nodes_of(input.assignment).collect();
+/// Summarises an assignment.
+pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placement {
+    let nodes: Vec<Node<'_>> = nodes_of(assignment).collect();
     let attribution = input
         .manifest
         .map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
@@ -42,10 +41,10 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
     };
 
     let mut eps: Vec<EpShare> = Vec::new();
-    for subgraph in &input.assignment.subgraphs {
+    for subgraph in &assignment.subgraphs {
         add_subgraph(&mut eps, &subgraph.ep, &subgraph.nodes);
     }
-    // More EPs than a placement names have never been seen; their nodes would be missing.
+    // No session with more EPs than a placement names has been seen. Their nodes would be missing.
     eps.truncate(MAX_EPS);
     for ep in &mut eps {
         let share = attribution.as_ref().map(|a| a.by_ep.get(&ep.ep));
@@ -59,7 +58,7 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
         .enumerate()
         .filter(|(_, n)| on_cpu(n))
         .collect();
-    // Where the list must be cut, what computes stays: edges say nothing.
+    // Nodes that compute are kept first: edges mean nothing.
     let mut named: Vec<_> = all_cpu.clone();
     if named.len() > MAX_CPU_NODES {
         named.sort_by_key(|(index, n)| (is_edge_quantization(n.op_type), *index));
@@ -93,7 +92,7 @@ pub fn summarise(input: SummaryInput<'_>) -> Placement {
     }
 }
 
-/// Every node on the CPU, in ORT's order, each with its name as ORT gives it.
+/// All nodes on the CPU in ORT's order, with ORT's own names.
 pub(super) fn all_cpu_nodes<'a>(
     assignment: &'a Assignment,
     manifest: Option<&ModelManifest>,
@@ -166,8 +165,8 @@ fn op_type_of(op_type: &str) -> &str {
     }
 }
 
-/// QuantizeLinear and DequantizeLinear beside an NPU partition are the QNN plugin's default
-/// (`offload_graph_io_quantization=1`). With nothing on the NPU there is no edge to be at.
+/// QuantizeLinear and DequantizeLinear next to an NPU partition are the QNN plugin's default
+/// (`offload_graph_io_quantization=1`). Without nodes on the NPU there is no edge.
 fn cpu_node(node: &Node<'_>, has_edges: bool, macs_share: Option<f64>) -> CpuNode {
     let benign = has_edges && is_edge_quantization(node.op_type);
     CpuNode {
@@ -192,8 +191,8 @@ pub(crate) fn requested(eps: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Why the NPU did not get all of the graph, as far as an assignment tells.
-fn reasons(input: &SummaryInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> Vec<ReasonCode> {
+/// Why the NPU did not get the whole graph, as far as an assignment shows.
+fn reasons(input: &PlacementInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> Vec<ReasonCode> {
     let mut reasons = input.known_reasons.to_vec();
     let asks_for_npu = input.requested_eps.iter().any(|ep| is_npu_ep(ep));
     let has_npu_nodes = eps.iter().any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
@@ -201,7 +200,7 @@ fn reasons(input: &SummaryInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> 
     if !asks_for_npu && !is_off {
         reasons.push(ReasonCode::EpNotRequested);
     } else if asks_for_npu && !has_npu_nodes && !eps.is_empty() && reasons.is_empty() {
-        // Asked for, there or not, and without a single node: a log would tell which.
+        // The EP was requested but got no node. Only a log could show why.
         reasons.push(ReasonCode::Unknown);
     }
     for node in cpu_nodes {
@@ -238,13 +237,15 @@ mod tests {
 
     fn summary(subgraphs: Vec<Subgraph>, requested: &[&str], known: &[ReasonCode]) -> Placement {
         let requested: Vec<_> = requested.iter().map(|ep| (*ep).to_owned()).collect();
-        let placement = summarise(SummaryInput {
-            assignment: &Assignment { subgraphs },
-            requested_eps: &requested,
-            manifest: None,
-            known_reasons: known,
-        });
-        // What a device sends must be what a collector takes.
+        let placement = summarise(
+            &Assignment { subgraphs },
+            PlacementInput {
+                requested_eps: &requested,
+                known_reasons: known,
+                ..PlacementInput::default()
+            },
+        );
+        // A collector must accept what a device sends.
         let wire = epwatch_proto::v1::Placement::from(&placement);
         assert_eq!(Placement::try_from(wire).unwrap(), placement);
         placement

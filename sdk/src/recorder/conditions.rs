@@ -1,4 +1,4 @@
-//! What holds while a run is measured, as the host sets it.
+//! Conditions under which a run is measured: set by the host, read by every run.
 
 use std::sync::{
     Arc,
@@ -7,19 +7,18 @@ use std::sync::{
 
 use epwatch_proto::{PowerSave, Thermal};
 
-use crate::recorder::interner::{NameId, Names};
+use crate::recorder::interner::{Interner, TextId};
 
-/// Thermal state, power save and performance mode. The default is "unknown" throughout, which is
-/// not "none": a host that cannot tell leaves it.
+/// Thermal state, power save and performance mode. All default to "unknown", which is not "none".
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conditions {
-    /// Android's thermal status.
+    /// Thermal status by Android's scale.
     pub thermal: Thermal,
     /// Whether the device saves power.
     pub power_save: PowerSave,
-    /// As the host says it, for example `sustained`; empty: unknown. At most 32 bytes; process-wide
-    /// at most 16 of them, more are `other`.
+    /// The host's name of it, for example `sustained`, at most 32 bytes. Empty if unknown. A process has 16 names;
+    /// further ones become `other`.
     pub performance_mode: String,
 }
 
@@ -34,26 +33,26 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// Nothing known.
+    /// No condition is known.
     pub fn unknown() -> Self {
         Self::default()
     }
 
-    /// With this thermal status.
+    /// Sets the thermal status.
     #[must_use]
     pub fn with_thermal(mut self, thermal: Thermal) -> Self {
         self.thermal = thermal;
         self
     }
 
-    /// With this power-save state.
+    /// Sets the power-save state.
     #[must_use]
     pub fn with_power_save(mut self, power_save: PowerSave) -> Self {
         self.power_save = power_save;
         self
     }
 
-    /// With this performance mode.
+    /// Sets the performance mode.
     #[must_use]
     pub fn with_performance_mode(mut self, mode: impl Into<String>) -> Self {
         self.performance_mode = mode.into();
@@ -61,19 +60,19 @@ impl Conditions {
     }
 }
 
-/// Conditions as three numbers in one word: what a run is keyed by.
+/// Conditions in one word, as part of a series' key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PackedConditions(pub(crate) u32);
 
 impl PackedConditions {
-    pub(crate) fn new(thermal: Thermal, power_save: PowerSave, mode: NameId) -> Self {
+    pub(crate) fn new(thermal: Thermal, power_save: PowerSave, mode: TextId) -> Self {
         let thermal = position(Thermal::ALL, thermal);
         let power_save = position(PowerSave::ALL, power_save);
         Self(u32::from_le_bytes([thermal, power_save, mode.0, 0]))
     }
 
     pub(crate) fn unknown() -> Self {
-        Self::new(Thermal::Unknown, PowerSave::Unknown, NameId::default())
+        Self::new(Thermal::Unknown, PowerSave::Unknown, TextId::default())
     }
 
     fn with_thermal_of(self, other: Self) -> Self {
@@ -92,18 +91,17 @@ impl PackedConditions {
         at(PowerSave::ALL, power_save).unwrap_or(PowerSave::Unknown)
     }
 
-    pub(crate) fn mode(self) -> NameId {
+    pub(crate) fn mode(self) -> TextId {
         let [_, _, mode, _] = self.0.to_le_bytes();
-        NameId(mode)
+        TextId(mode)
     }
 }
 
-/// The conditions that hold now: one atomic word, so that a run reads them without waiting, and
-/// beside it whether runs are recorded at all.
+/// The current conditions in one atomic word, so that a run reads them without waiting, and whether runs are
+/// recorded.
 ///
-/// The word names the performance mode by a number whose text was written before: stored with
-/// release and loaded with acquire, so that whoever has the number, and the sealer that gets it from
-/// there, has the text, too.
+/// The word holds the id of the performance mode, whose text was interned before. Release and acquire ensure that a
+/// reader of the id, and the sealer after it, also sees the text.
 #[derive(Debug)]
 pub(crate) struct CurrentConditions(AtomicU32, AtomicBool);
 
@@ -119,24 +117,24 @@ impl CurrentConditions {
         self.0.store(conditions.0, Ordering::Release);
     }
 
-    /// All but the thermal status, which stays.
-    pub(crate) fn set_but_thermal(&self, conditions: PackedConditions) {
+    /// Keeps the current thermal status.
+    pub(crate) fn set_except_thermal(&self, conditions: PackedConditions) {
         self.update(|now| conditions.with_thermal_of(now));
     }
 
-    /// The thermal status alone; the rest stays.
+    /// Keeps everything but the thermal status.
     pub(crate) fn set_thermal(&self, thermal: Thermal) {
-        let heat = PackedConditions::new(thermal, PowerSave::Unknown, NameId::default());
+        let heat = PackedConditions::new(thermal, PowerSave::Unknown, TextId::default());
         self.update(|now| now.with_thermal_of(heat));
     }
 
     fn update(&self, changed: impl Fn(PackedConditions) -> PackedConditions) {
         let changed = |now| Some(changed(PackedConditions(now)).0);
-        // It cannot fail: the closure always has a value.
+        // Cannot fail: the closure always returns a value.
         let _ = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, changed);
     }
 
-    /// Whether consent is given: without it nothing is kept of a run, not even its number.
+    /// `false` without consent: then nothing is kept of a run, not even its number.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.1.load(Ordering::Relaxed)
@@ -152,16 +150,16 @@ impl CurrentConditions {
     }
 }
 
-/// Sets the conditions of a process without touching its core.
+/// Sets the conditions of a process without locking its core.
 #[derive(Debug, Clone)]
 pub(crate) struct ConditionsSetter {
-    modes: Arc<Names>,
+    modes: Arc<Interner>,
     current: Arc<CurrentConditions>,
     is_thermal_read: bool,
 }
 
 impl ConditionsSetter {
-    pub(crate) fn new(modes: Arc<Names>, current: Arc<CurrentConditions>) -> Self {
+    pub(crate) fn new(modes: Arc<Interner>, current: Arc<CurrentConditions>) -> Self {
         Self {
             modes,
             current,
@@ -169,7 +167,7 @@ impl ConditionsSetter {
         }
     }
 
-    /// Whether the SDK reads the thermal status by itself: then the host's does not count.
+    /// Ignores the host's thermal status if the SDK reads it.
     pub(crate) fn with_thermal_read(mut self, is_read: bool) -> Self {
         self.is_thermal_read = is_read;
         self
@@ -185,12 +183,12 @@ impl ConditionsSetter {
     }
 
     pub(crate) fn set(&self, conditions: &Conditions) {
-        // A mode that another thread is adding right now is unknown until the next call.
-        let mode = self.modes.try_id(&conditions.performance_mode);
+        // A mode that another thread is adding right now stays unknown until the next call.
+        let mode = self.modes.try_intern(&conditions.performance_mode);
         let (thermal, power_save) = (conditions.thermal, conditions.power_save);
         let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
         match self.is_thermal_read {
-            true => self.current.set_but_thermal(packed),
+            true => self.current.set_except_thermal(packed),
             false => self.current.set(packed),
         }
     }
@@ -212,13 +210,13 @@ mod tests {
     #[test]
     fn heat_and_the_rest_change_apart() {
         let current = CurrentConditions::new();
-        let set = |thermal| PackedConditions::new(thermal, PowerSave::On, NameId(3));
-        current.set_but_thermal(set(Thermal::Severe));
+        let set = |thermal| PackedConditions::new(thermal, PowerSave::On, TextId(3));
+        current.set_except_thermal(set(Thermal::Severe));
         assert_eq!(current.get(), set(Thermal::Unknown));
         for &thermal in Thermal::ALL {
             current.set_thermal(thermal);
             assert_eq!(current.get(), set(thermal));
-            current.set_but_thermal(set(Thermal::Shutdown));
+            current.set_except_thermal(set(Thermal::Shutdown));
             assert_eq!(current.get(), set(thermal));
         }
     }
@@ -229,11 +227,11 @@ mod tests {
         assert_eq!(current.get(), PackedConditions::unknown());
         for &thermal in Thermal::ALL {
             for &power_save in PowerSave::ALL {
-                let conditions = PackedConditions::new(thermal, power_save, NameId(7));
+                let conditions = PackedConditions::new(thermal, power_save, TextId(7));
                 current.set(conditions);
                 let got = current.get();
                 assert_eq!((got.thermal(), got.power_save()), (thermal, power_save));
-                assert_eq!(got.mode(), NameId(7));
+                assert_eq!(got.mode(), TextId(7));
             }
         }
     }

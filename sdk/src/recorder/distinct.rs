@@ -1,12 +1,11 @@
-//! How many different keys overflowed in an interval: a small set that threads share without a
-//! lock.
+//! Counts the distinct keys that overflowed in an interval, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Keys told apart; more are counted as this many.
+/// Capacity; more keys count as this many.
 const PLACES: usize = 64;
 
-/// A set of numbers, taken for another interval all at once.
+/// A set of numbers that is emptied at the end of an interval.
 #[derive(Debug)]
 pub(crate) struct DistinctKeys([AtomicU64; PLACES]);
 
@@ -15,7 +14,6 @@ impl DistinctKeys {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
 
-    /// Adds a key.
     pub(crate) fn add(&self, key: u64) {
         // 0 marks an empty place.
         let key = key.max(1);
@@ -28,7 +26,7 @@ impl DistinctKeys {
         }
     }
 
-    /// Adds a text by its FNV-1a hash: two texts in 2^64 count as one.
+    /// Adds a text by its FNV-1a hash. Two of 2^64 texts may count as one.
     pub(crate) fn add_text(&self, text: &str) {
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -36,7 +34,7 @@ impl DistinctKeys {
         self.add(hash);
     }
 
-    /// How many there were since the last time.
+    /// Empties the set and returns its size.
     pub(crate) fn take(&self) -> u64 {
         let taken = self.0.iter().map(|place| place.swap(0, Relaxed));
         taken.map(|key| u64::from(key != 0)).sum()

@@ -1,34 +1,33 @@
-//! Small numbers for a bounded set of texts, so that a run is keyed without allocating.
+//! String interner with a fixed capacity, so that a run's key needs no allocation.
 
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
-/// The number of a text in its [`Names`]. 0 is the empty text: unknown.
+/// Id of a text in its [`Interner`]. 0 is the empty text, which means unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub(crate) struct NameId(pub(crate) u8);
+pub(crate) struct TextId(pub(crate) u8);
 
-impl NameId {
-    /// Every text beyond the bound, and the text `other` itself.
+impl TextId {
+    /// All texts beyond the capacity, and the text `other` itself.
     pub(crate) const OTHER: Self = Self(u8::MAX);
-    /// The shape of most models, known without looking.
+    /// Shape of most models; needs no lookup.
     pub(crate) const STATIC: Self = Self(u8::MAX - 1);
 }
 
-/// Text of [`NameId::OTHER`].
+/// Text of [`TextId::OTHER`].
 pub(crate) const OTHER: &str = epwatch_proto::stratum::OTHER_SHAPE;
-/// The key of a model that admits one shape only.
+/// Shape key of a model with a fixed input shape.
 pub(crate) const STATIC: &str = epwatch_proto::stratum::STATIC_SHAPE;
 
-/// Texts seen so far, at most a fixed number of them. Looking one up takes no lock: texts are only
-/// ever added.
+/// Texts in the order in which they came. A lookup takes no lock, because texts are only ever added.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct Interner {
     texts: Box<[OnceLock<Box<str>>]>,
     adding: Mutex<()>,
     max_bytes: usize,
 }
 
-impl Names {
-    /// At most `max` texts (below 254) of at most `max_bytes` each, longer ones clipped.
+impl Interner {
+    /// Holds at most `max` texts (below 254). A text is clipped to `max_bytes`.
     pub(crate) fn new(max: usize, max_bytes: usize) -> Self {
         Self {
             texts: (0..max).map(|_| OnceLock::new()).collect(),
@@ -37,22 +36,22 @@ impl Names {
         }
     }
 
-    /// The number of a text; allocates only when it is new.
+    /// Returns the id of a text; allocates only for a new one.
     ///
-    /// `None` if another thread is adding one at this moment: the caller must not wait.
+    /// `None` if another thread is adding one at this moment, because the caller must not wait.
     #[inline]
-    pub(crate) fn try_id(&self, text: &str) -> Option<NameId> {
+    pub(crate) fn try_intern(&self, text: &str) -> Option<TextId> {
         match text {
-            "" => Some(NameId(0)),
-            STATIC => Some(NameId::STATIC),
-            OTHER => Some(NameId::OTHER),
-            _ => self.found_or_added(text),
+            "" => Some(TextId(0)),
+            STATIC => Some(TextId::STATIC),
+            OTHER => Some(TextId::OTHER),
+            _ => self.intern_text(text),
         }
     }
 
-    fn found_or_added(&self, text: &str) -> Option<NameId> {
+    fn intern_text(&self, text: &str) -> Option<TextId> {
         let may_be_clipped = self.may_be_clipped(text);
-        if let Found::At(id) = self.find(text, may_be_clipped) {
+        if let Slot::At(id) = self.slot(text, may_be_clipped) {
             return Some(id);
         }
         let _adding = match self.adding.try_lock() {
@@ -60,52 +59,51 @@ impl Names {
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(TryLockError::WouldBlock) => return None,
         };
-        match self.find(text, may_be_clipped) {
-            Found::At(id) => Some(id),
-            Found::Place(at) => {
+        match self.slot(text, may_be_clipped) {
+            Slot::At(id) => Some(id),
+            Slot::Place(at) => {
                 let clipped = epwatch_proto::clipped(text, self.max_bytes);
-                // Nobody else adds, so the place is empty and nobody is waited for.
+                // Only this thread adds, so the place is empty and `set` does not wait.
                 let _ = self.texts[at].set(clipped.into());
                 Some(number(at))
             }
         }
     }
 
-    /// The text of a number.
-    pub(crate) fn text(&self, id: NameId) -> &str {
+    pub(crate) fn text(&self, id: TextId) -> &str {
         match id {
-            NameId(0) => "",
-            NameId::OTHER => OTHER,
-            NameId::STATIC => STATIC,
-            NameId(n) => {
+            TextId(0) => "",
+            TextId::OTHER => OTHER,
+            TextId::STATIC => STATIC,
+            TextId(n) => {
                 let place = self.texts.get(usize::from(n) - 1);
                 place.and_then(OnceLock::get).map_or("", |text| text)
             }
         }
     }
 
-    fn find(&self, text: &str, may_be_clipped: bool) -> Found {
+    fn slot(&self, text: &str, may_be_clipped: bool) -> Slot {
         for (at, place) in self.texts.iter().enumerate() {
             match place.get() {
                 Some(known)
                     if &**known == text || may_be_clipped && self.is_clip_of(known, text) =>
                 {
-                    return Found::At(number(at));
+                    return Slot::At(number(at));
                 }
                 Some(_) => {}
-                None => return Found::Place(at),
+                None => return Slot::Place(at),
             }
         }
-        Found::At(NameId::OTHER)
+        Slot::At(TextId::OTHER)
     }
 
-    /// Whether keeping the text would change it; 0xC2 begins control characters among others.
+    /// Whether clipping could change the text. 0xC2 begins control characters, among others.
     fn may_be_clipped(&self, text: &str) -> bool {
         let is_suspect = |b: u8| b.is_ascii_control() || b == 0xc2;
         text.len() > self.max_bytes || text.bytes().any(is_suspect)
     }
 
-    /// `known == clipped(text, max_bytes)` without making the text.
+    /// `known == clipped(text, max_bytes)` without an allocation.
     fn is_clip_of(&self, known: &str, text: &str) -> bool {
         let mut known = known.chars();
         let mut len = 0;
@@ -123,14 +121,14 @@ impl Names {
     }
 }
 
-enum Found {
-    At(NameId),
+enum Slot {
+    At(TextId),
     /// The first empty place.
     Place(usize),
 }
 
-fn number(position: usize) -> NameId {
-    NameId(u8::try_from(position + 1).unwrap_or(u8::MAX))
+fn number(position: usize) -> TextId {
+    TextId(u8::try_from(position + 1).unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]
@@ -141,34 +139,34 @@ mod tests {
 
     #[test]
     fn texts_beyond_the_bound_are_other() {
-        let names = Names::new(2, 4);
-        let id = |text| names.try_id(text).unwrap();
+        let names = Interner::new(2, 4);
+        let id = |text| names.try_intern(text).unwrap();
         assert_eq!(names.text(id("")), "");
         assert_eq!(names.text(id("a")), "a");
         assert_eq!(names.text(id("long text")), "long");
         assert_eq!(id("long text"), id("long"));
-        assert_eq!(id("third"), NameId::OTHER);
+        assert_eq!(id("third"), TextId::OTHER);
         assert_eq!(names.text(id("third")), "other");
         assert_eq!(names.text(id("a")), "a");
         assert_eq!(names.text(id("static")), "static");
-        assert_eq!(names.text(NameId(77)), "");
+        assert_eq!(names.text(TextId(77)), "");
     }
 
-    /// Two series of one stratum would stand in the report otherwise.
+    /// Otherwise a report would hold two series of one stratum.
     #[test]
     fn the_text_other_is_the_overflow() {
-        assert_eq!(Names::new(2, 8).try_id("other"), Some(NameId::OTHER));
+        assert_eq!(Interner::new(2, 8).try_intern("other"), Some(TextId::OTHER));
     }
 
     #[test]
     fn threads_that_add_the_same_texts_agree() {
-        let names = Names::new(8, 16);
+        let names = Interner::new(8, 16);
         let ids = || -> Vec<_> {
             let texts = (0..8).map(|n| n.to_string());
             texts
                 .map(|text| {
                     loop {
-                        if let Some(id) = names.try_id(&text) {
+                        if let Some(id) = names.try_intern(&text) {
                             break id;
                         }
                     }
@@ -183,16 +181,16 @@ mod tests {
                 .collect::<Vec<_>>()
         });
         assert!(all.windows(2).all(|w| w[0] == w[1]), "{all:?}");
-        assert!(!all[0].contains(&NameId::OTHER));
+        assert!(!all[0].contains(&TextId::OTHER));
     }
 
     proptest! {
         #[test]
         fn a_text_is_kept_as_a_report_may_hold_it(text in "\\PC{0,12}|[\u{0}-\u{a0}é]{0,12}") {
-            let names = Names::new(2, 8);
-            let id = names.try_id(&text).unwrap();
+            let names = Interner::new(2, 8);
+            let id = names.try_intern(&text).unwrap();
             prop_assert_eq!(names.text(id), epwatch_proto::clipped(&text, 8));
-            prop_assert_eq!(names.try_id(&text), Some(id));
+            prop_assert_eq!(names.try_intern(&text), Some(id));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! What a series is known by inside its session, in one word: a run compares it, nothing else.
+//! Key of a series inside its session, in one word that a run can compare.
 
 use epwatch_proto::{Phase, SessionAge};
 
-use crate::recorder::{conditions::PackedConditions, interner::NameId};
+use crate::recorder::{conditions::PackedConditions, interner::TextId};
 
-/// p95 of the first baseline by [`NameId`] of the shape.
+/// p95 of the first baseline, by [`TextId`] of the shape.
 pub(super) type P95s = [Option<f64>; 256];
 
-/// Phase, age band, input shape and conditions, a byte or three each.
+/// Phase, age band, input shape and conditions, one to three bytes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SeriesKey(u64);
 
@@ -16,7 +16,7 @@ impl SeriesKey {
     pub(crate) fn new(
         phase: Phase,
         conditions: PackedConditions,
-        shape: NameId,
+        shape: TextId,
         age: SessionAge,
     ) -> Self {
         let phase = u64::from(phase == Phase::Warm);
@@ -29,10 +29,10 @@ impl SeriesKey {
         Self(phase << 56 | age << 48 | u64::from(shape.0) << 32 | u64::from(conditions.0))
     }
 
-    /// Where runs go once a session has as many series as it may.
+    /// Key of the overflow series, for runs after the session has reached its limit of series.
     pub(crate) fn overflow(self) -> Self {
         let conditions = PackedConditions::unknown();
-        Self::new(self.phase(), conditions, NameId::OTHER, SessionAge::Unknown)
+        Self::new(self.phase(), conditions, TextId::OTHER, SessionAge::Unknown)
     }
 
     pub(crate) fn is_overflow(self) -> bool {
@@ -59,8 +59,8 @@ impl SeriesKey {
         }
     }
 
-    pub(crate) fn shape(self) -> NameId {
-        NameId(self.byte(4))
+    pub(crate) fn shape(self) -> TextId {
+        TextId(self.byte(4))
     }
 
     pub(crate) fn conditions(self) -> PackedConditions {
@@ -84,10 +84,10 @@ mod tests {
         for &age in SessionAge::ALL {
             for &phase in Phase::ALL {
                 let conditions =
-                    PackedConditions::new(Thermal::Shutdown, PowerSave::On, NameId(255));
-                let key = SeriesKey::new(phase, conditions, NameId(254), age);
+                    PackedConditions::new(Thermal::Shutdown, PowerSave::On, TextId(255));
+                let key = SeriesKey::new(phase, conditions, TextId(254), age);
                 assert_eq!((key.phase(), key.age()), (phase, age));
-                assert_eq!((key.conditions(), key.shape()), (conditions, NameId(254)));
+                assert_eq!((key.conditions(), key.shape()), (conditions, TextId(254)));
                 assert!(!key.is_overflow() && key.overflow().is_overflow());
                 assert_eq!(key.overflow().phase(), phase);
             }

@@ -1,14 +1,14 @@
-//! From runs to series: what happens on the inference path, and what the sealer takes from it.
+//! From runs to series: the work on the inference path, and the work of the sealer.
 //!
-//! A run costs a key comparison, a histogram increment and some arithmetic: no allocation once its
-//! series exists, no I/O, no clock (times are passed in), and no waiting but for the sealer, some
-//! hundred turns at most. Series live in a few shards ([`shards`]), each behind a lock that a run
-//! only ever *tries*; where all are held the sample is dropped and counted. The sealer swaps what a series recorded for something empty, so
-//! it holds a lock for well under a microsecond and later runs need no allocation either.
+//! A run costs a key comparison, a histogram increment and some arithmetic. It does no I/O, reads no clock, and
+//! allocates only for the first run of a series. Series live in a few shards ([`shards`]), each behind a lock that a
+//! run only *tries*, some hundred times at most. If all shards are held the sample is dropped and counted. The sealer
+//! swaps a series' data for an empty buffer, so it holds a lock for well under a microsecond, and later runs need no
+//! allocation.
 //!
-//! Keys are bounded twice: input shapes and performance modes beyond their cap are `other`, and
-//! series beyond [`policy::MAX_SERIES_PER_SESSION`] go into one overflow stratum for each phase.
-//! Both are counted. A stratum that a whole interval did not see gives its place back.
+//! Keys are bounded twice. Input shapes and performance modes beyond their limit are `other`. Series beyond
+//! [`policy::MAX_SERIES_PER_SESSION`] share one overflow series per phase. Both are counted. A series without a run
+//! in an interval is removed.
 
 pub(crate) mod conditions;
 mod distinct;
@@ -41,7 +41,7 @@ use crate::{
     policy,
     recorder::{
         conditions::{Conditions, CurrentConditions, PackedConditions},
-        interner::{NameId, Names},
+        interner::{Interner, TextId},
     },
 };
 use distinct::DistinctKeys;
@@ -52,24 +52,24 @@ use shards::{Shards, Swapped, thread_number};
 
 pub(crate) use snapshot::{Drained, SeriesSnapshot};
 
-/// ORT status codes that run errors are told apart by; larger ones count as the last.
+/// Status codes of ORT with a counter of their own. Larger ones share the last.
 const N_STATUS_CODES: usize = 32;
 
-/// Counts and measures the runs of one session. Shared by those who run and the one who seals.
+/// Measures the runs of one session. Shared by running threads and the sealer.
 #[derive(Debug)]
 pub struct SessionRecorder {
     /// Changes only when the installation is forgotten.
     uid: AtomicU64,
     created: Duration,
     shards: Shards,
-    /// Empty, to be swapped in for one series after the other. Held for the length of a seal, so
-    /// that there is one at a time.
+    /// Empty buffer that is swapped into one series after the other. Locked during a seal, so that there is one at a
+    /// time.
     spare: Mutex<Option<Box<Recorded>>>,
-    shapes: Names,
-    modes: Arc<Names>,
+    shapes: Interner,
+    modes: Arc<Interner>,
     conditions: Arc<CurrentConditions>,
     baselines: RwLock<Arc<ShapeBaselines>>,
-    /// Counts the cold runs only: later ones would share a cache line for nothing.
+    /// Counts cold runs only, so that later runs do not contend for a cache line.
     runs: AtomicU64,
     contended: AtomicU64,
     overflowed: DistinctKeys,
@@ -82,7 +82,7 @@ impl SessionRecorder {
     pub(crate) fn new(
         uid: SessionUid,
         created: Duration,
-        modes: Arc<Names>,
+        modes: Arc<Interner>,
         conditions: Arc<CurrentConditions>,
     ) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl SessionRecorder {
             created,
             shards: Shards::default(),
             spare: Mutex::default(),
-            shapes: Names::new(policy::MAX_SHAPES_PER_SESSION, 128),
+            shapes: Interner::new(policy::MAX_SHAPES_PER_SESSION, 128),
             modes,
             conditions,
             baselines: RwLock::default(),
@@ -103,7 +103,7 @@ impl SessionRecorder {
         }
     }
 
-    /// The session's id.
+    /// Returns the session's id.
     pub fn uid(&self) -> SessionUid {
         SessionUid::new(self.uid.load(Relaxed)).expect("it was one when it was stored")
     }
@@ -112,15 +112,14 @@ impl SessionRecorder {
         self.uid.store(uid.get(), Relaxed);
     }
 
-    /// Records one run under the conditions that the host set for the process.
+    /// Records one run under the conditions of the process.
     ///
-    /// `began` is on the clock of [`Now::mono`](crate::Now::mono). `shape_key` is `static` where
-    /// the model admits one shape only, otherwise the inputs' shapes, for example
-    /// `x:1x3x224x224`; empty: unknown; at most 128 bytes, and 8 different ones a session, more
-    /// are `other`.
+    /// `began` is on the clock of [`Now::mono`](crate::Now::mono). `shape_key` is `static` for a model with a fixed
+    /// input shape, otherwise the inputs' shapes, for example `x:1x3x224x224`. It is empty if unknown and at most 128
+    /// bytes long. A session has 8 different keys; further ones become `other`.
     ///
-    /// Never blocks: it tries some hundred times at most while the sealer swaps, and a run that finds
-    /// every shard held is dropped and counted. The first run of a stratum or shape allocates.
+    /// Never blocks. While the sealer swaps it retries some hundred times at most; a run that finds every shard held
+    /// is dropped and counted. The first run of a stratum or shape allocates.
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
         if !self.conditions.is_recording() {
             return;
@@ -129,14 +128,14 @@ impl SessionRecorder {
         self.keep(began, latency, shape, self.conditions.get());
     }
 
-    /// As [`Self::record`], of a model that admits one shape only.
+    /// As [`Self::record`], for a model with a fixed input shape.
     pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
         if self.conditions.is_recording() {
-            self.keep(began, latency, Some(NameId::STATIC), self.conditions.get());
+            self.keep(began, latency, Some(TextId::STATIC), self.conditions.get());
         }
     }
 
-    /// As [`Self::record`], under conditions of this run's own.
+    /// As [`Self::record`], under the given conditions.
     pub fn record_under(
         &self,
         began: Duration,
@@ -147,7 +146,7 @@ impl SessionRecorder {
         if !self.conditions.is_recording() {
             return;
         }
-        let Some(mode) = self.modes.try_id(&conditions.performance_mode) else {
+        let Some(mode) = self.modes.try_intern(&conditions.performance_mode) else {
             self.contended.fetch_add(1, Relaxed);
             return;
         };
@@ -155,7 +154,7 @@ impl SessionRecorder {
         self.keep(began, latency, self.shape(shape_key), packed);
     }
 
-    /// Counts a run that failed with this ORT status code; it has no latency.
+    /// Counts a run that failed with this status code of ORT.
     pub fn record_error(&self, ort_status_code: i32) {
         if !self.conditions.is_recording() {
             return;
@@ -164,8 +163,7 @@ impl SessionRecorder {
         self.errors[code.min(N_STATUS_CODES - 1)].fetch_add(1, Relaxed);
     }
 
-    /// The session is gone: what it recorded is sealed once more, and then forgotten. Nothing may
-    /// be recorded after this.
+    /// Ends the session. Its runs are sealed once more, then it is forgotten. Nothing may be recorded after this.
     pub fn close(&self) {
         self.is_closed.store(true, Release);
     }
@@ -175,9 +173,9 @@ impl SessionRecorder {
     }
 
     #[inline]
-    fn shape(&self, shape_key: &str) -> Option<NameId> {
-        let shape = self.shapes.try_id(shape_key)?;
-        if shape == NameId::OTHER && shape_key != crate::recorder::interner::OTHER {
+    fn shape(&self, shape_key: &str) -> Option<TextId> {
+        let shape = self.shapes.try_intern(shape_key)?;
+        if shape == TextId::OTHER && shape_key != crate::recorder::interner::OTHER {
             self.overflowed.add_text(shape_key);
         }
         Some(shape)
@@ -188,7 +186,7 @@ impl SessionRecorder {
         &self,
         began: Duration,
         latency: Duration,
-        shape: Option<NameId>,
+        shape: Option<TextId>,
         conditions: PackedConditions,
     ) {
         let thread = thread_number();
@@ -224,7 +222,7 @@ impl SessionRecorder {
         }
     }
 
-    /// Position of a run, as long as that says whether it is cold.
+    /// Position of a run among the cold ones; any number beyond.
     #[inline]
     fn next_run(&self) -> u64 {
         let seen = self.runs.load(Relaxed);
@@ -234,7 +232,7 @@ impl SessionRecorder {
         self.runs.fetch_add(1, Relaxed)
     }
 
-    /// The position of a new series, or of the overflow where the session has too many.
+    /// Begins a series, or returns the overflow series if the session has too many.
     #[cold]
     fn begin_series(&self, live: &mut shards::Live, mut key: SeriesKey) -> usize {
         if live.series.len() >= MAX_PLAIN_SERIES && !key.is_overflow() {
@@ -244,7 +242,7 @@ impl SessionRecorder {
                 return at;
             }
         }
-        // Without its baseline a series is still one; it only counts nothing beyond it.
+        // A series without a baseline counts no exceeding runs.
         let p95 = match self.baselines.try_read() {
             Ok(baselines) => baselines.first_p95_us(self.shapes.text(key.shape())),
             Err(_) => None,
@@ -256,16 +254,16 @@ impl SessionRecorder {
         })
     }
 
-    /// Records one run in this many from now on, the first runs aside.
+    /// Records one of this many runs from now on, except for the first runs.
     pub(crate) fn sample(&self, one_in: u32) {
         self.sampling.set(one_in);
     }
 
-    /// What this device was used to: from now on, where nothing was recorded yet in this interval.
+    /// Sets the baselines. They apply to series without a run in this interval, and to later ones.
     pub(crate) fn set_baselines(&self, baselines: Arc<ShapeBaselines>) {
         let p95s = self.p95s(&baselines);
         let old = std::mem::replace(&mut *write(&self.baselines), baselines);
-        // Freed without the lock.
+        // Frees the memory without the lock.
         drop(old);
         self.shards.with_each(|live| {
             for series in live.series.iter_mut().filter(|s| s.recorded.sums.n() == 0) {
@@ -277,12 +275,12 @@ impl SessionRecorder {
 
     fn p95s(&self, baselines: &ShapeBaselines) -> P95s {
         std::array::from_fn(|id| {
-            let id = NameId(u8::try_from(id).unwrap_or(u8::MAX));
+            let id = TextId(u8::try_from(id).unwrap_or(u8::MAX));
             baselines.first_p95_us(self.shapes.text(id))
         })
     }
 
-    /// Takes what was recorded since the last time.
+    /// Takes everything recorded since the last call.
     pub(crate) fn drain(&self) -> Drained {
         let mut kept = lock(&self.spare);
         let mut spare = kept.take().unwrap_or_else(|| Box::new(Recorded::new(None)));
@@ -300,7 +298,7 @@ impl SessionRecorder {
             loop {
                 match self.shards.swap(shard, at, &mut spare, &p95s) {
                     Swapped::End => break,
-                    // Its memory goes back here, without the lock.
+                    // Frees the memory without the lock.
                     Swapped::Unused(series) => drained.passed_over += series.recorded.passed_over,
                     Swapped::Used(key) => {
                         self.add(&mut merged, key, &spare, &baselines);
@@ -310,7 +308,7 @@ impl SessionRecorder {
                 }
             }
         }
-        // A session that rests needs none.
+        // An idle session needs no buffer.
         *kept = (!merged.is_empty()).then_some(spare);
         drained.overflowed_keys = self.overflowed.take();
         drained.contended = self.contended.swap(0, Relaxed);
@@ -324,7 +322,7 @@ impl SessionRecorder {
         drained
     }
 
-    /// Adds a shard's series. Shards are capped one by one, so several may have too many together.
+    /// Adds a shard's series. Each shard is within the limit, but all together may exceed it.
     fn add(
         &self,
         merged: &mut BTreeMap<SeriesKey, SeriesSnapshot>,
@@ -364,7 +362,7 @@ impl SessionRecorder {
     }
 }
 
-/// One place is kept for each phase's overflow.
+/// Leaves one place for each phase's overflow.
 const MAX_PLAIN_SERIES: usize = policy::MAX_SERIES_PER_SESSION - 2;
 
 #[inline]
@@ -385,5 +383,5 @@ fn age_of(age: Duration) -> SessionAge {
     }
 }
 
-/// Overflow is by name too: `NameId::OTHER` is only ever given by a full table.
-const _: () = assert!(policy::MAX_SHAPES_PER_SESSION + 2 < NameId::OTHER.0 as usize);
+/// `TextId::OTHER` must only mean a full table.
+const _: () = assert!(policy::MAX_SHAPES_PER_SESSION + 2 < TextId::OTHER.0 as usize);

@@ -1,21 +1,20 @@
-//! Which runs of a session are recorded when an operator asked for one in so many.
+//! Chooses the runs that are recorded if a directive asks for one in N.
 //!
-//! Drawn by a hash of a counter, not every n-th one: an app whose every second run is a slow one
-//! would otherwise show only those, or none. The first runs of a session are always recorded:
-//! there are only a few, and each is told apart. What is passed over is still counted. While all
-//! runs are recorded this costs one load.
+//! The choice hashes a counter. Taking every N-th run would show only the slow ones, or none, of an app whose every
+//! second run is slow. The first runs of a session are always recorded: they are few, and each is reported by itself.
+//! Skipped runs are counted. While all runs are recorded the check costs one load.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::random_u64;
 
-/// The share of runs that is recorded now.
+/// The current sampling rate.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     one_in: AtomicU32,
     /// Grows by one with each draw, from a random start.
     draws: AtomicU64,
-    /// Runs left out that did not even find their series free.
+    /// Skipped runs that found no free shard.
     passed_over: AtomicU64,
 }
 
@@ -45,7 +44,7 @@ impl Sampling {
         self.passed_over.swap(0, Relaxed)
     }
 
-    /// Whether this run, which is none of the first, is recorded.
+    /// Whether to record this run, which is none of the first.
     #[inline]
     pub(crate) fn takes(&self) -> bool {
         let one_in = self.one_in();
@@ -60,7 +59,7 @@ impl Sampling {
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the input moves half the bits of the output.
+/// Finaliser of SplitMix64: every bit of the input changes half the bits of the output.
 fn mixed(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

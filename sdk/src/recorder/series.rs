@@ -1,4 +1,4 @@
-//! One series while it is recorded: histogram, sums, and the facts of its order.
+//! One series while it is recorded: histogram, sums and order.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
     policy::{LOW_CREEP, SLOW_FACTOR},
 };
 
-/// One run as it is recorded.
+/// One run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) latency: Duration,
-    /// Position among the session's runs, from 0; beyond the cold ones any number may come twice.
+    /// Position among the session's runs, from 0. Beyond the cold runs a number may repeat.
     pub(crate) run: u64,
-    /// Which thread records.
+    /// Number of the recording thread.
     pub(crate) thread: u32,
 }
 
-/// A series of a shard: what an interval recorded, and what goes on into the next one.
+/// A series of a shard: the current interval, and the state that outlives it.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) key: SeriesKey,
@@ -32,31 +32,31 @@ pub(crate) struct Series {
     pub(crate) recorded: Box<Recorded>,
 }
 
-/// What one interval recorded. About 10 kB, nearly all of it the histogram, whose buckets are the
-/// wire's; what every run touches comes first and lies together. (The crate `hdrhistogram` keeps
-/// count and extremes too, which the sums have exactly: a third of a record went into that.)
+/// One interval. About 10 kB, nearly all of it the histogram, whose buckets are those of the wire. Fields that every
+/// run touches come first and lie together. (The crate `hdrhistogram` also keeps count and extremes, which the sums
+/// have exactly. A third of a record's time went into that.)
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Recorded {
     /// In nanoseconds.
     pub(crate) sums: Sums,
     pub(crate) order: Order,
-    /// A run longer than these is counted in `exceed`; the last number where there is no baseline.
+    /// Longer runs are counted in `exceed`; `u64::MAX` without a baseline.
     limits_ns: [u64; 3],
     exceed: [u64; 3],
     pub(crate) clipped: u64,
-    /// Runs that sampling left out.
+    /// Runs that sampling skipped.
     pub(crate) passed_over: u64,
     /// Position and microseconds.
     first_runs: [(u64, u64); MAX_FIRST_RUNS],
     n_first_runs: usize,
-    /// p95 of the baseline that the limits come from.
+    /// The p95 that the limits come from.
     pub(crate) baseline_p95_us: Option<f64>,
-    /// Runs by bucket. 32 bits do: it takes years to make four thousand million runs in one.
+    /// Runs by bucket. 32 bits suffice: four thousand million runs in one bucket take years.
     counts: [u32; N_BUCKETS as usize],
 }
 
-/// Ordered facts of an interval; meaningless once two threads recorded.
+/// Order of the runs in an interval. Meaningless if two threads recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Order {
     thread: Option<u32>,
@@ -66,8 +66,8 @@ pub(crate) struct Order {
     pub(crate) longest_slow_streak: u64,
 }
 
-/// Whether the series is slow or fast now. It outlives the interval: a slow spell that a seal cuts
-/// is no switch.
+/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides is no
+/// switch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     low_ns: f64,
@@ -84,8 +84,7 @@ impl Default for Pace {
 }
 
 impl Series {
-    /// Records one run. Neither allocates nor fails: a run over 60 s is recorded as 60 s, and
-    /// counted as clipped.
+    /// Records one run without allocating or failing. A run over 60 s is recorded as 60 s and counted as clipped.
     #[inline]
     pub(crate) fn record(&mut self, sample: &Sample) {
         const HIGHEST: Duration = Duration::from_micros(HIGHEST_US);
@@ -129,7 +128,7 @@ impl Recorded {
         }
     }
 
-    /// Empties it, keeping its memory.
+    /// Empties it and keeps its memory.
     pub(crate) fn reset(&mut self) {
         self.counts.fill(0);
         self.sums = Sums::default();
@@ -140,7 +139,7 @@ impl Recorded {
         self.order = Order::default();
     }
 
-    /// Counts against this p95 from now on; nothing may be recorded yet.
+    /// Sets the p95 to compare with. Nothing may be recorded yet.
     pub(crate) fn compare_with(&mut self, baseline_p95_us: Option<f64>) {
         self.limits_ns = limits_ns(baseline_p95_us);
         self.baseline_p95_us = baseline_p95_us;
@@ -193,7 +192,7 @@ fn limits_ns(baseline_p95_us: Option<f64>) -> [u64; 3] {
 }
 
 impl Pace {
-    /// Whether this run is slow.
+    /// Returns whether this run is slow.
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "at most 60 s in nanoseconds")]
     fn step(&mut self, ns: u64) -> bool {

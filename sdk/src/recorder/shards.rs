@@ -1,9 +1,9 @@
-//! Where series lie while they are recorded: a few shards, so that threads keep apart.
+//! Shards of a session's series, so that threads do not contend.
 //!
-//! A thread stays with the shard where it last found room, all begin with the first: a session
-//! that one thread at a time runs, whichever it is, fills one shard only, and threads that meet
-//! part at once. A run waits for nobody but the sealer's swap, and for that a bounded number of
-//! turns: moving on would begin the series anew elsewhere, and that allocates.
+//! A thread stays with the shard where it last found room, and all threads begin with the first. So a session that
+//! one thread at a time runs fills one shard only, whichever thread it is, and threads that collide separate at once.
+//! A run waits only for the sealer's swap, and only a bounded number of turns: moving to another shard would begin
+//! the series again there, which allocates.
 
 use std::{
     cell::Cell,
@@ -23,22 +23,19 @@ use super::{
 };
 use crate::policy;
 
-/// Times that a shard is tried again while the sealer swaps: a few microseconds, of which the
-/// swap needs a part.
+/// Attempts on a shard while the sealer swaps. They take a few microseconds; the swap needs a part of that.
 const TURNS: u32 = 100;
 
-/// Times that all shards are tried. Two threads and a sealer hold three of four, but may all move
-/// on while we look.
+/// Attempts on all shards. Two threads and a sealer hold three of four, but may all move during the attempt.
 const SWEEPS: usize = 2;
 
 thread_local! {
-    /// A small number of this thread's own, 0 before it has one.
+    /// Number of this thread, 0 before it has one.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
     /// The shard where this thread last found room.
     static HOME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A small number of this thread's own.
 #[inline]
 pub(super) fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -55,21 +52,21 @@ pub(super) fn thread_number() -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Shards([Shard; policy::SHARDS]);
 
-/// On cache lines of its own: threads that keep apart must not share them by accident. 128 bytes,
-/// since processors fetch lines in pairs.
+/// Has cache lines of its own, so that separate threads do not share one by accident. 128 bytes, because processors
+/// fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    /// Not std's mutex: half of its cost is to look for threads to wake, and here none ever waits.
+    /// Not std's mutex: half of its cost is the check for waiting threads, and no thread ever waits here.
     live: TryLock<Live>,
-    /// Counts the sealer's swaps at their beginning and at their end: odd while there is one.
+    /// Counts the beginning and the end of each swap, so it is odd during one.
     swaps: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) series: Vec<Series>,
-    /// Where the last run was, which is where the next one will be.
+    /// Position of the last run, where the next one probably goes.
     last: usize,
 }
 
@@ -91,7 +88,7 @@ impl Live {
 }
 
 impl Shards {
-    /// Uses a shard that nobody holds, the thread's own first. `None`: all are held.
+    /// Uses a shard that nobody holds, the thread's own first. `None` if all are held.
     #[inline]
     pub(super) fn with_free<T>(&self, record: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let home = HOME.get() % policy::SHARDS;
@@ -120,15 +117,15 @@ impl Shards {
         self.0[home].live.try_lock().expect("nobody else is here")
     }
 
-    /// Gives every shard's series, one shard after another. For the sealer: it waits for a run.
+    /// Visits every shard in turn. For the sealer, because it waits for a run.
     pub(super) fn with_each(&self, mut change: impl FnMut(&mut Live)) {
         for shard in &self.0 {
             shard.while_swapping(&mut change);
         }
     }
 
-    /// Swaps what one series of a shard recorded for something empty, which then counts against
-    /// its p95 of `p95s`. A series that recorded nothing gives its place back.
+    /// Swaps a series' data for the empty buffer, which then counts against its p95 of `p95s`. Removes a series
+    /// without runs.
     pub(super) fn swap(
         &self,
         shard: usize,
@@ -153,14 +150,14 @@ impl Shards {
     }
 }
 
-/// What was at a place of a shard.
+/// Result of a swap.
 #[derive(Debug)]
 pub(super) enum Swapped {
-    /// Nothing: those before were all.
+    /// There is no series at this position.
     End,
-    /// A series that recorded nothing; it is out, and the next one is in its place.
+    /// The series had no runs and was removed; the next one has its position.
     Unused(Series),
-    /// A series that goes on, empty.
+    /// The series goes on, empty.
     Used(SeriesKey),
 }
 
@@ -171,7 +168,7 @@ impl Shard {
             if let Some(live) = self.live.try_lock() {
                 return Some(live);
             }
-            // A swap that ended since the lock was tried is no reason to move on.
+            // A swap that ended since the attempt is no reason to move.
             let before = mem::replace(&mut swaps, self.swaps.load(Acquire));
             let is_held_by_a_run = swaps == before && swaps.is_multiple_of(2);
             if is_held_by_a_run {
@@ -184,9 +181,8 @@ impl Shard {
 
     fn while_swapping(&self, change: impl FnOnce(&mut Live)) {
         self.swaps.fetch_add(1, AcqRel);
-        // A run holds it for nanoseconds, unless its thread was put aside meanwhile. A run that finds
-        // it held by us must see the count that we raised: by acquiring alone, ARM may show them in
-        // reverse.
+        // A run holds the lock for nanoseconds, unless its thread was descheduled. A run that finds the lock held by
+        // the sealer must see the raised count; with acquire alone ARM may show them in reverse order.
         let mut live = loop {
             match self.live.try_lock_explicit(AcqRel, Release) {
                 Some(live) => break live,

@@ -1,4 +1,4 @@
-//! What the sealer takes from a session's recorder.
+//! Data that the sealer takes from a session's recorder.
 
 use epwatch_proto::{
     Baselines, ExceedCounts, HistScheme, LatencySeries, SessionUid, SparseHistogram, Stratum,
@@ -17,16 +17,16 @@ pub(crate) struct Drained {
     pub(crate) series: Vec<SeriesSnapshot>,
     /// Failed runs by ORT status code.
     pub(crate) errors: Vec<(i32, u64)>,
-    /// Runs whose sample was dropped because every shard was held.
+    /// Runs dropped because every shard was held.
     pub(crate) contended: u64,
-    /// Runs that sampling left out and that are in no series.
+    /// Runs that sampling skipped and that are in no series.
     pub(crate) passed_over: u64,
-    /// Series and input shapes that went into an overflow stratum.
+    /// Series and input shapes that became part of an overflow.
     pub(crate) overflowed_keys: u64,
     pub(crate) is_closed: bool,
 }
 
-/// One series of an interval, shards added up.
+/// One series of an interval, summed over all shards.
 #[derive(Debug, Clone)]
 pub(crate) struct SeriesSnapshot {
     pub(crate) stratum: Stratum,
@@ -37,7 +37,7 @@ pub(crate) struct SeriesSnapshot {
     pub(crate) passed_over: u64,
     pub(crate) sampled_one_in: u32,
     first_runs: Vec<(u64, u64)>,
-    /// Switches and longest streak, while one thread recorded.
+    /// Switches and longest streak, if one thread recorded.
     order: Option<(u64, u64)>,
     exceed: Option<ExceedCounts>,
     baselines: Baselines,
@@ -82,8 +82,7 @@ impl SeriesSnapshot {
         });
     }
 
-    /// The counts, if they are against the baseline that is sent: another one may have become
-    /// known while they were made.
+    /// The counts, unless they were made against another baseline than the one that is sent.
     fn exceed_of(&self, recorded: &Recorded) -> Option<ExceedCounts> {
         let sent = self.baselines.known().first()?.p95_us;
         let counted = recorded.baseline_p95_us?;
@@ -101,7 +100,7 @@ impl SeriesSnapshot {
 
     pub(crate) fn into_series(mut self, session_uid: SessionUid) -> LatencySeries {
         let moments = self.moments();
-        // Of some of the runs, switches and streaks would be other ones.
+        // Switches and streaks of sampled runs would be wrong.
         let order = self.order.filter(|_| self.passed_over == 0);
         self.first_runs.sort_unstable();
         let first_runs = self.first_runs.iter().map(|(_, us)| *us);

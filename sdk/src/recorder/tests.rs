@@ -11,7 +11,7 @@ fn recorder() -> SessionRecorder {
     SessionRecorder::new(
         crate::random_session_uid(),
         Duration::ZERO,
-        Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
+        Arc::new(Interner::new(policy::MAX_PERFORMANCE_MODES, 32)),
         Arc::new(CurrentConditions::new()),
     )
 }
@@ -33,7 +33,7 @@ fn series(recorder: &SessionRecorder) -> Vec<LatencySeries> {
     drained.map(|s| s.into_series(recorder.uid())).collect()
 }
 
-/// What a collector would say of it.
+/// The series as a collector parses it.
 fn check_wire(series: &LatencySeries) {
     let wire = epwatch_proto::v1::LatencySeries::from(series);
     assert_eq!(LatencySeries::try_from(wire).as_ref(), Ok(series));
@@ -157,10 +157,10 @@ fn switches_and_streaks_are_counted() {
 #[test]
 fn runs_far_beyond_the_own_past_are_counted() {
     let recorder = recorder();
-    let mut book = crate::baselines::BaselineBook::new(20);
-    let session = crate::baselines::tests::lesson("1", 10_000, 30);
-    book.absorb(&session);
-    recorder.set_baselines(book.of_session(
+    let mut baselines = crate::baselines::BaselineSet::new(20);
+    let session = crate::baselines::tests::update("1", 10_000, 30);
+    baselines.apply(&session);
+    recorder.set_baselines(baselines.for_session(
         &session.key.model,
         &session.key.requested_eps,
         &crate::baselines::tests::on("2"),
@@ -184,7 +184,7 @@ fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     let mut held = Vec::new();
     for _ in 0..policy::SHARDS {
         held.push(recorder.shards.hold());
-        // Moves on, if there is somewhere to.
+        // Moves to another shard, if one is free.
         recorder.record(LATER, us(10), "static");
     }
     drop(held);
@@ -234,7 +234,7 @@ fn two_threads_and_a_sealer_lose_nothing() {
     assert_eq!(sums, twice);
 }
 
-/// A pool of threads that take turns costs the memory of one.
+/// A pool of threads that take turns needs the memory of one.
 #[test]
 fn threads_that_take_turns_share_a_shard() {
     let recorder = recorder();
@@ -273,7 +273,7 @@ fn a_stratum_that_an_interval_did_not_see_gives_its_place_back() {
     assert!(recorder.spare.lock().unwrap().is_none());
 }
 
-/// Each shard is within its cap, together they are not.
+/// Each shard is within the limit, together they are not.
 #[test]
 fn shards_together_keep_the_cap_on_series() {
     let recorder = recorder();
@@ -357,16 +357,16 @@ fn first_runs_come_in_their_order_whoever_made_them() {
     assert_eq!(cold.slow_fast_switches, None);
 }
 
-/// Which p95 was counted against must be the one that is sent.
+/// Runs must be counted against the p95 that is sent.
 #[test]
 fn a_baseline_that_changes_within_an_interval_ends_its_exceed_counts() {
     let recorder = recorder();
     let knows = |us| {
-        let mut book = crate::baselines::BaselineBook::new(20);
-        let lesson = crate::baselines::tests::lesson("1", us, 30);
-        book.absorb(&lesson);
-        let (model, eps) = (&lesson.key.model, &lesson.key.requested_eps);
-        book.of_session(model, eps, &crate::baselines::tests::on("2"))
+        let mut baselines = crate::baselines::BaselineSet::new(20);
+        let update = crate::baselines::tests::update("1", us, 30);
+        baselines.apply(&update);
+        let (model, eps) = (&update.key.model, &update.key.requested_eps);
+        baselines.for_session(model, eps, &crate::baselines::tests::on("2"))
     };
     warm_up(&recorder);
     recorder.drain();
@@ -382,14 +382,14 @@ fn a_baseline_that_changes_within_an_interval_ends_its_exceed_counts() {
     assert_eq!(changed.baselines.known().len(), 1);
     check_wire(&changed);
 
-    // It counts from the next interval on, also where it became known between two runs.
+    // Applies from the next interval on, also if it came between two runs.
     recorder.set_baselines(knows(20_000));
     recorder.record(LATER, us(30_000), "static");
     let exceed = series(&recorder)[0].exceed.unwrap();
     assert_eq!((exceed.beyond_1_4x, exceed.beyond_2x), (1, 0));
 }
 
-/// NIST StRD, recorded from several threads into several intervals, as a report says it.
+/// NIST StRD, recorded from several threads into several intervals, as reported.
 #[test]
 fn certified_moments_come_out_of_reports() {
     for set in crate::moments::nist::certified() {
@@ -415,13 +415,13 @@ fn certified_moments_come_out_of_reports() {
     }
 }
 
-/// A host's clock is none of ours, but nobody promises that it never says the past.
+/// The host's clock may step back.
 #[test]
 fn a_run_from_before_the_session_is_young() {
     let late = SessionRecorder::new(
         crate::random_session_uid(),
         Duration::from_secs(1_000_000),
-        Arc::new(Names::new(policy::MAX_PERFORMANCE_MODES, 32)),
+        Arc::new(Interner::new(policy::MAX_PERFORMANCE_MODES, 32)),
         Arc::new(CurrentConditions::new()),
     );
     for began in [Duration::ZERO, Duration::MAX] {

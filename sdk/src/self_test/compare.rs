@@ -1,11 +1,9 @@
-//! How far the NPU's outputs are from the CPU's: hashes and three distances, never the outputs.
+//! Compares the outputs of NPU and CPU: two hashes and three distances, never the outputs themselves.
 //!
-//! Over all outputs of a model: the greatest absolute difference of any two elements, the lowest
-//! cosine of any output (as flat vectors, in f64), and whether the largest element is the same one
-//! in every output (the first of several). Two NaNs, or two equal infinities, in one place are
-//! equal and left out; any other pair with one that is not finite cannot be compared, and that
-//! itself is the answer ([`code::NOT_FINITE`]). Two outputs of zeros have cosine 1, one of zeros
-//! and another one 0.
+//! Over all outputs of a model: the greatest absolute difference of two elements, the lowest cosine of an output (as
+//! a flat vector, in f64), and whether the largest element is the same one in every output (the first of several).
+//! Two NaNs, or two equal infinities, in one place are equal and left out. Any other pair that is not finite makes
+//! the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine 1; an output of zeros and another one have 0.
 
 use sha2::{Digest, Sha256};
 
@@ -14,7 +12,7 @@ use super::{
     element::{ElementType, Number},
 };
 
-/// What a session gave for one output.
+/// One output of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) name: String,
@@ -23,7 +21,7 @@ pub(crate) struct Output {
     pub(crate) data: Vec<u8>,
 }
 
-/// What is told of two sets of outputs.
+/// Distances of two sets of outputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Distances {
     pub(crate) max_abs: f64,
@@ -31,7 +29,7 @@ pub(crate) struct Distances {
     pub(crate) top1_equal: bool,
 }
 
-/// SHA-256, cut to 16 bytes, over type, shape and elements of every output in order.
+/// SHA-256, cut to 16 bytes, of type, shape and elements of every output in order.
 pub(crate) fn hash(outputs: &[Output]) -> [u8; 16] {
     let mut sha = Sha256::new();
     for output in outputs {
@@ -111,7 +109,7 @@ fn is_same_without_being_finite(a: Number, b: Number) -> bool {
     }
 }
 
-/// Integers are subtracted as such: beyond 2^53 a float would swallow small differences.
+/// Integers are subtracted as integers: beyond 2^53 a float loses small differences.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the difference, not the numbers"
@@ -123,8 +121,7 @@ fn difference(a: Number, b: Number) -> f64 {
     }
 }
 
-/// Scaled by the largest of each side, so that squares of very large or small numbers neither
-/// overflow nor vanish.
+/// Scaled by the largest element of each side, so that squares neither overflow nor vanish.
 fn cosine(pairs: impl Iterator<Item = (f64, f64)>, scale: (f64, f64)) -> f64 {
     match scale {
         (0.0, 0.0) => return 1.0,

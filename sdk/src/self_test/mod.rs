@@ -50,32 +50,32 @@ use crate::{
     session::ObservedSession,
 };
 pub(crate) use done::save_finished;
-use done::{Begin, change_memory};
+use done::{TestDecision, change_done};
 
 pub use element::{ElementType, GoldenElement};
 pub use golden::{GoldenError, GoldenInput, GoldenTensor, MAX_GOLDEN_BYTES};
 
-/// What came of a request for a self-test.
+/// Result of a request for a self-test.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SelfTestOutcome {
-    /// It ran, and this is reported; a failure is its error code.
+    /// The test ran, and this is reported. A failure has an error code.
     Ran(SelfTest),
-    /// It did not.
+    /// The test did not run.
     Skipped(SelfTestSkip),
 }
 
 impl Watch {
-    /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes, unless that
-    /// was done before on this firmware and runtime, or nothing of the session is on the NPU. The
-    /// CPU session is made only if the test runs, and dropped after it.
+    /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes. Skipped if it ran before on
+    /// this firmware and runtime, or if the session has no node on the NPU. The CPU session is made only if the test
+    /// runs, and dropped after.
     ///
-    /// It costs the creation of a session and two runs, which are not measured, and it reads and
-    /// writes the SDK's folder: call it from a background thread, when the app has nothing better
-    /// to do. In the first moments of a process it waits up to five seconds for that folder.
+    /// The test costs a session creation and two runs, which are not measured, and touches the SDK's folder. Call it
+    /// from a background thread, when the app is idle. At the start of a process it waits up to five seconds for the
+    /// folder.
     ///
-    /// Nothing that goes wrong is an error of the host's: it is the error code of the result (see
-    /// [`code`]). `cpu_session` gives ORT's error, or any other.
+    /// A failure is no error of the host, but the error code of the result (see [`code`]). `cpu_session` may return
+    /// ORT's error or any other.
     pub fn self_test<E>(
         &self,
         session: &mut ObservedSession,
@@ -97,7 +97,7 @@ impl Watch {
         }));
         let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
         let mut core = self.shared.core();
-        // One result too many for an interval is tried again later, not counted as done.
+        // If the interval has too many results, the test is repeated later.
         if core.self_tested(test.clone()) {
             core.self_tests.finish(key);
         }
@@ -112,7 +112,7 @@ impl Watch {
     ) -> Result<TestKey, SelfTestSkip> {
         self.shared.wait_until_opened(policy::SELF_TEST_WAIT);
         let is_repeat = session.repeats_self_test();
-        // Taken without the lock: an input may be large.
+        // Computed without the lock, because an input may be large.
         let checksum = golden.checksum();
         let key = {
             let mut core = self.shared.core();
@@ -121,20 +121,20 @@ impl Watch {
             key
         };
         let dir = self.shared.dir();
-        let begun = change_memory(dir, |memory| memory.begin(key, is_repeat));
+        let begun = change_done(dir, |tests| tests.begin(key, is_repeat));
         match begun.ok().flatten().ok_or(SelfTestSkip::NotReady)? {
-            Begin::Run => {
+            TestDecision::Run => {
                 session.self_test_repeated();
                 Ok(key)
             }
-            Begin::Done => Err(SelfTestSkip::Done),
-            Begin::GivenUp => Err(SelfTestSkip::GivenUp),
+            TestDecision::Done => Err(SelfTestSkip::Done),
+            TestDecision::GivenUp => Err(SelfTestSkip::GivenUp),
         }
     }
 }
 
 fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {
-    if !core.has_installation() {
+    if core.installation().is_none() {
         return Err(SelfTestSkip::NotReady);
     }
     let session = core.sessions().find(|s| s.uid == uid);
@@ -145,7 +145,7 @@ fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTes
     Ok(key(session, core.device(), core.runtime(), input))
 }
 
-/// Asked for, and, where that is known, there.
+/// Whether the NPU was requested, and has nodes if that is known.
 fn is_on_npu(session: &Session) -> bool {
     let placement = &session.placement;
     let has_nodes = placement.n_npu_nodes() > 0;

@@ -1,4 +1,4 @@
-//! A golden input on two sessions, and what is told of it.
+//! Runs a golden input on two sessions.
 
 use std::error::Error;
 
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::placement::status_code;
 
-/// Two copies of a model's outputs are held at once; more than this each is not for a phone.
+/// Two copies of a model's outputs are held at once. A phone has no memory for larger ones.
 const MAX_OUTPUT_BYTES: usize = 64 << 20;
 
-/// A test that came to nothing.
+/// The result of a test that failed.
 pub(super) fn failed(session_uid: SessionUid, golden: &GoldenInput, error_code: i32) -> SelfTest {
     SelfTest {
         session_uid,
@@ -34,7 +34,7 @@ pub(super) fn failed(session_uid: SessionUid, golden: &GoldenInput, error_code: 
     }
 }
 
-/// The NPU's run first: without it the CPU session need not be made.
+/// Runs the NPU first: if it fails, the CPU session need not be made.
 pub(super) fn compared<E: Into<Box<dyn Error + Send + Sync>>>(
     session_uid: SessionUid,
     npu: &mut Session,
@@ -66,7 +66,7 @@ fn fill<E: Into<Box<dyn Error + Send + Sync>>>(
     Ok(())
 }
 
-/// ORT's status code if ORT's error is among the causes.
+/// ORT's status code, if ORT's error is among the causes.
 fn code_of(error: &(dyn Error + 'static)) -> i32 {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -78,7 +78,7 @@ fn code_of(error: &(dyn Error + 'static)) -> i32 {
     code::CPU_SESSION
 }
 
-/// An error is never 0, which would be success.
+/// Never 0, which would mean success.
 fn ort_code(error: &ort::Error) -> i32 {
     match status_code(error.code()) {
         0 => code::INTERNAL,

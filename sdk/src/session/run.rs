@@ -1,14 +1,13 @@
-//! What is around every run that is measured: two clock reads and a record.
+//! The measurement around every run: two clock reads and a record.
 //!
-//! One function for sessions of ONNX Runtime and for simulated ones, so that what the benchmark
-//! measures is what a host pays.
+//! One function for real and simulated sessions, so that the benchmark measures what a host pays.
 
 use std::time::Instant;
 
 use crate::{recorder::SessionRecorder, session::shape_key::ShapeKey, time::Clock};
 
-/// Makes a run and records it: its latency, or the ORT status code of its error. What the run
-/// gives is handed on as it is; should it panic, nothing is recorded.
+/// Makes a run and records its latency, or the ORT status code of its error. Returns the run's result unchanged. If
+/// the run panics nothing is recorded.
 #[inline]
 pub(crate) fn observed<T, E>(
     recorder: &SessionRecorder,

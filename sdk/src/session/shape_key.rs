@@ -1,11 +1,11 @@
-//! The input-shape key of a run, written without allocating.
+//! Shape key of a run's inputs, written without allocating.
 
 use ort::session::{Session, SessionInputs};
 use ort::value::{Outlet, Value};
 
 use crate::recorder::interner::STATIC;
 
-/// Longest key: what a stratum holds.
+/// Longest key of a stratum.
 const MAX_BYTES: usize = 128;
 
 /// Whether every input is a tensor of fixed shape.
@@ -16,13 +16,12 @@ pub(crate) fn has_one_shape(inputs: &[Outlet]) -> bool {
     })
 }
 
-/// `static`, or for example `ids:1x77,mask:1x77`; cut at 128 bytes, empty where an input is no
-/// tensor.
+/// `static`, or for example `ids:1x77,mask:1x77`. Cut at 128 bytes; empty if an input is no tensor.
 #[derive(Debug)]
 pub(crate) enum ShapeKey {
-    /// The model admits one shape only.
+    /// The model has a fixed input shape.
     Static,
-    /// The shapes of this run.
+    /// Shapes of this run.
     Of { text: [u8; MAX_BYTES], len: usize },
 }
 
@@ -62,7 +61,7 @@ impl ShapeKey {
         Self::of_dims(dims)
     }
 
-    /// The key of inputs by name; `None` dims: no tensor.
+    /// Key of inputs by name. An input without dims is no tensor.
     pub(crate) fn of_dims<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a [i64]>)>) -> Self {
         let mut writer = Writer {
             text: [0; MAX_BYTES],
@@ -73,7 +72,7 @@ impl ShapeKey {
                 writer.len = 0;
                 break;
             };
-            // What is cut off cannot be told apart, which is what the cap on keys says anyway.
+            // Shapes that differ only after the cut share a key.
             if !writer.input(at > 0, name, dims) {
                 break;
             }
@@ -91,14 +90,14 @@ impl ShapeKey {
     }
 }
 
-/// Writes without `fmt`, which costs a dynamic model ten times as much a run.
+/// Writes without `fmt`, which costs a run of a dynamic model ten times as much.
 struct Writer {
     text: [u8; MAX_BYTES],
     len: usize,
 }
 
 impl Writer {
-    /// Whether all of it fitted.
+    /// Returns whether all of it fitted.
     fn input(&mut self, follows: bool, name: &str, dims: &[i64]) -> bool {
         let is_begun = (!follows || self.text(",")) && self.text(name) && self.text(":");
         let mut all = is_begun;
@@ -162,7 +161,7 @@ mod tests {
     #[test]
     fn a_long_key_is_cut_at_a_character() {
         assert_eq!(key(&[(&"é".repeat(100), Some(&[1]))]), "é".repeat(64));
-        // Nothing is written behind what was cut.
+        // Nothing is written after a cut.
         let names = ["a".repeat(126), "b".to_owned()];
         let inputs: Vec<(&str, Option<&[i64]>)> = names
             .iter()
@@ -183,7 +182,7 @@ mod tests {
             let mut expected = all.join(",");
             expected.truncate(expected.floor_char_boundary(MAX_BYTES));
             let given: Vec<_> = inputs.iter().map(|(n, d)| (&**n, Some(&d[..]))).collect();
-            // A cut-off number may lose its minus sign and its digits at once, never its order.
+            // A cut number may lose its sign and its digits together, never its order.
             prop_assert_eq!(key(&given), expected);
         }
     }

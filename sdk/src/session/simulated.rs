@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::{run::observed, shape_key::ShapeKey};
 use crate::{
     recorder::{SessionRecorder, conditions::Conditions},
-    session::{run::observed, shape_key::ShapeKey},
     time::Clock,
 };
 
-/// Takes latencies as a real session would measure them: same recorder, same reports, same spool.
-/// For devices by the hundred, and for virtual time, use a [`Core`](crate::Core) each.
+/// Records latencies as a real session does: same recorder, reports and spool. For hundreds of devices, or for
+/// virtual time, use one [`Core`](crate::Core) per device.
 #[derive(Debug)]
 pub struct SimulatedSession {
     recorder: Arc<SessionRecorder>,
@@ -25,17 +25,15 @@ impl SimulatedSession {
         Self { recorder, clock }
     }
 
-    /// Records a run that began now and took `latency`. See
-    /// [`SessionRecorder::record`] for `shape_key`.
+    /// Records a run that began now and took `latency`. See [`SessionRecorder::record`] for `shape_key`.
     pub fn record(&self, latency: Duration, shape_key: &str, conditions: &Conditions) {
         let began = self.clock.mono(Instant::now());
         self.recorder
             .record_under(began, latency, shape_key, conditions);
     }
 
-    /// Makes a run of the host's own and measures it, exactly as
-    /// [`ObservedSession::run`](crate::ObservedSession::run) measures one of a model that admits
-    /// one shape only, under the conditions set for the process. For runs that are not `ort`'s.
+    /// Measures a run of the host's own, under the conditions of the process. Exactly as
+    /// [`ObservedSession::run`](crate::ObservedSession::run) with a fixed input shape. For runs that are not `ort`'s.
     #[inline]
     pub fn run<T>(&self, run: impl FnOnce() -> T) -> T {
         let run = || Ok::<T, Infallible>(run());
@@ -50,7 +48,7 @@ impl SimulatedSession {
         given
     }
 
-    /// The recorder behind it.
+    /// Returns its recorder.
     pub fn recorder(&self) -> &SessionRecorder {
         &self.recorder
     }

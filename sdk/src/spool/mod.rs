@@ -1,19 +1,19 @@
-//! Sealed reports on disk until the collector has them.
+//! Sealed reports on disk, until the collector has them.
 //!
 //! ```text
-//! DIR/lock                       held while the layout of DIR changes: streams begin, are taken
-//!                                over, vanish
-//! DIR/streams/<stream>/lock      held by the one process that writes there; free: it ended
-//! DIR/streams/<stream>/state     the highest sequence sealed, and whether the process ended well
+//! DIR/lock                       held while streams begin, change their owner or are removed
+//! DIR/streams/<stream>/lock      held by the process that writes there; if it is free the process has ended
+//! DIR/streams/<stream>/state     the highest sealed sequence, and whether the process ended cleanly
 //! DIR/streams/<stream>/<n>.seg   reports (`segment.rs`), named by the first one's sequence
 //! ```
 //!
-//! One writer per process, in a folder of its own; several processes share DIR. At its start and at
-//! each seal a process takes over the streams that ended: it uploads what they left, and names them
-//! in its reports until one of those is acked. Reports are deleted on ack only, a segment when its
-//! last one is; full or old spools lose whole segments, oldest first, and every loss is counted.
-//! Where more streams ended than reports can name, those beyond wait, and the oldest of very many go
-//! unnamed: their runs are counted, their reports have no place in the ledger.
+//! Several processes share DIR; each writes in a folder of its own. At its start and at each seal a process takes
+//! over ended streams. It uploads their reports, and names the streams in its own reports until one of those is
+//! acknowledged. A report is deleted only after its ack, a segment with its last report. A full or old spool loses
+//! whole segments, the oldest first, and every loss is counted.
+//!
+//! If more streams ended than a report can name, the others wait. The oldest of very many stay unnamed: their runs
+//! are counted, but their reports have no place in the ledger.
 
 mod quota;
 mod segment;
@@ -48,69 +48,61 @@ pub(crate) use quota::Loss;
 
 use stream::StreamDir;
 
-/// Why the spool cannot keep something.
+/// Why the spool cannot keep or return a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    /// The folder cannot be made, read or locked.
     #[error("failed to open the spool in {dir}")]
     Open {
-        /// The SDK's folder.
         dir: String,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
-    /// A report that waits cannot be read, for example because the app has too many files open. It
-    /// stays.
+    /// A waiting report cannot be read, for example because the app has too many open files. It stays.
     #[error("failed to read report {sequence} from the spool")]
     Read {
-        /// Its number.
         sequence: u64,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
     /// A report cannot be written, for example because the disk is full.
     #[error("failed to write report {sequence} to the spool")]
     Write {
-        /// Its number.
         sequence: u64,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
 }
 
-/// What is to be sent next.
+/// Reports for the next request.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) reports: Vec<(ReportKey, Bytes)>,
     pub(crate) losses: Vec<Loss>,
-    /// Why some wait on that were to be among them.
+    /// Why a report had to stay.
     pub(crate) error: Option<SpoolError>,
 }
 
-/// What was found when the spool was opened.
+/// Streams found when the spool was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) ended: Vec<EndedStream>,
     pub(crate) losses: Vec<Loss>,
 }
 
-/// One process's view of the spool.
+/// The spool as one process uses it.
 #[derive(Debug)]
 pub(crate) struct Spool {
     dir: PathBuf,
     limits: Limits,
-    /// Streams that ended, oldest first, then our own.
+    /// Ended streams, the oldest first.
     ended: Vec<StreamDir>,
     own: StreamDir,
-    /// The highest sequence of our own that the collector has answered for.
+    /// The highest sequence of our stream that the collector has answered.
     answered: u64,
 }
 
 impl Spool {
-    /// Opens the folder, begins a stream, and takes over those that ended.
+    /// Opens the folder, begins a stream, and takes over ended ones.
     pub(crate) fn open(
         dir: &Path,
         stream: StreamId,
@@ -142,7 +134,7 @@ impl Spool {
         self.own.stream()
     }
 
-    /// Takes over streams that ended since: of other processes, or more than there was room for.
+    /// Takes over streams that ended since, or for which there was no room before.
     pub(crate) fn adopt(&mut self) -> io::Result<Found> {
         let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
         self.take_ended()
@@ -153,7 +145,7 @@ impl Spool {
         let mut found = Found::default();
         let (own_bytes, _) = self.usage(0);
         let mut left_bytes = self.limits.max_spool_bytes.saturating_sub(own_bytes);
-        // Newest first where there is no room for all: what goes then is the oldest.
+        // From the newest on if not all fit, so that the oldest are dropped.
         let mut untaken = Vec::new();
         let streams = self.dir.join(folder::STREAMS);
         stream::clear_gone(&streams);
@@ -163,11 +155,11 @@ impl Spool {
                 continue;
             }
             if self.ended.len() == MAX_ENDED_STREAMS {
-                // More would not fit into a report; they are taken when others are done.
+                // A report cannot name more. They are taken over when others are done.
                 untaken.push(path);
                 continue;
             }
-            // One folder that cannot be read must not keep the others from being sent.
+            // One unreadable folder must not keep the others from being sent.
             let Ok(Some(mut taken)) = StreamDir::take_over(&path) else {
                 continue;
             };
@@ -199,11 +191,11 @@ impl Spool {
                     runs,
                 });
             }
-            // Empty it can still be named; each folder takes room, though.
+            // A stream without reports can still be named, but each folder takes space.
             if !is_kept {
                 stream.remove();
-                // Nobody will ever name it, so its numbers are recorded nowhere: told as dropped
-                // they would be more than there were.
+                // Nobody will ever name this stream, so its numbers are recorded nowhere. Counted as dropped they
+                // would exceed the recorded ones.
                 for loss in &mut losses {
                     loss.reports = 0;
                 }
@@ -213,7 +205,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Keeps a report; it is on disk when this returns.
+    /// Stores a report; it is on disk afterwards.
     pub(crate) fn append(&mut self, report: &SealedReport, now: Now) -> Result<(), SpoolError> {
         let appended = self.own.append(report, now, self.limits.segment_bytes);
         appended.map_err(|source| SpoolError::Write {
@@ -222,12 +214,12 @@ impl Spool {
         })
     }
 
-    /// Notes that this sequence was sealed, whether or not it can be kept.
+    /// Notes a sealed sequence, whether or not its report can be stored.
     pub(crate) fn note_sealed(&mut self, sequence: u64) -> io::Result<()> {
         self.own.note_sealed(sequence, false)
     }
 
-    /// Drops what is too much or too old.
+    /// Drops segments that are too many or too old.
     pub(crate) fn enforce(&mut self, now: Now) -> Vec<Loss> {
         let uses: Vec<_> = self
             .streams()
@@ -257,9 +249,8 @@ impl Spool {
         losses
     }
 
-    /// The oldest reports that fit, at most a request's number of them; what turns out to be
-    /// corrupt is dropped, what cannot be read now stays. One report is given even if it does not
-    /// fit.
+    /// Returns the oldest reports that fit, at most a request's number of them; the first one even if it does not
+    /// fit. A corrupt report is dropped, an unreadable one stays.
     pub(crate) fn pending(&mut self, max_bytes: u64) -> Pending {
         let mut pending = Pending::default();
         let mut total = 0;
@@ -285,9 +276,7 @@ impl Spool {
         pending
     }
 
-    /// Deletes a report, because the collector has it or never will.
-    ///
-    /// Gives back the runs that were in it.
+    /// Deletes a report that the collector has or will never accept; returns its runs.
     pub(crate) fn finish(&mut self, key: &ReportKey) -> u64 {
         if key.stream == self.own.stream() {
             self.answered = self.answered.max(key.sequence.get());
@@ -297,7 +286,7 @@ impl Spool {
         stream.map_or(0, |stream| stream.finish(key))
     }
 
-    /// Forgets ended streams that left nothing and need not be named any more.
+    /// Removes ended streams that have no reports and need no naming any more.
     pub(crate) fn retire_ended(&mut self, is_to_be_named: impl Fn(StreamId) -> bool) {
         let is_over = |s: &StreamDir| s.segments().next().is_none() && !is_to_be_named(s.stream());
         if !self.ended.iter().any(is_over) {
@@ -316,14 +305,13 @@ impl Spool {
         }
     }
 
-    /// The process ends with nothing left to seal: its last sequence is final.
+    /// Ends the stream. Its last sequence is final.
     pub(crate) fn end(mut self, last_sequence: u64) {
         let noted = self.own.note_sealed(last_sequence, true);
         if noted.is_err() || self.own.segments().next().is_some() {
             return;
         }
-        // What could not be kept, or was dropped, after the last one that the collector has seen
-        // shows only once a later process names the stream.
+        // Reports lost after the last acknowledged one show only if a later process names the stream.
         if last_sequence > self.answered {
             return;
         }
@@ -339,18 +327,16 @@ impl Spool {
         (bytes.sum(), ages.max())
     }
 
-    /// Reports that wait.
     pub(crate) fn n_pending(&self) -> usize {
         self.streams().map(StreamDir::n_open).sum()
     }
 
-    /// Runs in reports that wait.
     pub(crate) fn n_runs_pending(&self) -> u64 {
         let runs = self.streams().map(StreamDir::n_open_runs);
         runs.fold(0, u64::saturating_add)
     }
 
-    /// Whether a report waits here.
+    /// Whether the report's stream is here.
     pub(crate) fn has(&self, key: &ReportKey) -> bool {
         self.streams().any(|stream| stream.stream() == key.stream)
     }
@@ -360,7 +346,7 @@ impl Spool {
     }
 }
 
-/// Runs in whole reports under a folder, whoever they belong to: for counting before a wipe.
+/// Runs in all whole reports of a folder, to be counted before a wipe.
 pub(crate) fn runs_left(dir: &Path) -> u64 {
     let dirs = stream_dirs(&dir.join(folder::STREAMS)).unwrap_or_default();
     let segments = dirs.iter().flat_map(|dir| stream::segment_paths(dir));

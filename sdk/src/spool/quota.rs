@@ -1,4 +1,4 @@
-//! What the spool may take, and which segments go when it is full or old. Pure.
+//! Limits of the spool, and which segments they drop. Pure.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use epwatch_proto::DropReason;
 
 use crate::policy;
 
-/// What the spool may take. See [`policy`](crate::policy) for the defaults and their reasons.
+/// Limits of the spool. See [`policy`](crate::policy) for the defaults and their reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Most bytes of reports that one process keeps, ended streams that it looks after included.
+    /// Bytes of reports that one process keeps, including ended streams that it has taken over.
     pub max_spool_bytes: u64,
-    /// Reports older than this are given up.
+    /// Reports older than this are dropped.
     pub max_spool_age: Duration,
-    /// A segment is closed beyond this many bytes.
+    /// Size at which a segment is closed.
     pub segment_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for Limits {
     }
 }
 
-/// Reports given up, for the ledger.
+/// Dropped reports, for the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) reason: DropReason,
@@ -36,7 +36,7 @@ pub(crate) struct Loss {
     pub(crate) runs: u64,
 }
 
-/// A segment as the quota sees it; the list is ordered, oldest first.
+/// A segment in the list that the limits apply to, the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentUse {
     pub(crate) bytes: u64,
@@ -44,10 +44,10 @@ pub(crate) struct SegmentUse {
     pub(crate) age: Duration,
 }
 
-/// Why each of the first segments has to go: the result's length says how many.
+/// Returns why each of the first segments is dropped; the length is their number.
 ///
-/// Oldest first and without gaps, so that what is left is always the most recent past. A segment
-/// is never split, and none is spared: a report that is larger than the whole spool goes too.
+/// Drops the oldest first and without gaps, so that the rest is always the most recent past. A segment is never
+/// split. A report larger than the whole spool is dropped too.
 pub(crate) fn to_drop(
     segments: &[SegmentUse],
     max_bytes: u64,

@@ -1,13 +1,13 @@
-//! The bytes of a segment file.
+//! Format of a segment file.
 //!
 //! ```text
 //! "EPWSPL1\n"                                            8 bytes, the format's name and version
 //! ( u32 length | u32 crc32c of the report | report )*    little-endian
 //! ```
 //!
-//! Records are only ever appended. A process that is killed leaves at most one torn record at the
-//! end; a power cut may leave any bytes after the last sync. Reading takes every whole record up
-//! to the first that is not, and says how many bytes it left.
+//! Records are only appended. A killed process leaves at most one torn record at the end; a power cut may leave any
+//! bytes after the last sync. A scan returns all whole records before the first broken one, and the number of bytes
+//! after them.
 
 use std::{fs, io, ops::Range, path::Path};
 
@@ -16,31 +16,30 @@ use prost::Message;
 
 pub(crate) const MAGIC: &[u8; 8] = b"EPWSPL1\n";
 pub(crate) const RECORD_HEADER_BYTES: u64 = 8;
-/// A spool of ours never writes larger ones; a larger file is not read into memory.
+/// The spool never writes larger files; a larger one is not read into memory.
 const MAX_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Where a report lies in its segment, and what the ledger needs of it.
+/// Position of a report in its segment, and its entries for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordMeta {
     pub(crate) key: ReportKey,
     pub(crate) runs: u64,
     pub(crate) sealed_unix_ms: i64,
-    /// Of the report alone.
+    /// Without the record's header.
     pub(crate) bytes: Range<u64>,
     pub(crate) crc: u32,
 }
 
-/// What a segment file held.
+/// Content of a segment file.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) records: Vec<RecordMeta>,
-    /// Length of the part that is whole.
+    /// Length of the whole records.
     pub(crate) whole_bytes: u64,
-    /// Bytes after it: torn or corrupt.
+    /// Torn or corrupt bytes after them.
     pub(crate) lost_bytes: u64,
 }
 
-/// One record as it is written.
 pub(crate) fn encode_record(report: &[u8]) -> Vec<u8> {
     let length = u32::try_from(report.len()).unwrap_or(u32::MAX);
     let mut record = Vec::with_capacity(report.len() + 8);
@@ -50,7 +49,7 @@ pub(crate) fn encode_record(report: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Reads a segment file, whatever is in it.
+/// Reads a segment file with any content.
 pub(crate) fn scan(path: &Path) -> io::Result<Scan> {
     let length = fs::metadata(path)?.len();
     if length > MAX_SEGMENT_BYTES {
@@ -94,7 +93,7 @@ fn next_record(bytes: &[u8], at: usize) -> Option<RecordMeta> {
     Some(meta)
 }
 
-/// What the ledger needs of a report; `None` if it is none.
+/// Reads the entries for the ledger; `None` if it is no report.
 pub(crate) fn describe(report: &[u8]) -> Option<RecordMeta> {
     let decoded = v1::Report::decode(report).ok()?;
     Some(RecordMeta {
@@ -112,7 +111,7 @@ pub(crate) mod tests {
     use epwatch_proto::{InstallationId, Sequence, StreamId};
     use proptest::prelude::*;
 
-    /// A report of this number with `runs` runs and some ballast.
+    /// A report with this sequence, `runs` runs and some ballast.
     pub(crate) fn report(stream: StreamId, sequence: u64, runs: u64, ballast: usize) -> Vec<u8> {
         let key = ReportKey {
             installation: InstallationId::from_secret(b"x"),
@@ -138,7 +137,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Whatever a crash leaves: what is given back is a prefix of what was written, whole.
+        /// After any crash the scan returns whole records, a prefix of what was written.
         #[test]
         fn a_cut_or_flipped_file_gives_back_whole_reports_only(
             ballasts in prop::collection::vec(0_usize..300, 1..8),
@@ -162,7 +161,7 @@ pub(crate) mod tests {
                 let range = place(meta.bytes.start)..place(meta.bytes.end);
                 prop_assert_eq!(&bytes[range], &expected[..]);
             }
-            // Everything before the damage is there.
+            // All records before the damage are there.
             let damage = flipped.unwrap_or(bytes.len());
             let mut end = MAGIC.len();
             let n_before = reports.iter().take_while(|r| { end += 8 + r.len(); end <= damage }).count();

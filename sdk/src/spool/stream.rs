@@ -1,8 +1,7 @@
-//! One stream's folder: its segments, its state file, and the lock that says who owns it.
+//! Folder of one stream: its segments, its state file, and the lock of its owner.
 //!
-//! `state` is 24 bytes: u64 sequence, u64 1 if the process ended with nothing unsealed, u32 crc32c
-//! of these 16, u32 0; little-endian. It is written before the report it speaks of, so that no
-//! sequence that ever left the device is above it.
+//! `state` is 24 bytes, little-endian: u64 sequence, u64 1 if the process ended without unsealed runs, u32 crc32c of
+//! these 16 bytes, u32 0. It is written before its report, so no sequence that ever left the device is above it.
 
 use std::{
     collections::VecDeque,
@@ -29,19 +28,19 @@ use crate::{
 
 const STATE_BYTES: usize = 24;
 
-/// 2020: a device that says less has not set its clock since it booted.
+/// 2020. An earlier wall clock was not set since boot.
 const FIRST_PLAUSIBLE_UNIX_MS: i64 = 1_577_836_800_000;
 
-/// The stream that a folder's name says.
+/// The stream that a folder is named by.
 pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
     let name = name.to_str().filter(|n| n.len() == 16)?;
     u64::from_str_radix(name, 16).ok().map(StreamId)
 }
 
-/// Ends the name of a stream's folder that is being deleted.
+/// Extension of a folder that is being deleted.
 const GONE: &str = "gone";
 
-/// Deletes what is left of folders that were being deleted. The caller holds the spool's lock.
+/// Finishes interrupted deletions of folders. The caller holds the spool's lock.
 pub(super) fn clear_gone(streams: &Path) {
     let entries = fs::read_dir(streams).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -50,7 +49,7 @@ pub(super) fn clear_gone(streams: &Path) {
     }
 }
 
-/// Segment files of a stream's folder, in order; none if it cannot be read.
+/// Segment files of a stream's folder in order; empty if it cannot be read.
 pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries
@@ -61,7 +60,7 @@ pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Bytes of a stream's segments, whoever it belongs to.
+/// Bytes of a stream's segments, whoever owns it.
 pub(super) fn bytes_of(dir: &Path) -> u64 {
     let sizes = segment_paths(dir).into_iter();
     sizes
@@ -85,9 +84,9 @@ struct Record {
 }
 
 impl Segment {
-    /// Time since its youngest report was sealed. By the monotonic clock for those of this process,
-    /// which a jump of the wall clock must not cost; for others by the wall clock, and zero where it
-    /// was set back since, or was not set yet when they were sealed.
+    /// Time since its youngest report was sealed. For reports of this process it is monotonic, so a jump of the wall
+    /// clock drops nothing. For others it is the wall clock's, and zero if that was set back since, or not set yet at
+    /// the seal.
     pub(super) fn age(&self, now: Now) -> Duration {
         if let Some(at) = self.sealed_at {
             return now.mono.saturating_sub(at);
@@ -121,25 +120,25 @@ pub(super) struct StreamDir {
     stream: StreamId,
     dir: PathBuf,
     segments: VecDeque<Segment>,
-    /// The last segment, while it is written.
+    /// The last segment while it is written.
     active: Option<File>,
     state_file: File,
     state: Option<State>,
-    /// The highest sequence in its segments when it was taken over: after a power cut the state
-    /// file may be older than they are, since only they are synced.
+    /// The highest sequence in its segments at takeover. After a power cut the state file may be older, because only
+    /// segments are synced.
     highest_found: u64,
-    /// What was found torn or corrupt.
+    /// Torn or corrupt records.
     pub(super) lost: Option<Loss>,
     _lock: FileLock,
 }
 
 impl StreamDir {
-    /// A new stream of ours. The caller holds the spool's lock.
+    /// Begins a stream of this process. The caller holds the spool's lock.
     pub(super) fn begin(streams: &Path, stream: StreamId) -> io::Result<Self> {
         let dir = streams.join(stream.to_string());
         files::create_private_dir(&dir)?;
         let lock = FileLock::try_take(&dir.join("lock"))?;
-        // 64 random bits met another living stream: not in this world, so something else is wrong.
+        // Two equal random numbers of 64 bits do not occur, so something else is wrong.
         let lock = lock.ok_or(io::ErrorKind::AlreadyExists)?;
         let mut own = Self {
             stream,
@@ -156,7 +155,7 @@ impl StreamDir {
         Ok(own)
     }
 
-    /// A stream that ended; `None` if its process lives. The caller holds the spool's lock.
+    /// Takes over an ended stream; `None` if its process lives. The caller holds the spool's lock.
     pub(super) fn take_over(dir: &Path) -> io::Result<Option<Self>> {
         let Some(stream) = dir.file_name().and_then(stream_of) else {
             return Ok(None);
@@ -196,7 +195,7 @@ impl StreamDir {
         EndedStream {
             stream: self.stream,
             last_sequence: self.state.map(|s| s.sequence.max(self.highest_found)),
-            // Killed: nobody knows what it had recorded since its last report.
+            // Not known for a killed process.
             unsealed_runs: self.state.filter(|s| s.is_clean).map(|_| 0),
         }
     }
@@ -216,7 +215,7 @@ impl StreamDir {
         open.fold(0, |runs, meta| meta.runs.saturating_add(runs))
     }
 
-    /// Key and length of every report that waits, oldest first.
+    /// Key and length of every waiting report, the oldest first.
     pub(super) fn open_records(&self) -> Vec<(ReportKey, u64)> {
         let open = self.segments.iter().flat_map(Segment::open);
         open.map(|meta| (meta.key, meta.bytes.end - meta.bytes.start))
@@ -245,10 +244,10 @@ impl StreamDir {
             return Err(io::ErrorKind::NotFound.into());
         };
         let record = segment::encode_record(&report.bytes);
-        // The collector may only ever be told of what survives a power cut.
+        // The collector may only ever receive what survives a power cut.
         let written = file.write_all(&record).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // Half a record would hide what comes after it.
+            // Half a record would hide the records after it.
             let is_cut = file
                 .set_len(segment.bytes)
                 .and_then(|()| file.seek(SeekFrom::Start(segment.bytes)));
@@ -290,10 +289,10 @@ impl StreamDir {
         Ok(())
     }
 
-    /// A report's bytes as they were sealed; `None` if the disk does not have them any more.
+    /// Returns a report's bytes as they were sealed; `None` if the disk has lost them.
     ///
     /// # Errors
-    /// If they cannot be read now, for example because the app has too many files open.
+    /// If they cannot be read now, for example because the app has too many open files.
     pub(super) fn read(&self, key: &ReportKey) -> io::Result<Option<Bytes>> {
         let mut segments = self.segments.iter();
         let found = segments.find_map(|s| s.open().find(|m| m.key == *key).map(|m| (s, m)));
@@ -318,7 +317,7 @@ impl StreamDir {
         })
     }
 
-    /// Marks a report as done and deletes its segment with the last one. Gives back its runs.
+    /// Marks a report as done, and deletes its segment with the last one. Returns its runs.
     pub(super) fn finish(&mut self, key: &ReportKey) -> u64 {
         for at in 0..self.segments.len() {
             let segment = &mut self.segments[at];
@@ -336,7 +335,7 @@ impl StreamDir {
         0
     }
 
-    /// Deletes the oldest segment; gives back the reports that nobody has, and their runs.
+    /// Deletes the oldest segment; returns its waiting reports and their runs.
     pub(super) fn drop_oldest(&mut self) -> (u64, u64) {
         let Some(segment) = self.segments.front() else {
             return (0, 0);
@@ -355,7 +354,7 @@ impl StreamDir {
             self.active = None;
         }
         if let Some(segment) = self.segments.remove(at) {
-            // What cannot be deleted is found again at the next start, and then a duplicate.
+            // A file that stays is found at the next start, and sent as a duplicate.
             let _ = fs::remove_file(segment.path);
         }
     }
@@ -365,8 +364,8 @@ impl StreamDir {
         let _ = fs::remove_dir_all(self.set_aside());
     }
 
-    /// Gives the folder, which is to be deleted, a name that is no stream's: killed half-way, one with its
-    /// name and without its state would be taken for a stream of no reports. Returns where it is now.
+    /// Renames a folder before its deletion; returns its new path. A kill in between would otherwise leave a folder
+    /// without state, which looks like a stream without reports.
     pub(super) fn set_aside(self) -> PathBuf {
         let gone = self.dir.with_extension(GONE);
         let is_renamed = fs::rename(&self.dir, &gone).is_ok();
@@ -385,7 +384,7 @@ impl StreamDir {
         for path in paths {
             let scan = segment::scan(&path)?;
             if scan.lost_bytes > 0 && self.was_sealed(&path, &scan.records) {
-                // At least one; if there were more, their numbers show as missing.
+                // At least one. If there were more, their sequences show as missing.
                 let lost = self.lost.get_or_insert(Loss {
                     reason: DropReason::SpoolCorrupt,
                     reports: 0,
@@ -417,7 +416,7 @@ impl StreamDir {
         Ok(())
     }
 
-    /// Whether what is missing at a segment's end had got a number.
+    /// Whether the bytes missing at a segment's end had a sequence.
     fn was_sealed(&self, path: &Path, records: &[RecordMeta]) -> bool {
         let first: Option<u64> = path
             .file_stem()
@@ -454,7 +453,7 @@ fn encode_state(state: State) -> [u8; STATE_BYTES] {
 
 fn read_state(file: &mut File) -> Option<State> {
     if file.metadata().is_ok_and(|m| m.len() == 0) {
-        // Killed between making it and writing the first zero.
+        // Killed between creating it and writing the first zero.
         return Some(State {
             sequence: 0,
             is_clean: false,

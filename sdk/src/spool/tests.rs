@@ -64,7 +64,7 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
     append(&mut spool, first, 1..=3);
     spool.finish(&key(first, 1));
 
-    // While it lives, nobody else takes it.
+    // While it lives, nobody takes its stream over.
     let (mut other, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
     assert!(found.ended.is_empty());
     assert_eq!(other.n_pending(), 0);
@@ -77,7 +77,7 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
         unsealed_runs: None,
     };
     assert_eq!(found.ended, [expected]);
-    // The ack of 1 was not written down: it comes again, and is a duplicate then.
+    // The ack of 1 was not stored, so it is sent again as a duplicate.
     assert_eq!(sequences(&mut next), [1, 2, 3]);
     let pending = next.pending(u64::MAX).reports;
     assert_eq!(pending[2].1, sealed(first, 3, 100).bytes);
@@ -108,7 +108,7 @@ fn a_stream_that_ended_well_says_so_or_leaves_nothing() {
     assert!(found.ended.is_empty());
 }
 
-/// The disk was full for the last report: its number was taken, and no file of it is there.
+/// The disk was full for the last report: its sequence is used, and no file has it.
 #[test]
 fn a_last_report_that_could_not_be_kept_is_told_by_the_next_process() {
     for n_acked in [0, 1] {
@@ -129,13 +129,13 @@ fn a_last_report_that_could_not_be_kept_is_told_by_the_next_process() {
             unsealed_runs: Some(0),
         };
         assert_eq!(found.ended, [expected]);
-        // Named, it is over.
+        // Named, so it can go.
         spool.retire_ended(|_| false);
         assert!(spool.ended.is_empty());
     }
 }
 
-/// All that was sealed is with the collector.
+/// The collector has everything that was sealed.
 #[test]
 fn a_stream_that_ended_acked_leaves_no_folder() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
     assert!(losses.iter().all(|l| l.reason == DropReason::SpoolFull));
     let left = sequences(&mut spool);
     assert_eq!(left, (21 - left.len() as u64..=20).collect::<Vec<_>>());
-    // 2 is with the collector: no loss.
+    // The collector has 2, so it is no loss.
     assert_eq!((lost, runs), (19 - left.len() as u64, 10 * lost));
 }
 
@@ -187,12 +187,12 @@ fn old_reports_go_and_are_counted() {
         (losses[0].reason, losses[0].reports),
         (DropReason::SpoolAge, 2)
     );
-    // And the spool goes on.
+    // The spool goes on.
     append(&mut spool, second, 1..=1);
     assert_eq!(sequences(&mut spool), [1]);
 }
 
-/// The wall clock jumps a month ahead, or was never set before: nothing of this process is lost.
+/// The wall clock jumps a month ahead, or was never set: nothing of this process is lost.
 #[test]
 fn a_jump_of_the_wall_clock_costs_no_report() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,13 +206,13 @@ fn a_jump_of_the_wall_clock_costs_no_report() {
     assert_eq!(spool.enforce(later)[0].reason, DropReason::SpoolAge);
 }
 
-/// More crashed processes than a report can name: all their reports come, a few at a time, and
-/// without a network they stay within the bound.
+/// More crashed processes than a report can name: all their reports are sent, a few at a time, and without a network
+/// they stay within the limit.
 #[test]
 fn many_crashed_processes_are_all_taken_over_and_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let n = MAX_ENDED_STREAMS + 10;
-    // Ended streams are made by processes that see no others: as if all had run at once.
+    // Ended streams of processes that have not seen each other, as if all had run at once.
     let alive: Vec<_> = (0..n)
         .map(|_| {
             let stream = random_stream();
@@ -261,9 +261,9 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
     assert_eq!(lost + left / one, n as u64 + 10);
 }
 
-/// An app that crashed at each start, without a network: the latest of its folders are kept, and
-/// the runs that the others held are counted. Their reports are not: nobody ever names them, so the
-/// ledger would have more of them dropped than recorded.
+/// An app that crashed at each start without a network: the latest folders are kept, and the runs of the others are
+/// counted. Their reports are not counted, because nobody names them; the ledger would have more dropped than
+/// recorded.
 #[test]
 fn folders_of_a_crash_loop_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
@@ -314,7 +314,7 @@ fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     assert_eq!(found.ended[0].last_sequence, Some(3));
 }
 
-/// Killed while it deleted a stream's folder: the stream is not told again, as one of no reports.
+/// Killed during the deletion of a stream's folder: the stream does not come back without reports.
 #[test]
 fn a_folder_that_was_being_deleted_is_no_stream() {
     let dir = tempfile::tempdir().unwrap();
@@ -324,7 +324,7 @@ fn a_folder_that_was_being_deleted_is_no_stream() {
     let half = spool.own.set_aside();
     fs::remove_file(half.join("state")).unwrap();
 
-    // Who only looks deletes nothing, as it may hold no lock.
+    // A reader deletes nothing, because it may not hold the lock.
     assert_eq!(runs_left(dir.path()), 0);
     assert!(half.exists());
     let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
@@ -367,7 +367,7 @@ fn a_report_that_rots_on_disk_is_given_up_and_counted() {
     assert_eq!(pending.losses, [expected]);
 }
 
-/// As where the app has too many files open: what cannot be opened is neither gone nor rotten.
+/// As if the app had too many open files: what cannot be opened is neither lost nor corrupt.
 #[test]
 fn a_report_that_cannot_be_read_now_waits() {
     let dir = tempfile::tempdir().unwrap();
@@ -378,7 +378,7 @@ fn a_report_that_cannot_be_read_now_waits() {
     let segment = own.join("0000000000000002.seg");
     let away = own.join("away");
     fs::rename(&segment, &away).unwrap();
-    // Opens, and cannot be read.
+    // It can be opened, but not read.
     fs::create_dir(&segment).unwrap();
     let pending = spool.pending(u64::MAX);
     let got: Vec<_> = pending.reports.iter().map(|(key, _)| *key).collect();
@@ -392,8 +392,7 @@ fn a_report_that_cannot_be_read_now_waits() {
     assert_eq!(sequences(&mut spool), [1, 2, 3]);
 }
 
-/// Where the disk is full, or the folder is gone: an error that names the report, and what was
-/// kept before stays readable.
+/// On a full disk or in a missing folder the error names the report, and earlier ones stay readable.
 #[test]
 fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
     let dir = tempfile::tempdir().unwrap();
@@ -408,8 +407,8 @@ fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// Against a model that is a set: appends, acks, kills and torn tails, in any order. What was
-    /// kept and not acked is there, in order, with its bytes; nothing else is.
+    /// Compared with a set as the model: appends, acks, kills and torn tails in any order. Reports that were stored
+    /// and not acknowledged are there, in order, with their bytes; no others are.
     #[test]
     fn every_kept_report_comes_back_until_it_is_acked(
         steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..40),
@@ -446,7 +445,7 @@ proptest! {
             }
             let Pending { reports, losses, .. } = spool.pending(u64::MAX);
             prop_assert!(losses.is_empty());
-            // An ack that a kill made forgotten may come again; nothing else may.
+            // A report whose ack a kill has lost may come again; no other.
             let got: Vec<_> = reports.iter().map(|(key, _)| *key).collect();
             prop_assert!(got.iter().all(|k| kept.contains(k) || acked.contains(k)));
             prop_assert!(kept.iter().all(|k| got.contains(k)));
@@ -458,8 +457,7 @@ proptest! {
     }
 }
 
-/// Role of the child below: writes reports as fast as it can until it is killed, and tells on
-/// standard output which ones are on disk.
+/// Role of the child below: writes reports until it is killed, and prints which ones are on disk.
 fn write_until_killed(dir: &Path) {
     use std::io::Write;
     let stream = random_stream();
@@ -486,7 +484,7 @@ fn a_killed_process_loses_nothing_it_had_kept() {
     }
     let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
     assert_eq!(found.ended.len(), 10);
-    // A kill in the middle of a write tears at most the one record.
+    // A kill during a write tears at most that record.
     assert!(
         found.losses.iter().all(|l| l.reports == 1),
         "{:?}",
@@ -511,7 +509,7 @@ fn a_killed_process_loses_nothing_it_had_kept() {
     }
 }
 
-/// Lets a child write and kills it once it has kept so many; gives back what it said it kept.
+/// Kills a child after it has stored this many; returns what it printed.
 fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
     use std::io::{BufRead, BufReader};
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -528,7 +526,7 @@ fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
     let mut kept = Vec::new();
     for line in out.lines() {
         let line = line.unwrap();
-        // The test harness's own words stand before the first one.
+        // The test harness prints other lines first.
         let Some((_, told)) = line.split_once("kept ") else {
             continue;
         };
@@ -536,7 +534,7 @@ fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
         let stream = StreamId(u64::from_str_radix(stream, 16).unwrap());
         kept.push((stream, sequence.parse().unwrap()));
         if kept.len() == n_kept {
-            // SIGKILL; what it writes until then is read too.
+            // SIGKILL. Lines that it printed before are still read.
             child.kill().unwrap();
         }
     }

@@ -1,8 +1,8 @@
-//! How many bytes a day may go over which network. Pure but for its file at the end.
+//! Byte budget per day and kind of network.
 //!
-//! Days are UTC days of the wall clock, which a phone may set at will: a clock set back keeps what
-//! was spent, and the day turns at most once in twenty hours of uptime, so that a clock that jumps
-//! to and fro brings no second budget. `DIR/budget.json` is shared by the processes of the app.
+//! Days are UTC days of the wall clock, which a phone may set at will. A clock set back keeps the spent bytes, and a
+//! new day begins at most once in twenty hours of uptime, so a jumping clock brings no second budget. Processes of
+//! the app share `DIR/budget.json`.
 
 use std::{io, path::Path, time::Duration};
 
@@ -22,28 +22,28 @@ const DAY_MS: i64 = 24 * 3_600_000;
 /// Shorter than any day between two midnights, longer than a clock's correction.
 const SHORTEST_DAY: Duration = Duration::from_secs(20 * 3600);
 
-/// What the host says of the network that uploads would take.
+/// The network that uploads would take, as the host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum NetworkKind {
-    /// The host does not say: counted as [`Self::Unmetered`].
+    /// Not reported; counts as [`Self::Unmetered`].
     #[default]
     Unknown,
-    /// Costs nobody anything, for example Wi-Fi at home.
+    /// Free of charge, for example Wi-Fi at home.
     Unmetered,
-    /// Somebody pays by the byte, for example a mobile network.
+    /// Paid by the byte, for example a mobile network.
     Metered,
-    /// None: nothing is tried.
+    /// No network; nothing is sent.
     Offline,
 }
 
-/// What may be sent, in bytes a day. See [`policy`](crate::policy) for the defaults.
+/// Bytes that may be sent per day. See [`policy`](crate::policy) for the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ByteBudget {
-    /// On networks that cost nothing, and where the host does not say.
+    /// On unmetered networks, and if the kind is not reported.
     pub unmetered_per_day: u64,
-    /// On networks that somebody pays for; `None`: not one byte.
+    /// On metered networks; `None` forbids them.
     pub metered_per_day: Option<u64>,
 }
 
@@ -79,14 +79,14 @@ pub(crate) enum BudgetRefusal {
     UsedUp { limit: u64, network: NetworkKind },
 }
 
-/// What was spent today.
+/// Bytes spent today.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Spent {
     day: i64,
     unmetered: u64,
     metered: u64,
-    /// Boot and uptime at which the day began; empty: it began with this file.
+    /// Boot and uptime at the beginning of the day; empty if the day began with this file.
     boot_id: String,
     uptime_ms: Option<u64>,
 }
@@ -96,12 +96,12 @@ impl Spent {
     fn turn(&mut self, now: Now, boot_id: &str) {
         let day = now.wall_unix_ms.div_euclid(DAY_MS);
         if *self == Self::default() {
-            // The first day is as short as it is.
+            // The first day ends at midnight, however short it is.
             self.day = day;
             return;
         }
         if day <= self.day {
-            // Set back: the later day may have been the wrong one, and must not last for years.
+            // The clock was set back. The later day may have been wrong, and must not last for years.
             self.day = day;
             return;
         }
@@ -143,11 +143,11 @@ impl Spent {
     }
 }
 
-/// The budget of this folder, as this process sees it.
+/// The budget of this folder, as this process knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     spent: Spent,
-    /// Whether it could be written down last time; else only this process knows.
+    /// Whether the file has this process's numbers.
     is_kept: bool,
 }
 
@@ -165,14 +165,14 @@ impl Budget {
         let day = self.spent.day;
         self.spent.turn(now, boot_id);
         if self.spent.day != day {
-            // A day that the clock took back must not come again from the file. Where it cannot
-            // be written, this process knows.
+            // The file must not bring back a day that the clock took back. If it cannot be written, this process
+            // knows.
             let _ = self.change(dir, network, |spent| spent);
         }
         self.spent.left(limits, network)
     }
 
-    /// Counts bytes that are about to be sent, so that a kill cannot make them forgotten.
+    /// Counts bytes before they are sent, so that a kill cannot lose them.
     pub(crate) fn reserve(
         &mut self,
         dir: &Path,
@@ -182,7 +182,7 @@ impl Budget {
         self.change(dir, network, |spent| spent.saturating_add(bytes))
     }
 
-    /// Corrects what was reserved to what was really sent.
+    /// Replaces the reserved bytes by those really sent.
     pub(crate) fn correct(
         &mut self,
         dir: &Path,
@@ -198,7 +198,7 @@ impl Budget {
         })
     }
 
-    /// Bytes spent today on networks without and with a price.
+    /// Bytes spent today: unmetered, metered.
     pub(crate) fn spent(&self) -> (u64, u64) {
         (self.spent.unmetered, self.spent.metered)
     }
@@ -212,28 +212,28 @@ impl Budget {
         let _lock = match FileLock::wait(&dir.join(folder::LOCK)) {
             Ok(lock) => lock,
             Err(error) => {
-                // Spent all the same: this process knows.
+                // The bytes are spent even if they cannot be stored.
                 let spent = self.spent.of(network);
                 *spent = how(*spent);
                 self.is_kept = false;
                 return Err(error);
             }
         };
-        // Another process may have spent meanwhile, on the same day.
+        // Another process may have spent bytes on the same day.
         let ours = std::mem::take(&mut self.spent);
         let was_kept = self.is_kept;
         self.read(dir);
         if self.spent.day != ours.day {
             self.spent = ours;
         } else if !was_kept {
-            // The file lacks what could not be written down.
+            // The file lacks what could not be stored.
             self.spent.unmetered = self.spent.unmetered.max(ours.unmetered);
             self.spent.metered = self.spent.metered.max(ours.metered);
         }
         let spent = self.spent.of(network);
         *spent = how(*spent);
         if !installation::exists(dir) {
-            // Another process has wiped the folder since we looked, and nothing comes after that.
+            // Another process has wiped the folder since. Nothing may be written after that.
             self.is_kept = false;
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Budget {
         kept
     }
 
-    /// What cannot be read, or was never written, leaves what this process knows.
+    /// Keeps this process's numbers if the file is missing or unreadable.
     fn read(&mut self, dir: &Path) {
         let path = dir.join(folder::BUDGET);
         let is_bounded = path.metadata().is_ok_and(|m| m.len() <= MAX_FILE_BYTES);
@@ -342,7 +342,7 @@ mod tests {
         let mut budget = Budget::default();
         left(&mut budget, dir.path(), network, now);
         budget.reserve(dir.path(), network, 500).unwrap();
-        // The lock cannot be opened.
+        // Nobody can open a folder as the lock.
         let lock = dir.path().join(folder::LOCK);
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();
@@ -403,8 +403,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the wall clock jumps, in one boot: at most one budget in twenty hours, and the
-        /// one it began with.
+        /// The wall clock jumps within one boot: at most one budget in twenty hours, plus the first one.
         #[test]
         fn a_jumping_clock_brings_no_second_budget(
             jumps in prop::collection::vec((-5_i64..5, 0_u64..4), 1..60),

@@ -1,4 +1,4 @@
-//! Why an upload or a flush did not bring everything to the collector.
+//! Errors of uploads and flushes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct UploadError {
 }
 
 impl UploadError {
-    /// A failed upload of this kind, in words.
+    /// A failed upload of this kind, with a text for people.
     pub fn new(kind: UploadFailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -23,20 +23,20 @@ impl UploadError {
         }
     }
 
-    /// The collector asked to come no earlier.
+    /// Sets the wait that the collector asked for.
     #[must_use]
     pub fn with_retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// What kind of failure it was: the label it is counted under.
+    /// Returns the kind under which the failure is counted.
     pub fn kind(&self) -> UploadFailureKind {
         self.kind
     }
 
-    /// When to try again. Every failed upload is tried again: what is wrong may be put right, and
-    /// the spool is bounded.
+    /// Returns when to repeat the upload. Every failure is repeated: its cause may be fixed, and the spool is
+    /// bounded.
     pub fn retry(&self) -> Retry {
         match self.retry_after {
             Some(delay) => Retry::After(delay),
@@ -45,21 +45,21 @@ impl UploadError {
     }
 }
 
-/// When something may be tried again.
+/// When to repeat a failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retry {
-    /// After a wait that grows.
+    /// After a growing wait.
     Backoff,
     /// Not before this wait.
     After(Duration),
 }
 
-/// A flush did not bring everything to the collector.
+/// Why a flush did not bring everything to the collector.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlushError {
-    /// It takes longer; it goes on in the background.
+    /// It takes longer than the timeout, and continues in the background.
     #[error("failed to flush in time; it goes on")]
     Timeout,
     /// The SDK was stopped.
@@ -71,10 +71,10 @@ pub enum FlushError {
     /// The collector cannot be reached, or answers with an error.
     #[error("failed to flush")]
     Upload(#[source] UploadError),
-    /// The collector did not take all, or the host sends by itself.
+    /// The collector did not accept all reports, or the host sends by itself.
     #[error("failed to flush {reports} reports: they stay in the spool")]
     Kept {
-        /// Reports that wait.
+        /// Reports that stay in the spool.
         reports: usize,
     },
 }

@@ -1,9 +1,8 @@
-//! From the spool to the collector and back, without a network: what is sent next, and what an
-//! answer means for it.
+//! Requests to the collector and their answers, without a network.
 //!
-//! Who carries the bytes is another matter: the SDK's own thread over gRPC (`grpc.rs`), or the
-//! host, through [`Watch::next_upload`](crate::Watch::next_upload). A report is sent with the same
-//! key and the same bytes until it is acked, so a lost ack costs a duplicate and never a loss.
+//! The SDK's thread sends over gRPC (`grpc`), or the host does, through
+//! [`Watch::next_upload`](crate::Watch::next_upload). A report is sent with the same key and bytes until it is
+//! acknowledged, so a lost ack causes a duplicate and never a loss.
 
 pub(crate) mod budget;
 mod error;
@@ -25,19 +24,19 @@ use crate::{installation::Secret, upload::budget::NetworkKind};
 pub use error::{FlushError, Retry, UploadError};
 pub(crate) use schedule::{Advice, Schedule};
 
-/// Which call of `epwatch.v1.CollectorService` a request is for.
+/// The call of `epwatch.v1.CollectorService` that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RequestKind {
     /// Reports: an `UploadRequest`, answered with an `UploadResponse`.
     Upload,
-    /// The deletion of a forgotten installation: a `DeleteInstallationRequest`, answered with a
+    /// Deletion of a forgotten installation: a `DeleteInstallationRequest`, answered with a
     /// `DeleteInstallationResponse`.
     DeleteInstallation,
 }
 
 impl RequestKind {
-    /// The call's path, as gRPC puts it into `:path`.
+    /// Returns the call's path, for gRPC's `:path`.
     pub fn path(self) -> &'static str {
         match self {
             Self::Upload => "/epwatch.v1.CollectorService/Upload",
@@ -46,11 +45,11 @@ impl RequestKind {
     }
 }
 
-/// One request on its way. Hand it back with the answer.
+/// One request. Return it together with its answer.
 #[derive(Debug)]
 pub struct UploadBatch {
     payload: Payload,
-    /// What the budget was charged, and for which network.
+    /// Bytes reserved in the budget.
     pub(crate) reserved: u64,
     pub(crate) network: NetworkKind,
 }
@@ -64,7 +63,7 @@ pub(crate) enum Payload {
     Deletion(Secret),
 }
 
-/// A collector's answer to a request.
+/// A collector's answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Upload(v1::UploadResponse),
@@ -90,7 +89,7 @@ impl UploadBatch {
         Self::of(Payload::Reports { keys, request })
     }
 
-    /// Asks for the deletion of the installation that this is the secret of.
+    /// A request for the deletion of an installation.
     pub(crate) fn deletion(secret: Secret) -> Self {
         Self::of(Payload::Deletion(secret))
     }
@@ -103,8 +102,7 @@ impl UploadBatch {
         }
     }
 
-    /// Which call it is for: hosts that send it themselves look here, since the two kinds have
-    /// paths of their own.
+    /// Returns the kind of call, which determines the path.
     pub fn kind(&self) -> RequestKind {
         match self.payload {
             Payload::Reports { .. } => RequestKind::Upload,
@@ -112,8 +110,8 @@ impl UploadBatch {
         }
     }
 
-    /// The encoded request, for hosts that send it themselves: the one message of a gRPC call to
-    /// [`kind().path()`](RequestKind::path) with the metadata `authorization: Bearer <app key>`.
+    /// Returns the encoded request, for hosts that send it themselves: the one message of a gRPC call to
+    /// [`kind().path()`](RequestKind::path), with the metadata `authorization: Bearer <app key>`.
     pub fn encoded(&self) -> Vec<u8> {
         match &self.payload {
             Payload::Reports { request, .. } => request.encode_to_vec(),
@@ -121,7 +119,7 @@ impl UploadBatch {
         }
     }
 
-    /// How many reports it carries.
+    /// Returns the number of reports in it.
     pub fn n_reports(&self) -> usize {
         match &self.payload {
             Payload::Reports { keys, .. } => keys.len(),
@@ -141,7 +139,7 @@ impl UploadBatch {
         &self.payload
     }
 
-    /// Reads the bytes that a host got for it.
+    /// Reads the bytes that a host received.
     pub(crate) fn read_answer(&self, bytes: &[u8]) -> Result<Answer, UploadError> {
         let answer = match &self.payload {
             Payload::Reports { .. } => v1::UploadResponse::decode(bytes).map(Answer::Upload),
@@ -163,18 +161,18 @@ pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
     UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
 }
 
-/// What an answer means for one report of the request.
+/// Fate of one report by an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// The collector has it: stored now, or before.
+    /// The collector has it, from this request or an earlier one.
     Acked,
-    /// It will never be accepted.
+    /// The collector will never accept it.
     Refused,
-    /// The same bytes may be accepted later.
+    /// The collector may accept the same bytes later.
     Kept,
 }
 
-/// Whether an answer says that this installation was deleted, and refuses its reports for that.
+/// Whether the answer refuses this installation's reports because it was deleted.
 pub(crate) fn says_deleted(
     keys: &[ReportKey],
     response: &v1::UploadResponse,
@@ -189,7 +187,7 @@ pub(crate) fn says_deleted(
     })
 }
 
-/// Reads an answer for a request of `batch`.
+/// Reads the answer to a request with these reports.
 pub(crate) fn settle(
     keys: &[ReportKey],
     response: v1::UploadResponse,

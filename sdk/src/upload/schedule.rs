@@ -1,10 +1,10 @@
-//! When to upload next, and how much. Pure: time and randomness are passed in.
+//! Schedule of uploads: when the next one is due, and its size. Time and randomness are arguments.
 
 use std::time::Duration;
 
 use crate::policy;
 
-/// What the collector asked for in its last answer.
+/// Requests of the collector in its last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Advice {
     pub(crate) retry_after: Option<Duration>,
@@ -12,21 +12,21 @@ pub(crate) struct Advice {
     pub(crate) max_request_bytes: Option<u64>,
 }
 
-/// A collector may slow a device down, but not for ever: reports would die of age.
+/// Limits the collector's influence: reports would exceed their age otherwise.
 const MAX_ADVISED: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
     interval: Duration,
     next_at: Duration,
-    /// The part of the wait that is not for us to cut short.
+    /// End of the wait that must not be cut short.
     not_before: Duration,
     failures: u32,
     max_request_bytes: u64,
 }
 
 impl Schedule {
-    /// First upload at once: what an earlier process left has waited long enough.
+    /// The first upload is due at once, because reports of an earlier process have waited long enough.
     pub(crate) fn new(interval: Duration, now: Duration) -> Self {
         Self {
             interval,
@@ -41,13 +41,12 @@ impl Schedule {
         now >= self.next_at
     }
 
-    /// Whether a failure or the collector's wish forbids an upload now. Waiting for the next
-    /// interval forbids nothing.
+    /// Whether a failure or the collector forbids an upload now. Waiting for the next interval does not.
     pub(crate) fn is_held(&self, now: Duration) -> bool {
         now < self.not_before
     }
 
-    /// Something changed for the better: as early as nothing forbids it.
+    /// Makes the upload due as early as allowed, because a cause of delay has gone.
     pub(crate) fn hurry(&mut self, now: Duration) {
         self.next_at = self.not_before.max(now);
     }
@@ -61,14 +60,14 @@ impl Schedule {
         self.max_request_bytes
     }
 
-    /// The spool is empty: nothing to do for an interval.
+    /// Nothing waits: due again after an interval.
     pub(crate) fn idle(&mut self, now: Duration) {
         self.next_at = now + self.interval;
     }
 
-    /// An answer came. More is sent at once unless the collector asked to wait; `made_progress`
-    /// is false where it kept none of what it got, which is a failure whatever wait it asked for:
-    /// the same request again, without one of ours, could go on for ever.
+    /// Takes an answer. The next upload is due at once unless the collector asks for a wait. If the collector kept no
+    /// report (`made_progress` is false) the answer counts as a failure, whatever wait it asks for: otherwise the
+    /// same request could be repeated for ever.
     pub(crate) fn answered(
         &mut self,
         now: Duration,
@@ -80,7 +79,7 @@ impl Schedule {
             self.interval = interval.clamp(policy::MIN_ADVISED_INTERVAL, MAX_ADVISED);
         }
         if let Some(bytes) = advice.max_request_bytes {
-            // The request's own fields take some of it.
+            // Leaves room for the request's other fields.
             let most = bytes.saturating_sub(4 << 10).max(1);
             self.max_request_bytes = most.min(policy::MAX_REQUEST_BYTES);
         }
@@ -93,12 +92,12 @@ impl Schedule {
         self.not_before = self.next_at;
     }
 
-    /// No answer came: waits grow, with full jitter, so that a fleet does not come back at once.
+    /// Takes a failure. Waits grow, with jitter, so that a fleet does not come back at once.
     pub(crate) fn failed(&mut self, now: Duration, retry_after: Option<Duration>, jitter: u64) {
         self.failures = self.failures.saturating_add(1);
         let doubled = policy::BACKOFF_FIRST * (1 << (self.failures - 1).min(16));
         let longest = doubled.min(policy::BACKOFF_MAX);
-        // Between a half and all of it: never at once, never in step.
+        // Between half of it and all of it: never at once, never in step.
         let half = longest / 2;
         let spread = u64::try_from(half.as_millis()).unwrap_or(u64::MAX).max(1);
         let backoff = half + Duration::from_millis(jitter % spread);

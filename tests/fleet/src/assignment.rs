@@ -2,7 +2,7 @@
 
 use epwatch_proto::placement::{CPU_EP, QNN_EP};
 use epwatch_proto::{ModelManifest, Placement};
-use epwatch_sdk::placement::{AssignedNode, Assignment, Subgraph, SummaryInput, summarise};
+use epwatch_sdk::placement::{AssignedNode, Assignment, PlacementInput, Subgraph, summarise};
 use serde::Deserialize;
 
 /// A recorded assignment as the fixture's file has it.
@@ -53,10 +53,13 @@ impl Recorded {
 }
 
 fn sum_up(subgraphs: Vec<Subgraph>, manifest: &ModelManifest) -> Placement {
-    summarise(SummaryInput {
-        assignment: &Assignment { subgraphs },
-        requested_eps: &[QNN_EP.to_owned()],
-        manifest: Some(manifest),
-        known_reasons: &[],
-    })
+    summarise(
+        &Assignment { subgraphs },
+        PlacementInput {
+            requested_eps: &[QNN_EP.to_owned()],
+            manifest: Some(manifest),
+            known_reasons: &[],
+            ..PlacementInput::default()
+        },
+    )
 }

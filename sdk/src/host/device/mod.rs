@@ -107,7 +107,7 @@ impl DeviceFacts {
             os_version: release.version(&kernel),
             vendor_fingerprint: release.fingerprint(&kernel),
             ram_bytes: memory_bytes(&read("proc/meminfo")),
-            reportable_contexts: match thermal_zones::can_tell(&zones) {
+            reportable_contexts: match thermal_zones::has_passive_trips(&zones) {
                 true => vec![ContextKind::Thermal],
                 false => Vec::new(),
             },

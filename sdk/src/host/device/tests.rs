@@ -1,5 +1,4 @@
-//! Trees as boards show them: names and values from their device trees in Linux and its
-//! `qcom,ids.h`.
+//! Device trees of boards, with names and values from Linux and its `qcom,ids.h`.
 
 use std::fs;
 
@@ -25,7 +24,7 @@ fn device(files: &[(&str, &[u8])]) -> Device {
     DeviceFacts::read_from(tree(files).path()).into()
 }
 
-/// What a report takes: a collector refuses more.
+/// The facts as a collector parses them; it refuses longer texts.
 #[track_caller]
 fn assert_fits(device: &Device) {
     for (text, max) in [
@@ -95,7 +94,7 @@ fn a_board_of_mainline_is_known_by_its_first_entry_where_the_last_is_a_sibling()
     assert_eq!(ride.hexagon_arch, Some(73));
 }
 
-/// Trees of Linux's own sources; the last entry, or one before, is the chip.
+/// From Linux's own sources. The last entry, or one before it, is the chip.
 #[test]
 fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
     #[track_caller]
@@ -109,7 +108,7 @@ fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
         assert_eq!(device.hexagon_arch, hexagon, "{chipset}");
         assert_fits(&device);
     }
-    // RB3 Gen 2, by the sibling alone and by the socinfo driver.
+    // RB3 Gen 2, by its sibling alone and by the socinfo driver.
     check(b"qcom,qcm6490\0", b"", "QCM6490", Some(68));
     check(
         b"qcom,qcm6490-idp\0qcom,qcm6490\0",
@@ -118,7 +117,7 @@ fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
         Some(68),
     );
     check(b"fairphone,fp5\0qcom,qcm6490\0", b"", "QCM6490", Some(68));
-    // RB5: Hexagon v66 has no HTP, so no version that the HTP's libraries are named after.
+    // RB5: Hexagon v66 has no HTP, so the HTP's libraries have no name for it.
     let rb5 = b"qcom,qrb5165-rb5\0qcom,qrb5165\0qcom,sm8250\0";
     check(rb5, b"", "SM8250", None);
     check(
@@ -179,7 +178,7 @@ fn a_board_without_a_qualcomm_chip_keeps_its_own_words() {
         ("proc/device-tree/serial-number", b"10000000deadbeef\0"),
         ("sys/devices/soc0/soc_id", b"jep106:0070:0111\n"),
         ("usr/lib/os-release", b"ID=debian\nVERSION_ID=\"12\"\n"),
-        // Its zone has no passive trip: the firmware slows it down.
+        // Its zone has no passive trip, because the firmware throttles.
         ("sys/class/thermal/thermal_zone0/temp", b"41000\n"),
         (
             "sys/class/thermal/thermal_zone0/trip_point_0_type",
@@ -200,7 +199,7 @@ fn a_board_without_a_qualcomm_chip_keeps_its_own_words() {
     assert_eq!(pi.os_version, "debian 12");
     assert_eq!(pi.reportable_contexts, []);
     assert!(!format!("{pi:?}").contains("deadbeef"), "a serial");
-    // A vendor whose driver names the board there.
+    // A vendor whose driver reports the board there.
     let imx = device(&[
         (COMPATIBLE, b"fsl,imx8mp-evk\0fsl,imx8mp\0"),
         ("sys/devices/soc0/family", b"Freescale i.MX\n"),

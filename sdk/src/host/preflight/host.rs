@@ -1,41 +1,25 @@
-//! What the checks may ask of a host: its environment, and which files are there.
+//! The part of a host that checks read: environment and files.
 
 use std::{
     fs::{self, OpenOptions},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-/// A host, or one that a test made up.
-pub trait Host {
-    /// A variable of the environment; set, also where it is no UTF-8.
+/// A host, or a test's imitation of one.
+pub(crate) trait Host {
+    /// Returns a variable of the environment, lossily if it is no UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// Whether something is at this path.
+    /// Whether a file or folder exists at this path.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Whether this process may open it for reading and writing, as the DSP's driver must be.
+    /// Whether this process may open it for reading and writing, as the DSP's driver requires.
     fn may_use(&self, path: &Path) -> bool;
 }
 
-/// The machine this runs on.
-#[derive(Debug, Clone, Default)]
-pub struct SystemHost {
-    root: PathBuf,
-}
-
-impl SystemHost {
-    /// The files below `root`, in place of the machine's own: for tests.
-    pub fn with_root(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
-    }
-
-    fn at(&self, path: &Path) -> PathBuf {
-        match self.root.as_os_str().is_empty() {
-            true => path.to_owned(),
-            false => self.root.join(path.strip_prefix("/").unwrap_or(path)),
-        }
-    }
-}
+/// The machine that this process runs on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SystemHost;
 
 impl Host for SystemHost {
     fn variable(&self, name: &str) -> Option<String> {
@@ -43,14 +27,11 @@ impl Host for SystemHost {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        fs::metadata(self.at(path)).is_ok()
+        fs::metadata(path).is_ok()
     }
 
     fn may_use(&self, path: &Path) -> bool {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.at(path));
+        let opened = OpenOptions::new().read(true).write(true).open(path);
         opened.is_ok()
     }
 }

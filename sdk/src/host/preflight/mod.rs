@@ -1,10 +1,9 @@
-//! Why the NPU may not start here, found before a session is made.
+//! Pre-flight checks: why the NPU may not start on this device, found before a session is made.
 //!
-//! What goes wrong on phones and robots, each silently: the app's manifest does not declare the
-//! DSP's library, the DSP does not find its skeleton library, the back end's library is not in the
-//! package, the runtime is older than the model's export, the driver may not be opened. Each check
-//! is a closed [`ReasonCode`] with one sentence on what to do. A check fires only on what it saw:
-//! what the host cannot be asked, and did not say, is no finding.
+//! The usual causes on phones and robots are silent. The app's manifest does not declare the DSP's library; the DSP
+//! does not find its skeleton library; the back end's library is not in the package; the runtime is older than the
+//! model's export; the driver must not be opened. Each finding is a closed [`ReasonCode`] with one sentence on the
+//! fix. A check reports only what it has seen: anything that the host neither shows nor states is no finding.
 
 mod host;
 #[cfg(test)]
@@ -18,34 +17,34 @@ use epwatch_proto::{
     clipped,
 };
 
-pub use host::{Host, SystemHost};
+use host::{Host, SystemHost};
 
-/// Where the DSP looks for its libraries; folders separated by `;`.
+/// Folders in which the DSP searches its libraries, separated by `;`.
 const LIBRARY_PATH: &str = "ADSP_LIBRARY_PATH";
 
-/// The same under FastRPC's newer name, which it reads first.
+/// FastRPC's newer name of it, which is read first.
 const NEWER_LIBRARY_PATH: &str = "DSP_LIBRARY_PATH";
 
-/// Where Linux distributions put skeleton libraries: found without a variable.
+/// Folders of skeleton libraries in Linux distributions, found without a variable.
 const LINUX_FOLDERS: [&str; 3] = ["/usr/lib/rfsa/adsp", "/usr/lib/dsp", "/dsp"];
 
 /// Longest [`Check::seen`], in bytes.
 const MAX_SEEN_BYTES: usize = 512;
 
-/// The library that apps on Android reach the DSP through, on the vendor's partition.
+/// The library through which Android's apps reach the DSP, on the vendor partition.
 const RPC_LIBRARIES: [&str; 2] = [
     "/vendor/lib64/libcdsprpc.so",
     "/system/vendor/lib64/libcdsprpc.so",
 ];
 
-/// The DSP's driver on Linux; kernels have one or the other.
+/// The DSP's driver on Linux; a kernel has one of them.
 const DRIVERS: [&str; 3] = [
     "/dev/fastrpc-cdsp",
     "/dev/fastrpc-cdsp-secure",
     "/dev/adsprpc-smd",
 ];
 
-/// What a host is.
+/// Kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Platform {
@@ -53,12 +52,12 @@ pub enum Platform {
     Android,
     /// A robot or another device with a Hexagon DSP.
     Linux,
-    /// A machine without a DSP, for example with the HTP emulator: only what is asked for is checked.
+    /// A machine without a DSP, for example with the HTP emulator. Only the given facts are checked.
     Other,
 }
 
 impl Platform {
-    /// Of the machine this was built for; x86-64 has no Hexagon DSP.
+    /// The kind of machine that this was built for. x86-64 has no Hexagon DSP.
     pub fn current() -> Self {
         match (std::env::consts::OS, std::env::consts::ARCH) {
             ("android", _) => Self::Android,
@@ -69,73 +68,75 @@ impl Platform {
 }
 
 impl Default for Platform {
-    /// [`Self::current`].
     fn default() -> Self {
         Self::current()
     }
 }
 
-/// What only the host knows; `None` and empty: not known, so not checked.
+/// Facts that only the host knows. `None` or empty is not known, so not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PreflightFacts {
-    /// What kind of machine it is; the one this was built for if nothing else is said.
+    /// Kind of machine; the default is the one that this was built for.
     pub platform: Platform,
-    /// As it is handed to the QNN EP; a bare name is looked for by the system's loader.
+    /// As passed to the QNN EP. A bare name is found by the system's loader.
     pub backend_path: PathBuf,
-    /// Chipset as it is handed to the QNN EP, by QNN's number or name. Numbers are QNN's to know, also
-    /// those that epwatch has not heard of; of names QNN knows few.
+    /// Chipset as passed to the QNN EP, by QNN's number or name. QNN knows few names, but numbers that epwatch may
+    /// not know.
     pub soc_model: String,
-    /// Version of the Hexagon architecture, for example 75; `None`: that of `soc_model`.
+    /// Version of the Hexagon architecture, for example 75; the default is that of `soc_model`.
     pub hexagon_arch: Option<u32>,
-    /// Folder that the app's native libraries are extracted to (`applicationInfo.nativeLibraryDir`).
+    /// Folder of the app's extracted native libraries (`applicationInfo.nativeLibraryDir`).
     pub native_library_dir: Option<PathBuf>,
-    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`; nothing
-    /// else in the process shows it.
+    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`. A process cannot find out
+    /// otherwise.
     pub declares_rpc_library: Option<bool>,
-    /// QAIRT version that the model was exported with, for example `2.51.0`.
+    /// QAIRT version of the model's export, for example `2.51.0`.
     pub model_qairt: String,
     /// QAIRT version of the runtime.
     pub runtime_qairt: String,
 }
 
-/// One thing that keeps the NPU from starting.
+/// One cause that keeps the NPU from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// What is wrong.
+    /// Code of the cause.
     pub reason: ReasonCode,
-    /// What was seen: the value, the path; at most 512 bytes.
+    /// The value or path that was found, at most 512 bytes.
     pub seen: String,
 }
 
 impl Check {
-    /// One sentence: what it means.
+    /// Returns one sentence on the cause.
     pub fn meaning(&self) -> &'static str {
         self.reason.meaning()
     }
 
-    /// One sentence: what to do about it.
+    /// Returns one sentence on the fix.
     pub fn fix(&self) -> &'static str {
         self.reason.fix()
     }
 }
 
-/// Looks through what can be known before a session is made. Touches the disk: not for a thread
-/// that draws.
+/// Runs all checks. Touches the disk, so it does not belong on a thread that draws.
 ///
 /// ```
-/// use epwatch_sdk::preflight::{Platform, PreflightFacts, SystemHost, run};
+/// use epwatch_sdk::preflight::{Platform, PreflightFacts, run};
 ///
 /// let facts = PreflightFacts {
 ///     platform: Platform::current(),
 ///     soc_model: "snapdragon".to_owned(),
 ///     ..PreflightFacts::default()
 /// };
-/// for check in run(&SystemHost::default(), &facts) {
+/// for check in run(&facts) {
 ///     println!("{} ({}): {}", check.meaning(), check.seen, check.fix());
 /// }
 /// ```
-pub fn run(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
+pub fn run(facts: &PreflightFacts) -> Vec<Check> {
+    run_on(&SystemHost, facts)
+}
+
+fn run_on(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
     let checks = [
         backend_library(host, facts),
         soc_model(facts),
@@ -153,8 +154,8 @@ fn check(reason: ReasonCode, seen: impl AsRef<str>) -> Option<Check> {
     Some(Check { reason, seen })
 }
 
-/// A path that is absolute is where the library must be; a name is the loader's to find. So is a
-/// path into an APK (`/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so`), if the APK is there.
+/// The library must exist at an absolute path; a bare name is found by the loader. So is a path into an APK
+/// (`/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so`), if the APK exists.
 fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     let path = &facts.backend_path;
     if !path.is_absolute() || host.exists(path) {
@@ -170,8 +171,7 @@ fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::BackendLibraryMissing, seen)
 }
 
-/// QNN takes a text it does not know for its default chipset; a number it does not know it refuses
-/// aloud.
+/// QNN replaces an unknown text by its default chipset without an error. It refuses an unknown number.
 fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     let asked = facts.soc_model.trim();
     let is_number = !asked.is_empty() && asked.bytes().all(|b| b.is_ascii_digit());
@@ -189,7 +189,6 @@ fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::SocModelUnknown, seen)
 }
 
-/// The chipset of that number or name.
 fn soc_of(asked: &str) -> Option<&'static Soc> {
     match asked.trim().parse() {
         Ok(qnn_id) => soc_by_qnn_id(qnn_id),
@@ -249,7 +248,7 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
             format!("{LIBRARY_PATH} is not set"),
         );
     };
-    // A path of one folder has neither; a `:` is in no folder's name here.
+    // A path of one folder has neither separator, and no such folder has a `:` in its name.
     if value.contains(':') {
         let seen = format!("{name} is {value:?}");
         return check(ReasonCode::AdspLibraryPathSeparator, seen);
@@ -263,8 +262,7 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::BackendLibraryMissing, seen)
 }
 
-/// Whether a distribution's own folders hold the skeleton library: of any architecture where the
-/// machine's is not known.
+/// Whether a distribution's folders hold the skeleton library, of any architecture if the machine's is not known.
 fn is_where_linux_has_it(host: &dyn Host, facts: &PreflightFacts) -> bool {
     let skeletons: Vec<String> = match arch(facts) {
         Some(arch) => vec![skeleton_of(arch)],
@@ -275,14 +273,14 @@ fn is_where_linux_has_it(host: &dyn Host, facts: &PreflightFacts) -> bool {
         .any(|folder| skeletons.iter().any(|name| holds(host, folder, name)))
 }
 
-/// FastRPC looks into the folder of the DSP's domain, too.
+/// FastRPC also searches the folder of the DSP's domain.
 fn holds(host: &dyn Host, folder: &str, skeleton: &str) -> bool {
     let folder = Path::new(folder);
     host.exists(&folder.join(skeleton)) || host.exists(&folder.join("cdsp").join(skeleton))
 }
 
-/// Libraries that stay inside the APK are no files, and the DSP reads files. Where others of QNN's
-/// are there as files, the skeleton was not left inside: it was never packaged.
+/// The DSP reads files, and libraries inside an APK are none. If other libraries of QNN are files here, the skeleton
+/// was never packaged.
 fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     if facts.platform != Platform::Android {
         return None;
@@ -306,7 +304,7 @@ fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check>
     }
 }
 
-/// What QNN's part of an app consists of, the skeletons of other chipsets first: they tell most.
+/// QNN's libraries in an app. Skeletons of other chipsets come first, because they are the best evidence.
 fn qnn_libraries(facts: &PreflightFacts) -> impl Iterator<Item = String> {
     let backend = facts.backend_path.file_name().unwrap_or_default();
     let backend = backend.to_string_lossy().into_owned();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{DeviceFacts, SdkConfig, Watch};
 
-/// A host of which everything is known; what it was not told is not there.
+/// A host with known files and variables, and no others.
 #[derive(Debug, Default)]
 struct MadeUp {
     variables: BTreeMap<&'static str, String>,
@@ -45,7 +45,7 @@ impl Host for MadeUp {
 
 const SKELETON: &str = "/data/app/lib/libQnnHtpV75Skel.so";
 
-/// A phone on which nothing is wrong.
+/// A phone without any problem.
 fn phone() -> (MadeUp, PreflightFacts) {
     let host = MadeUp::default()
         .with(&["/data/app/lib/libQnnHtp.so", SKELETON, RPC_LIBRARIES[0]])
@@ -63,7 +63,7 @@ fn phone() -> (MadeUp, PreflightFacts) {
     (host, facts)
 }
 
-/// A robot on which nothing is wrong.
+/// A robot without any problem.
 fn robot() -> (MadeUp, PreflightFacts) {
     let host = MadeUp::default()
         .with(&["/usr/lib/dsp/libQnnHtpV68Skel.so", DRIVERS[0]])
@@ -80,7 +80,7 @@ fn robot() -> (MadeUp, PreflightFacts) {
 
 #[track_caller]
 fn finds(host: &MadeUp, facts: &PreflightFacts, expected: &[(ReasonCode, &str)]) {
-    let found = run(host, facts);
+    let found = run_on(host, facts);
     let reasons: Vec<ReasonCode> = found.iter().map(|check| check.reason).collect();
     let wanted: Vec<ReasonCode> = expected.iter().map(|(reason, _)| *reason).collect();
     assert_eq!(reasons, wanted, "{found:?}");
@@ -128,13 +128,13 @@ fn each_fault_of_a_phone_is_found_alone() {
 
     let (mut host, facts) = phone();
     host.files.remove(Path::new(SKELETON));
-    // The back end's other half is a file there: this one was never packaged.
+    // The back end's other half is a file here, so this one was never packaged.
     let expected = [
         (ReasonCode::BackendLibraryMissing, "in no folder"),
         (ReasonCode::BackendLibraryMissing, "not packaged"),
     ];
     finds(&host, &facts, &expected);
-    // Nothing is: all of it is still in the APK, which the loader can read and the DSP cannot.
+    // No library is a file: all are still in the APK, which the loader can read and the DSP cannot.
     host.files.remove(Path::new("/data/app/lib/libQnnHtp.so"));
     let mut facts = facts;
     facts.backend_path = "/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so".into();
@@ -156,7 +156,7 @@ fn each_fault_of_a_phone_is_found_alone() {
         &[(ReasonCode::BackendLibraryMissing, "libQnnHtpOld.so")],
     );
 
-    // QNN has no such name, or has the chipset by its number only.
+    // QNN has no such name, or knows the chipset by its number only.
     for (asked, seen) in [
         ("snapdragon", "snapdragon"),
         ("SM9999", "SM9999"),
@@ -168,7 +168,7 @@ fn each_fault_of_a_phone_is_found_alone() {
         facts.soc_model = asked.to_owned();
         finds(&host, &facts, &[(ReasonCode::SocModelUnknown, seen)]);
     }
-    // Numbers are QNN's to know.
+    // QNN may know numbers that epwatch does not.
     for asked in ["12345", "57", " sm8650 "] {
         let (host, mut facts) = phone();
         facts.soc_model = asked.to_owned();
@@ -180,7 +180,7 @@ fn each_fault_of_a_phone_is_found_alone() {
         facts.model_qairt = model.to_owned();
         finds(&host, &facts, &[(ReasonCode::RuntimeOlderThanModel, model)]);
     }
-    // A version without a patch is that of patch 0, not of none.
+    // A version without a patch has patch 0.
     (facts.model_qairt, facts.runtime_qairt) = ("2.51.0".to_owned(), "2.51".to_owned());
     finds(&host, &facts, &[]);
 }
@@ -204,7 +204,7 @@ fn a_robot_with_the_skeleton_where_its_distribution_puts_it_needs_no_path() {
             let at = format!("{folder}/cdsp/libQnnHtpV68Skel.so");
             let host = MadeUp::default().with(&[&at, DRIVERS[0]]);
             finds(&host, &facts, &[]);
-            // One of another architecture does not help; a phone's app does not see the folder.
+            // Another architecture does not help; a phone's app cannot read the folder.
             facts.hexagon_arch = Some(75);
             let unset = (ReasonCode::AdspLibraryPathUnset, "not set");
             finds(&host, &facts, &[unset]);
@@ -266,15 +266,13 @@ fn a_watch_knows_its_device_and_remembers_what_it_found() {
 }
 
 #[test]
-fn the_real_host_is_asked_below_its_root() {
+fn the_real_host_reads_files_and_permissions() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("dev")).unwrap();
-    std::fs::write(dir.path().join("dev/fastrpc-cdsp"), b"").unwrap();
-    let host = SystemHost::with_root(dir.path());
-    assert!(host.exists(Path::new("/dev/fastrpc-cdsp")));
-    assert!(host.may_use(Path::new("/dev/fastrpc-cdsp")));
-    assert!(!host.exists(Path::new("/dev/adsprpc-smd")));
-    assert!(SystemHost::default().exists(Path::new("/")));
+    let driver = dir.path().join("fastrpc-cdsp");
+    std::fs::write(&driver, b"").unwrap();
+    assert!(SystemHost.exists(&driver) && SystemHost.may_use(&driver));
+    assert!(!SystemHost.exists(&dir.path().join("adsprpc-smd")));
+    assert!(SystemHost.exists(Path::new("/")));
 }
 
 proptest! {
@@ -284,7 +282,7 @@ proptest! {
         let value = format!("/{value}").replace(";", ";/");
         facts.soc_model = soc;
         facts.model_qairt = version;
-        for check in run(&host.with_path(&value), &facts) {
+        for check in run_on(&host.with_path(&value), &facts) {
             prop_assert!(check.seen.len() <= MAX_SEEN_BYTES);
             prop_assert!(!check.seen.contains(char::is_control));
         }

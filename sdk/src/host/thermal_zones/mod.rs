@@ -1,16 +1,16 @@
-//! Heat as Linux tells it: each thermal zone against its own trip points.
+//! Thermal status from Linux's thermal zones, each compared with its own trip points.
 //!
-//! The rule, for one zone:
-//! - a zone without a `passive` trip does not say where slowing down begins, so below its `hot` and
-//!   `critical` trips it says nothing;
-//! - below the lowest `passive` trip, less its hysteresis: none; from there on the kernel slows
-//!   things down, and stops only below: light;
-//! - half way from there to the next `hot` or `critical` trip: slowing down does not hold the heat,
-//!   moderate;
-//! - at a `hot` trip: severe; at a `critical` one, where the kernel turns the device off: critical.
+//! The rule for one zone:
 //!
-//! The worst zone counts; no zone that says anything is "unknown", which is not "none". Zones of
-//! sensors that are off, and trips that are (both read 0 or less, or nonsense), do not count.
+//! - Without a `passive` trip the start of throttling is not known, so the zone has no status below its `hot` and
+//!   `critical` trips.
+//! - Below the lowest `passive` trip, less its hysteresis: none.
+//! - From there on: light. The kernel throttles, and stops only below.
+//! - Half way to the next `hot` or `critical` trip: moderate. Throttling does not hold the temperature.
+//! - At a `hot` trip: severe. At a `critical` trip, where the kernel switches the device off: critical.
+//!
+//! The worst zone counts. Without any status the result is "unknown", which is not "none". Zones of sensors that are
+//! off, and trips that are off (0 or less, or impossible values), are ignored.
 
 use std::{
     fs,
@@ -22,11 +22,11 @@ use epwatch_proto::Thermal;
 
 use crate::{folder::files, recorder::conditions::ConditionsSetter};
 
-/// Where Linux has them.
+/// Linux's folder of thermal zones.
 pub(crate) const DIR: &str = "sys/class/thermal";
-/// Heat changes over seconds; a reading is one small file a zone, about a hundred on a phone's chip.
+/// Temperatures change over seconds. A reading opens one small file per zone, about a hundred on a phone's chip.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Readings after which zones and trips are listed anew: daemons move trips, and drivers come late.
+/// Readings before zones and trips are listed again: daemons move trips, and drivers load late.
 const READINGS_A_LISTING: u32 = 30;
 /// Qualcomm's chips have about a hundred.
 const MAX_ZONES: usize = 256;
@@ -34,17 +34,17 @@ const MAX_ZONES: usize = 256;
 const MAX_TRIPS: usize = 16;
 /// A word or a number.
 const MAX_BYTES: u64 = 64;
-/// Hottest temperature that is one, in thousandths of a degree Celsius.
+/// Highest plausible temperature, in thousandths of a degree Celsius.
 const MAX_MILLI_C: i64 = 200_000;
-/// Coldest; sensors that are off say -273000, for example.
+/// Lowest plausible temperature. Sensors that are off report -273000, for example.
 const MIN_MILLI_C: i64 = -55_000;
-/// Widest hysteresis that is believed.
+/// Widest plausible hysteresis.
 const MAX_HYSTERESIS: i64 = 10_000;
 
-/// The trip points of one zone, each the lowest of its kind, in thousandths of a degree Celsius.
+/// Trip points of one zone, the lowest of each kind, in thousandths of a degree Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Trips {
-    /// Where slowing down ends when it cools, at or below the lowest `passive` trip.
+    /// Where throttling ends when the zone cools, at or below the lowest `passive` trip.
     passive: Option<Passive>,
     hot: Option<i64>,
     critical: Option<i64>,
@@ -53,12 +53,12 @@ struct Trips {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Passive {
     trip: i64,
-    /// Slowing down stops below this.
+    /// Throttling stops below this.
     ends_below: i64,
 }
 
 impl Trips {
-    /// Takes in one trip; kinds that say nothing of heat (`active` fans) are passed over.
+    /// Adds a trip. Kinds without a meaning for heat, such as `active` fans, are ignored.
     fn add(&mut self, kind: &str, trip: i64, hysteresis: i64) {
         if !(1..=MAX_MILLI_C).contains(&trip) {
             return;
@@ -76,7 +76,7 @@ impl Trips {
         }
     }
 
-    /// What a zone of these trips says at this temperature.
+    /// Status of a zone with these trips at this temperature.
     fn thermal_at(&self, milli_c: i64) -> Thermal {
         let is_read = milli_c != 0 && (MIN_MILLI_C..=MAX_MILLI_C).contains(&milli_c);
         let reaches = |trip: Option<i64>| trip.is_some_and(|trip| milli_c >= trip);
@@ -104,7 +104,7 @@ impl Trips {
     }
 }
 
-/// The zones of a device that say something.
+/// Zones of a device that have a status.
 #[derive(Debug, Default)]
 struct Zones(Vec<(PathBuf, Trips)>);
 
@@ -158,17 +158,17 @@ fn number(path: &Path) -> Option<i64> {
     word(path)?.parse().ok()
 }
 
-/// Whether a zone below `dir` says where slowing down begins.
-pub(crate) fn can_tell(dir: &Path) -> bool {
+/// Whether any zone below `dir` has a `passive` trip.
+pub(crate) fn has_passive_trips(dir: &Path) -> bool {
     Zones::list(dir).0.iter().any(|(_, t)| t.passive.is_some())
 }
 
-/// Keeps the thermal status of a process's conditions up to date, on the SDK's own thread.
+/// Updates the thermal status of a process, on the SDK's thread.
 #[derive(Debug)]
 pub(crate) struct ThermalReader {
     dir: PathBuf,
     zones: Zones,
-    /// Readings until zones are listed anew.
+    /// Readings before zones are listed again.
     readings_left: u32,
     next: Option<Instant>,
     conditions: ConditionsSetter,
@@ -185,8 +185,8 @@ impl ThermalReader {
         }
     }
 
-    /// Reads the zones if it is time. Without consent nothing is read, and nothing known.
-    pub(crate) fn pass(&mut self, now: Instant, may_read: bool) {
+    /// Reads the zones if a reading is due. Without consent nothing is read, and the status is unknown.
+    pub(crate) fn refresh(&mut self, now: Instant, may_read: bool) {
         if !may_read {
             if self.next.take().is_some() {
                 self.conditions.set_thermal(Thermal::Unknown);
@@ -205,13 +205,13 @@ impl ThermalReader {
         self.next = Some(now + INTERVAL);
     }
 
-    /// Time until the next reading; `None`: none is to come.
+    /// Time until the next reading; `None` if none is planned.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         Some(self.next?.saturating_duration_since(now))
     }
 }
 
-/// What nobody reads any more is not known.
+/// Without a reader the status is unknown.
 impl Drop for ThermalReader {
     fn drop(&mut self) {
         self.conditions.set_thermal(Thermal::Unknown);

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Conditions, CoreConfig, DeviceFacts, SdkConfig, Watch, core::Core};
 
-/// As the CPUs of a QCS6490 have them in Linux's device tree.
+/// As a QCS6490's CPUs in Linux's device tree.
 fn cpu() -> Trips {
     trips(&[
         ("passive", 90_000, 2_000),
@@ -49,7 +49,7 @@ fn a_zone_is_as_warm_as_its_trip_points_say() {
 
 #[test]
 fn what_is_not_known_stays_unknown() {
-    // A Raspberry Pi's: nothing says where slowing down begins.
+    // A Raspberry Pi: no trip marks the start of throttling.
     let critical_only = trips(&[("critical", 110_000, 0)]);
     assert_eq!(critical_only.thermal_at(85_000), Thermal::Unknown);
     assert_eq!(critical_only.thermal_at(110_000), Thermal::Critical);
@@ -113,7 +113,7 @@ fn the_worst_zone_counts_and_broken_ones_do_not() {
         Zones::list(&dir.path().join("none")).read(),
         Thermal::Unknown
     );
-    assert!(!can_tell(dir.path()));
+    assert!(!has_passive_trips(dir.path()));
 
     write(
         &dir,
@@ -137,7 +137,7 @@ fn the_worst_zone_counts_and_broken_ones_do_not() {
     assert_eq!(Zones::list(dir.path()).read(), Thermal::Unknown);
 
     write_cpu(&dir, "thermal_zone5", "41000\n");
-    assert!(can_tell(dir.path()));
+    assert!(has_passive_trips(dir.path()));
     let zones = Zones::list(dir.path());
     assert_eq!(zones.read(), Thermal::None);
     write_cpu(&dir, "thermal_zone2", "91000\n");
@@ -162,28 +162,28 @@ fn zones_are_read_every_ten_seconds_and_listed_anew_now_and_then() {
     let mut reader = ThermalReader::new(conditions.clone(), dir.path());
     let start = Instant::now();
     assert_eq!(reader.wait(start), None);
-    reader.pass(start, true);
+    reader.refresh(start, true);
     assert_eq!(conditions.current().thermal(), Thermal::Unknown);
     assert_eq!(reader.wait(start), Some(INTERVAL));
 
-    // A driver that came late is found within five minutes.
+    // A driver that loads late is found within five minutes.
     write_cpu(&dir, "thermal_zone0", "41000\n");
     let mut now = start;
     for _ in 0..READINGS_A_LISTING {
         now += reader.wait(now).unwrap();
-        reader.pass(now, true);
+        reader.refresh(now, true);
     }
     assert_eq!(conditions.current().thermal(), Thermal::None);
     write_cpu(&dir, "thermal_zone0", "91000\n");
-    reader.pass(now + INTERVAL / 2, true);
+    reader.refresh(now + INTERVAL / 2, true);
     assert_eq!(conditions.current().thermal(), Thermal::None);
-    reader.pass(now + INTERVAL, true);
+    reader.refresh(now + INTERVAL, true);
     assert_eq!(conditions.current().thermal(), Thermal::Light);
 
-    reader.pass(now + INTERVAL, false);
+    reader.refresh(now + INTERVAL, false);
     assert_eq!(conditions.current().thermal(), Thermal::Unknown);
     assert_eq!(reader.wait(now), None);
-    reader.pass(now + INTERVAL, true);
+    reader.refresh(now + INTERVAL, true);
     assert_eq!(conditions.current().thermal(), Thermal::Light);
     drop(reader);
     assert_eq!(conditions.current().thermal(), Thermal::Unknown);

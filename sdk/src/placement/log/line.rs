@@ -1,16 +1,16 @@
-//! One line of a log without what log systems put around it.
+//! One line of a log, without the parts that log systems add.
 
-/// A line, taken apart.
+/// A line in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'a> {
-    /// ORT's header: category, session, file and function; empty on lines without one.
+    /// ORT's header with category, session, file and function; empty on lines without one.
     pub(super) header: &'a str,
-    /// What it says, leading blanks kept: they tell a list's items from its head.
+    /// The message with its leading blanks, which distinguish a list's items from its head.
     pub(super) text: &'a str,
 }
 
-/// Without colour codes, without logcat's prefix, header apart.
-pub(super) fn taken_apart(line: &str) -> Line<'_> {
+/// Splits a line, without colour codes and logcat's prefix.
+pub(super) fn split_line(line: &str) -> Line<'_> {
     let line = without_colour(line.trim_end());
     match header_of(line) {
         Some((header, text)) => Line { header, text },
@@ -21,7 +21,7 @@ pub(super) fn taken_apart(line: &str) -> Line<'_> {
     }
 }
 
-/// Colour comes at the ends only: `ESC[0;93m... ESC[m`.
+/// Colour codes stand at the ends only: `ESC[0;93m... ESC[m`.
 fn without_colour(mut line: &str) -> &str {
     while let Some((_, rest)) = line.strip_prefix('\u{1b}').and_then(|l| l.split_once('m')) {
         line = rest;
@@ -71,7 +71,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, header: &str, text: &str) {
-        assert_eq!(taken_apart(line), Line { header, text }, "{line:?}");
+        assert_eq!(split_line(line), Line { header, text }, "{line:?}");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             "\u{1b}[",
             "é:onnxruntime:]x",
         ] {
-            let line = taken_apart(text);
+            let line = split_line(text);
             assert!(text.ends_with(line.text), "{text:?}");
         }
     }

@@ -1,11 +1,12 @@
-//! What ONNX Runtime's and the QNN EP's log says of placement: pure text in, facts out.
+//! Placement in the logs of ONNX Runtime and the QNN EP: text in, facts out. Pure.
 //!
-//! Two tellers: ORT's list at VERBOSE of which EP has which node (`Node placements`), in which a
-//! QNN partition is one fused node and CPU nodes have been fused further; and QNN's validator, node
-//! by node, with its reason for each refusal, in the plugin's form and in the two forms of the EP
-//! that was built into older ORT. Together they give what the assignment API gives: see
-//! [`SessionLog::assignment`]. Lines come bare, with ORT's own header, with colours, or out of
-//! logcat. Other text is passed over; nothing here panics, and memory is bounded.
+//! There are two sources. ORT's list at VERBOSE (`Node placements`) has the EP of each node; in it a QNN partition is
+//! one fused node, and CPU nodes have been fused further. QNN's validator reports each node with the reason of a
+//! refusal, in the plugin's form and in the two forms of the EP that was built into older ORT. Together they give
+//! what the assignment API gives: see [`SessionLog::assignment`].
+//!
+//! Lines may be bare, or have ORT's own header, colours or logcat's prefix. Other text is ignored; nothing panics,
+//! and memory is bounded.
 
 mod line;
 mod reader;
@@ -13,17 +14,17 @@ mod reason;
 mod session;
 
 pub use self::reader::{LogReader, read_log};
-pub use self::session::{Capability, PlacedEp, PlacedNode, Refusal, SessionLog, ValidatedNode};
+pub use self::session::SessionLog;
 
 pub(crate) use self::{
     reason::setup_reason,
     session::{Refusals, soc_of},
 };
 
-/// Most nodes kept of one session; with more, there is no placement to be had from its log.
-pub const MAX_LOG_NODES: usize = 100_000;
-/// Most sessions kept of one log.
-pub const MAX_LOG_SESSIONS: usize = 256;
+/// Nodes kept per session. A larger session has no placement by its log.
+const MAX_LOG_NODES: usize = 100_000;
+/// Sessions kept per log.
+const MAX_LOG_SESSIONS: usize = 256;
 
 #[cfg(test)]
 mod tests;

@@ -7,18 +7,17 @@ use epwatch_proto::{
 
 use super::{
     MAX_LOG_NODES, MAX_LOG_SESSIONS,
-    line::{Line, taken_apart},
+    line::{Line, split_line},
     reason::setup_reason,
     session::{Capability, PlacedEp, PlacedNode, Refusal, SessionLog, ValidatedNode},
 };
 
-/// Longest node name kept; what is longer than a placement's is still told apart.
+/// Longest node name. Longer than a placement's, so that clipped names can still be told apart.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
-/// Longest line looked at, in bytes: a node's name and reason fit several times over.
+/// Longest line in bytes. A node's name and reason fit several times.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// Reads a whole log: one entry for each session that it tells anything of, in order, at most
-/// [`MAX_LOG_SESSIONS`](super::MAX_LOG_SESSIONS).
+/// Reads a whole log. Returns an entry for each session that it mentions, in order, at most 256.
 ///
 /// ```
 /// # use epwatch_sdk::placement::log::read_log;
@@ -37,25 +36,25 @@ pub fn read_log<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> Vec<Sessio
     reader.finish()
 }
 
-/// Reads line by line, so that a log need not be in memory.
+/// Reads line by line, so that the log need not be in memory.
 #[derive(Debug, Default)]
 pub struct LogReader {
     finished: Vec<SessionLog>,
     now: SessionLog,
     is_initialised: bool,
-    /// A pass of the validator ended, or its words were only those of an older form's end.
+    /// A pass of the validator has ended, as far as its form shows.
     pass_ended: bool,
     n_nodes: usize,
     unit: Option<Unit>,
     list: Option<List>,
     config: Option<OpConfig>,
-    /// The back end's op check refused a node; its unit's verdict follows.
+    /// The back end's op check refused a node; the verdict on its unit follows. Whether it has a float input.
     rejected: Option<bool>,
-    /// The built-in EP's sentence about a node; the node's verdict follows.
+    /// The built-in EP's sentence about a node; the verdict on the node follows.
     sentence: Option<(String, String)>,
 }
 
-/// A group of nodes that the validator gives one verdict for.
+/// A group of nodes with one verdict of the validator.
 #[derive(Debug)]
 struct Unit {
     first: usize,
@@ -64,7 +63,7 @@ struct Unit {
     has_float_input: bool,
 }
 
-/// Items of ORT's list that are still to come.
+/// Items of ORT's list that follow.
 #[derive(Debug)]
 struct List {
     left: u32,
@@ -78,29 +77,28 @@ struct OpConfig {
 }
 
 impl LogReader {
-    /// Takes one line in any of the forms that [`read_log`] takes.
+    /// Reads one line in any of the forms of [`read_log`].
     pub fn line(&mut self, line: &str) {
         let line = up_to(line, MAX_LINE_BYTES);
-        self.taken_apart(taken_apart(line));
+        self.split(split_line(line));
     }
 
-    /// Takes one message as a logging function gets it: its code location and its text, which may
-    /// have several lines.
+    /// Reads one message as a logging function receives it: its code location, and its text of one or more lines.
     pub fn message(&mut self, location: &str, message: &str) {
         for (at, text) in message.lines().enumerate() {
             let header = if at == 0 { location } else { "" };
             let text = up_to(text, MAX_LINE_BYTES).trim_end();
-            self.taken_apart(Line { header, text });
+            self.split(Line { header, text });
         }
     }
 
-    /// What was read.
+    /// Returns the sessions read so far.
     pub fn finish(mut self) -> Vec<SessionLog> {
         self.end_session();
         self.finished
     }
 
-    fn taken_apart(&mut self, line: Line<'_>) {
+    fn split(&mut self, line: Line<'_>) {
         let text = line.text.trim_start();
         if text.is_empty() {
             return;
@@ -283,7 +281,7 @@ impl LogReader {
             "node_inputs:" => config.is_inputs = true,
             "node_outputs:" | "node_params:" => config.is_inputs = false,
             _ if config.is_inputs && text.starts_with("name=") => {
-                // Weights and constants say nothing: a quantised op has none of float either.
+                // Weights and constants mean nothing: a quantised op has no float ones either.
                 config.has_float_input |= text.contains(" dataType=QNN_DATATYPE_FLOAT_");
             }
             _ => return false,
@@ -310,7 +308,7 @@ impl LogReader {
         };
         self.unit = None;
         self.config = None;
-        // The item lines that follow belong to this EP: it comes last.
+        // The following items belong to this EP, so it comes last.
         match self.now.placed.iter().position(|p| p.ep == ep) {
             Some(at) => {
                 // The bodies of If and Loop have lists of their own.
@@ -363,13 +361,13 @@ impl LogReader {
         true
     }
 
-    // The back end and the graph as a whole.
+    // The back end and the whole graph.
 
     fn setup_line(&mut self, text: &str) {
         let Some(reason) = setup_reason(text) else {
             return;
         };
-        // Both are said of one failure: the first is the cause.
+        // Both messages are about one failure, and the first is the cause.
         let is_consequence = reason == ReasonCode::BackendSetupFailed && self.has_setup_failure();
         if is_consequence
             || self.now.reasons.contains(&reason)

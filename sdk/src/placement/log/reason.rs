@@ -1,10 +1,10 @@
-//! From the words of the validator and of the back end to reason codes.
+//! Reason codes by the words of the validator and of the back end.
 //!
-//! A sentence that is not in these tables has its words and no likely code.
+//! A sentence without an entry keeps its words and gets no code.
 
 use epwatch_proto::ReasonCode;
 
-/// Words of QNN's validator about one node, in lower case; first match counts.
+/// Words of QNN's validator about a node, in lower case. The first match counts.
 const REFUSALS: [(&str, ReasonCode); 16] = [
     (
         "configured to not take q nodes",
@@ -33,7 +33,7 @@ const REFUSALS: [(&str, ReasonCode); 16] = [
     ("invalid", ReasonCode::OpConfigRejected),
 ];
 
-/// Words about the back end or the whole graph, in lower case; first match counts.
+/// Words about the back end or the whole graph, in lower case. The first match counts.
 const SETUP: [(&str, ReasonCode); 14] = [
     ("unrecognized soc_model", ReasonCode::SocModelUnknown),
     (
@@ -72,12 +72,12 @@ const SETUP: [(&str, ReasonCode); 14] = [
     ),
 ];
 
-/// Why the validator refused a node, by its words; without any, `Unknown`.
+/// Why the validator refused a node; `Unknown` without a match.
 pub(super) fn refusal_reason(words: &str) -> ReasonCode {
     first(&REFUSALS, words).unwrap_or(ReasonCode::Unknown)
 }
 
-/// What a message says of the back end or the whole graph, if it is one of those.
+/// The failure of the back end or of the whole graph that a message reports, if any.
 pub(crate) fn setup_reason(message: &str) -> Option<ReasonCode> {
     first(&SETUP, message)
 }

@@ -1,4 +1,4 @@
-//! What a log tells of one session.
+//! One session by its log.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,82 +15,75 @@ use super::{
     reason::refusal_reason,
 };
 
-/// One session's lines, summed up.
+/// Facts in the lines of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionLog {
-    /// ORT's own list, in its order. Nodes of one partition are one fused node here.
-    pub placed: Vec<PlacedEp>,
-    /// How many such lists there are: the bodies of If and Loop have their own.
-    pub n_lists: u32,
-    /// Nodes that QNN's validator saw in its last pass, in its order.
-    pub validated: Vec<ValidatedNode>,
-    /// QNN's own sums of its last pass, where its version says them.
-    pub capability: Option<Capability>,
-    /// What went wrong with the back end or the graph as a whole, each once.
-    pub reasons: Vec<ReasonCode>,
-    /// First message behind `reasons`, as it was logged.
-    pub reason_text: String,
-    /// QNN's `soc_model` as the log says it was given.
-    pub soc_model: String,
-    /// Whether there was more than is kept: then there is no assignment.
-    pub is_truncated: bool,
+    /// ORT's own list in its order. A partition is one fused node here.
+    pub(crate) placed: Vec<PlacedEp>,
+    /// Number of such lists: the bodies of If and Loop have their own.
+    pub(crate) n_lists: u32,
+    /// Nodes in the validator's last pass, in its order.
+    pub(crate) validated: Vec<ValidatedNode>,
+    /// QNN's own counts in its last pass, if its version has them.
+    pub(crate) capability: Option<Capability>,
+    /// Failures of the back end or of the whole graph, each once.
+    pub(crate) reasons: Vec<ReasonCode>,
+    /// The first message behind `reasons`.
+    pub(crate) reason_text: String,
+    /// QNN's `soc_model` by the log.
+    pub(crate) soc_model: String,
+    /// Whether there was more than is kept, so that there is no assignment.
+    pub(crate) is_truncated: bool,
 }
 
 /// One EP's part of ORT's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlacedEp {
-    /// For example `QNNExecutionProvider`.
-    pub ep: String,
-    /// How many nodes ORT says there are.
-    pub n_nodes: u32,
-    /// Those that it names: none where all nodes are on one EP.
-    pub nodes: Vec<PlacedNode>,
+pub(crate) struct PlacedEp {
+    pub(crate) ep: String,
+    /// ORT's count.
+    pub(crate) n_nodes: u32,
+    /// Nodes with names: none if all nodes are on one EP.
+    pub(crate) nodes: Vec<PlacedNode>,
 }
 
-/// A node of ORT's list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlacedNode {
-    /// Op type; of a fused node its made-up name.
-    pub op_type: String,
-    /// Name; may be empty.
-    pub name: String,
+pub(crate) struct PlacedNode {
+    /// Op type, or the made-up name of a fused node.
+    pub(crate) op_type: String,
+    pub(crate) name: String,
 }
 
-/// A node that QNN's validator looked at.
+/// A node in the validator's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidatedNode {
-    /// Op type.
-    pub op_type: String,
-    /// Name; may be empty.
-    pub name: String,
-    /// Why it was refused, `None` if it was taken.
-    pub refusal: Option<Refusal>,
+pub(crate) struct ValidatedNode {
+    pub(crate) op_type: String,
+    pub(crate) name: String,
+    /// `None` if it was accepted.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// Why the validator refused a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The validator's own sentence.
-    pub text: String,
-    /// Whether the back end's op check refused it (error 3110), not the EP.
-    pub by_backend: bool,
+pub(crate) struct Refusal {
+    /// The validator's sentence.
+    pub(crate) text: String,
+    /// Refused by the back end's op check (error 3110), not by the EP.
+    pub(crate) by_backend: bool,
     /// Whether one of its inputs is a float tensor, as far as the log shows.
-    pub has_float_input: bool,
+    pub(crate) has_float_input: bool,
 }
 
-/// QNN's own sums.
+/// QNN's own counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capability {
-    /// Partitions.
-    pub n_partitions: u32,
-    /// Nodes of the graph, and those of them that are in a partition. Not said where there is no
-    /// partition.
-    pub nodes: Option<(u32, u32)>,
+pub(crate) struct Capability {
+    pub(crate) n_partitions: u32,
+    /// Nodes of the graph, and nodes in a partition. Missing without a partition.
+    pub(crate) nodes: Option<(u32, u32)>,
 }
 
 impl Refusal {
-    /// The code for it on this chipset; where the chipset is not known, FP16 is not blamed.
-    pub fn reason(&self, soc: Option<&Soc>) -> ReasonCode {
+    /// Returns the code on this chipset. Without a known chipset FP16 is no reason.
+    pub(crate) fn reason(&self, soc: Option<&Soc>) -> ReasonCode {
         let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
         if self.by_backend && self.has_float_input && lacks_fp16 {
             return ReasonCode::Fp16NotSupported;
@@ -103,21 +96,20 @@ impl Refusal {
 }
 
 impl SessionLog {
-    /// The chipset that the log names.
+    /// Returns the chipset named in the log.
     pub fn soc(&self) -> Option<&'static Soc> {
         soc_of(&self.soc_model)
     }
 
-    /// Whether the log says anything about placement.
-    pub fn is_empty(&self) -> bool {
+    /// Whether the log has no fact about placement.
+    pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Who got which node, as the assignment API would have told it; `None` where the log does not
-    /// say it all.
+    /// Returns the EP of each node, as the assignment API would; `None` if the log is incomplete.
     ///
-    /// Which of several partitions holds a node is not in a log: all of an EP's nodes are in its
-    /// first one. Domains are not, either.
+    /// A log contains neither domains nor the partition of a node: all of an EP's nodes are in its first partition
+    /// here.
     pub fn assignment(&self) -> Option<Assignment> {
         let is_plain = self.n_lists <= 1 && !self.validator_saw_partitions();
         if self.is_truncated || self.placed.is_empty() || !is_plain {
@@ -126,7 +118,7 @@ impl SessionLog {
         let on_qnn = self.placed.iter().find(|p| p.ep == QNN_EP);
         let n_partitions = on_qnn.map_or(0, |p| p.n_nodes);
         let mut subgraphs = Vec::new();
-        // Without a partition all that the validator took went back.
+        // Without a partition all accepted nodes went back to the CPU.
         let taken = match n_partitions {
             0 => Vec::new(),
             _ => self.taken(),
@@ -144,7 +136,7 @@ impl SessionLog {
             if placed.ep == CPU_EP && self.validator_saw_all() {
                 continue;
             }
-            // Fused nodes of another EP hide what they hold.
+            // Fused nodes of another EP hide their content.
             if placed.nodes.len() as u64 != u64::from(placed.n_nodes) || placed.ep != CPU_EP {
                 return None;
             }
@@ -162,7 +154,7 @@ impl SessionLog {
         Some(Assignment { subgraphs })
     }
 
-    /// Nodes on the CPU EP by ORT's list alone, where it has nothing else: a count without names.
+    /// Returns the number of nodes if ORT's list has the CPU EP only. Such a list has no names.
     pub fn cpu_only_count(&self) -> Option<u32> {
         match &self.placed[..] {
             [only] if only.ep == CPU_EP && !self.is_truncated => Some(only.n_nodes),
@@ -170,7 +162,7 @@ impl SessionLog {
         }
     }
 
-    /// The refusals by (name, op type); of nodes alike in both, one after the other.
+    /// Refusals by name and op type; of equal nodes in order.
     pub(crate) fn refusals(&self) -> Refusals<'_> {
         let mut by_node = HashMap::new();
         for n in &self.validated {
@@ -183,8 +175,8 @@ impl SessionLog {
         Refusals { by_node }
     }
 
-    /// A partition of a single QuantizeLinear or DequantizeLinear is dropped again: the validator
-    /// took the node, ORT's list has it on the CPU.
+    /// A partition of a single QuantizeLinear or DequantizeLinear is dropped again: the validator accepted the node,
+    /// but ORT's list has it on the CPU.
     fn taken(&self) -> Vec<&ValidatedNode> {
         let mut back: HashMap<(&str, &str), usize> = HashMap::new();
         let on_cpu = self
@@ -210,8 +202,8 @@ impl SessionLog {
         taken
     }
 
-    /// The validator looks at every node, but in a precompiled graph, and in the oldest form it
-    /// names one node of a group only: what QNN says of its sums tells.
+    /// Whether the validator reported every node. It does not for a precompiled graph, and its oldest form names one
+    /// node per group; QNN's own counts show the difference.
     fn validator_saw_all(&self) -> bool {
         let is_precompiled = self.validated.iter().any(|n| n.op_type == "EPContext");
         let n_graph = self
@@ -223,8 +215,8 @@ impl SessionLog {
             && n_graph.is_none_or(|n| n == self.validated.len())
     }
 
-    /// Where a function's body is put in after partitioning, the validator is asked again about a
-    /// graph in which partitions are nodes already.
+    /// Whether the validator saw partitions as nodes. It runs again if a function's body is inlined after
+    /// partitioning.
     fn validator_saw_partitions(&self) -> bool {
         let fused = self.placed.iter().filter(|p| p.ep == QNN_EP);
         let fused: HashSet<_> = fused.flat_map(|p| &p.nodes).map(|n| &n.op_type).collect();
@@ -240,7 +232,7 @@ impl SessionLog {
     }
 }
 
-/// No graph has more partitions than this; a log's number is only a text.
+/// No graph has more partitions. A log's number is untrusted.
 const MAX_PARTITIONS: u32 = 100_000;
 
 fn node(op_type: &str, name: &str) -> AssignedNode {
@@ -273,7 +265,7 @@ pub(crate) struct Refusals<'a> {
 }
 
 impl<'a> Refusals<'a> {
-    /// The next refusal of a node of this name and op type; the last one stays.
+    /// Returns the next refusal of a node with this name and op type; the last one is kept.
     pub(crate) fn next(&mut self, name: &str, op_type: &str) -> Option<&'a Refusal> {
         let refusals = self.by_node.get_mut(&key(name, op_type))?;
         match refusals.len() {
@@ -283,7 +275,7 @@ impl<'a> Refusals<'a> {
     }
 }
 
-/// As a placement has them, clipped and never without an op type.
+/// Clipped as in a placement.
 fn key(name: &str, op_type: &str) -> (String, String) {
     (clipped(name, MAX_NODE_NAME_BYTES), op_type.to_owned())
 }

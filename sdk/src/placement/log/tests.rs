@@ -1,4 +1,4 @@
-//! Real logs of this runtime, text from public logs of older ones, and text of strangers.
+//! Real logs of this runtime, texts from public logs of older ones, and hostile texts.
 
 use std::fs;
 
@@ -9,6 +9,7 @@ use epwatch_proto::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::placement::PlacementInput;
 
 fn fixture(name: &str) -> String {
     let path = format!(
@@ -25,8 +26,11 @@ fn one(text: &str) -> SessionLog {
 }
 
 fn placement(log: &SessionLog) -> Placement {
-    let placement = log.placement(&[QNN_EP.to_owned()], None, &[]);
-    // What a device sends must be what a collector takes.
+    let placement = log.placement(PlacementInput {
+        requested_eps: &[QNN_EP.to_owned()],
+        ..PlacementInput::default()
+    });
+    // A collector must accept what a device sends.
     let wire = epwatch_proto::v1::Placement::from(&placement);
     assert_eq!(Placement::try_from(wire).unwrap(), placement);
     placement
@@ -141,7 +145,7 @@ fn a_log_cut_short_is_no_placement() {
         .collect();
     let told = placement(&one(&head.join("\n")));
     assert_eq!(told.source, PlacementSource::Unavailable);
-    // Nor is one whose two tellers contradict each other.
+    // Nor a log whose two sources contradict each other.
     let text = fixture("built_in_1_17.txt").replace("supported by QNN: 1", "supported by QNN: 7");
     assert_eq!(placement(&one(&text)).source, PlacementSource::Unavailable);
 }
@@ -180,7 +184,7 @@ fn memory_is_bounded_whatever_a_log_claims() {
     assert_eq!(placement(&log).source, PlacementSource::Unavailable);
 }
 
-/// Lines that mean something, and what strangers make of them.
+/// Lines with a meaning, and hostile variants of them.
 fn hostile_line() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "Session Options {",

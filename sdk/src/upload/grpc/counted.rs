@@ -1,4 +1,4 @@
-//! TCP connections that count what they send.
+//! TCP connections that count the bytes they send.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use tokio::{
 use tonic::transport::Uri;
 use tower_service::Service;
 
-/// Bytes that all connections of a transport have sent.
+/// Bytes sent by all connections of a transport.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SentBytes(Arc<AtomicU64>);
 
@@ -29,7 +29,7 @@ impl SentBytes {
     }
 }
 
-/// Connects as `hyper` does: every address of a host in turn, both families.
+/// Connects as `hyper` does: tries every address of a host, of both families.
 #[derive(Debug, Clone)]
 pub(super) struct CountingConnector {
     inner: HttpConnector,
@@ -37,10 +37,10 @@ pub(super) struct CountingConnector {
 }
 
 impl CountingConnector {
-    /// Connecting to all addresses together takes at most `deadline`.
+    /// Connecting to all addresses takes at most `deadline` in total.
     pub(super) fn new(sent: SentBytes, deadline: Duration) -> Self {
         let mut inner = HttpConnector::new();
-        // TLS is laid over it.
+        // TLS runs on top of it.
         inner.enforce_http(false);
         inner.set_nodelay(true);
         inner.set_connect_timeout(Some(deadline));
@@ -67,7 +67,6 @@ impl Service<Uri> for CountingConnector {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Counted {
     stream: TcpStream,

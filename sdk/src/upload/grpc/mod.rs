@@ -1,7 +1,7 @@
-//! Uploads over gRPC: a channel, and a runtime for it that lives on the SDK's own thread.
+//! Uploads over gRPC: one channel, on a runtime that lives on the SDK's thread.
 //!
-//! Every byte that goes out is counted at the socket, below TLS: handshakes, headers and what is
-//! sent twice cost the user as much as reports do.
+//! All sent bytes are counted at the socket, below TLS, because handshakes, headers and repetitions cost the user as
+//! much as reports do.
 
 mod counted;
 
@@ -23,10 +23,10 @@ use crate::{
     time::{Clock, Now},
 };
 
-/// What gRPC servers call "not before" (gRFC A6), in milliseconds.
+/// gRPC's header for "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// A transport that is made when something is first sent: until then no root certificate is read.
+/// Creates its transport at the first request, so that no root certificate is read before.
 #[derive(Debug)]
 pub(crate) struct LazyTransport {
     config: SdkConfig,
@@ -41,17 +41,14 @@ impl LazyTransport {
         }
     }
 
-    /// Sends one request and waits for its answer, at most the deadline. Gives back the bytes that
-    /// went out for it, too.
+    /// Sends one request and waits at most the deadline for its answer. Also returns the bytes sent.
     pub(crate) fn send(&mut self, batch: &UploadBatch) -> (Result<Answer, UploadError>, u64) {
-        if self.transport.is_none() {
-            match GrpcTransport::new(&self.config) {
-                Ok(transport) => self.transport = Some(transport),
+        let transport = match &mut self.transport {
+            Some(transport) => transport,
+            None => match GrpcTransport::new(&self.config) {
+                Ok(new) => self.transport.insert(new),
                 Err(error) => return (Err(error), 0),
-            }
-        }
-        let Some(transport) = &mut self.transport else {
-            unreachable!("it was made above")
+            },
         };
         let before = transport.sent.get();
         let answer = transport.call(batch, transport.clock.now());
@@ -59,14 +56,14 @@ impl LazyTransport {
     }
 }
 
-/// A connection that is made when it is first needed, and made again when it breaks.
+/// Connects when needed, and again after the connection breaks.
 #[derive(Debug)]
 struct GrpcTransport {
     runtime: tokio::runtime::Runtime,
     endpoint: Endpoint,
     client: Option<CollectorServiceClient<Channel>>,
     clock: Clock,
-    /// When its last call ended.
+    /// End of the latest call.
     used_at: Now,
     authorization: MetadataValue<Ascii>,
     deadline: Duration,
@@ -121,7 +118,7 @@ impl GrpcTransport {
         let (endpoint, client, sent) = (&self.endpoint, &mut self.client, &self.sent);
         let (authorization, deadline) = (&self.authorization, self.deadline);
         let call = async {
-            // Made inside the runtime that will drive it.
+            // Must be created inside the runtime that drives it.
             let client = client.get_or_insert_with(|| {
                 let connector = CountingConnector::new(sent.clone(), deadline);
                 CollectorServiceClient::new(endpoint.connect_with_connector_lazy(connector))
@@ -147,7 +144,7 @@ impl GrpcTransport {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(status)) => Err(error_of(&status)),
             Err(_elapsed) => {
-                // A connection that does not answer is not kept.
+                // A connection without answers is dropped.
                 self.client = None;
                 let message = format!("no answer within {deadline:?}");
                 Err(UploadError::new(UploadFailureKind::Timeout, message))
@@ -156,8 +153,8 @@ impl GrpcTransport {
     }
 }
 
-/// Sleep of the device included, where its time since boot is known: the monotonic clock stands still
-/// meanwhile, the collector's does not.
+/// Includes the device's sleep if its time since boot is known: the monotonic clock stops meanwhile, the collector's
+/// does not.
 fn time_between(earlier: Now, later: Now) -> Duration {
     let awake = later.mono.saturating_sub(earlier.mono);
     let since_boot = earlier.uptime_ms.zip(later.uptime_ms);
@@ -182,16 +179,16 @@ fn tls_of(config: &SdkConfig) -> ClientTlsConfig {
     tls.ca_certificates(config.root_certificates.iter().map(Certificate::from_pem))
 }
 
-/// The one mapping from a status to how a failure is counted.
+/// The only mapping from a status to the kind of failure.
 fn error_of(status: &Status) -> UploadError {
-    // A status's own text repeats its causes in their debug form.
+    // The status' own text repeats its causes in debug form.
     let text = format!("{:?}: {}", status.code(), status.message());
     let kind = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
         Code::Unavailable if is_tls(status) => UploadFailureKind::Tls,
-        // A transport's own failure has a cause, a server's answer has none.
+        // A failure of the transport has a cause, a server's answer has none.
         Code::Unavailable if std::error::Error::source(status).is_some() => {
             UploadFailureKind::Unreachable
         }
@@ -206,8 +203,8 @@ fn error_of(status: &Status) -> UploadError {
     }
 }
 
-/// rustls hands its errors on as I/O errors of this kind: a certificate that is not trusted, a server
-/// that speaks something else.
+/// rustls reports its errors as I/O errors of this kind: an untrusted certificate, a server that speaks another
+/// protocol.
 fn is_tls(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
@@ -270,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A collector at this listener, with its connections, until it is dropped.
+    /// Runs a collector at this listener, with its connections, until it is dropped.
     fn serve(listener: &TcpListener) -> Runtime {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -8,7 +8,7 @@ use std::{
 use epwatch_proto::PlacementSource;
 use epwatch_sdk::{
     placement::{
-        self, Assignment,
+        self, Assignment, PlacementInput,
         log::{LogReader, SessionLog},
     },
     qnn::{HtpOptions, Plugin},
@@ -78,7 +78,7 @@ fn compare(soc_model: &str) {
         let by_api = told(&placement::read(&session).unwrap());
         let by_log = told(&log.assignment().unwrap());
         assert_eq!(by_log, by_api, "{model} on {soc_model}");
-        let placement = log.placement(&[], None, &[]);
+        let placement = log.placement(PlacementInput::default());
         assert_eq!(placement.source, PlacementSource::Log);
         assert_eq!(log.soc().unwrap().qnn_id.to_string(), soc_model);
         tell(model);

@@ -1,12 +1,12 @@
-//! What a precompiled model says of itself.
+//! Compatibility information of a precompiled model.
 
 use epwatch_proto::{clipped, placement::QNN_EP};
 use ort::session::Session;
 
-/// Longest text that a report carries, in bytes.
+/// Longest text that a report holds, in bytes.
 const MAX_BYTES: usize = 512;
 
-/// For which runtime and chipset the QNN EP compiled it, in its own words; empty if it does not say.
+/// The runtime and chipset for which the QNN EP compiled the model, in its own words. Empty if the model has none.
 pub(crate) fn ep_compatibility(session: &Session) -> String {
     let metadata = session.metadata().ok();
     let text = metadata.and_then(|m| m.custom(&format!("ep_compatibility_info.{QNN_EP}")));

@@ -1,38 +1,27 @@
-//! What a session's log adds to a placement, or a placement from the log alone.
+//! Placement from a session's log, alone or in addition to the assignment API.
 
 use std::collections::BTreeMap;
 
 use epwatch_proto::{
-    EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode,
+    EpShare, GraphKind, Placement, PlacementSource, ReasonCode,
     chipset::Soc,
     placement::{CPU_EP, MAX_REASONS, is_npu_ep},
 };
 
 use super::{
-    SummaryInput,
+    PlacementInput,
     log::{Refusals, SessionLog},
     requested, summarise,
 };
 
 impl SessionLog {
-    /// Where the session's nodes are by its log alone; `unavailable`, with the reasons that the log
-    /// gives, where it does not say it all.
-    pub fn placement(
-        &self,
-        requested_eps: &[String],
-        manifest: Option<&ModelManifest>,
-        known_reasons: &[ReasonCode],
-    ) -> Placement {
+    /// Returns the placement by the log alone. If the log is incomplete it is `unavailable`, with the log's reasons.
+    pub fn placement(&self, input: PlacementInput<'_>) -> Placement {
+        let (requested_eps, known_reasons) = (input.requested_eps, input.known_reasons);
         let mut placement = if let Some(assignment) = self.assignment() {
-            let input = SummaryInput {
-                assignment: &assignment,
-                requested_eps,
-                manifest,
-                known_reasons,
-            };
             Placement {
                 source: PlacementSource::Log,
-                ..summarise(input)
+                ..summarise(&assignment, input)
             }
         } else if let Some(n_nodes) = self.cpu_only_count() {
             counted_on_cpu(n_nodes, requested_eps, known_reasons)
@@ -46,9 +35,8 @@ impl SessionLog {
         placement
     }
 
-    /// Adds the reasons that the log gives: to each CPU node the validator's sentence and its code,
-    /// to the placement what went wrong as a whole. `soc` is the chipset it ran on, if it is known:
-    /// only then is a missing FP16 a reason.
+    /// Adds the log's reasons: the validator's sentence and code to each CPU node, and failures of the whole to the
+    /// placement. `soc` is the chipset if it is known. Only then is missing FP16 a reason.
     pub fn explain(&self, placement: &mut Placement, soc: Option<&Soc>) {
         let mut refusals = self.refusals();
         for at in 0..placement.cpu_nodes.len() {
@@ -63,7 +51,7 @@ impl SessionLog {
         self.reasons.iter().copied().for_each(&mut add);
         placement.reasons.iter().copied().for_each(&mut add);
         for node in &placement.cpu_nodes {
-            // With nothing on the NPU, an edge is where it is for the other nodes' reasons.
+            // If nothing is on the NPU, an edge has the other nodes' reasons.
             if node.benign || node.reason != ReasonCode::EdgeQuantization {
                 add(node.reason);
             }
@@ -97,7 +85,7 @@ fn explain_node(
     }
 }
 
-/// ORT lists no names where all nodes are on one EP.
+/// ORT lists no names if all nodes are on one EP.
 fn counted_on_cpu(
     n_nodes: u32,
     requested_eps: &[String],

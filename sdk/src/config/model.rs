@@ -1,0 +1,42 @@
+//! A model as the app names it.
+
+use epwatch_proto::{Model, ModelHash};
+
+use super::error::{ConfigError, text};
+
+/// A model as the app names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelInfo {
+    pub(crate) model: Model,
+}
+
+impl ModelInfo {
+    /// A model with this id (1 to 128 bytes) and version (1 to 64 bytes).
+    ///
+    /// # Errors
+    /// If a text is empty, too long, or contains control characters.
+    pub fn new(id: impl Into<String>, version: impl Into<String>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            model: Model {
+                id: text("model id", id.into(), 128)?,
+                version: text("model version", version.into(), 64)?,
+                sha256: None,
+                source_sha256: None,
+                ep_compatibility: String::new(),
+            },
+        })
+    }
+
+    /// Sets the hash of the model file. Without it, the SDK's thread computes the hash of the file.
+    #[must_use]
+    pub fn with_sha256(mut self, sha256: ModelHash) -> Self {
+        self.model.sha256 = Some(sha256);
+        self
+    }
+}
+
+impl From<ModelInfo> for Model {
+    fn from(info: ModelInfo) -> Self {
+        info.model
+    }
+}

@@ -1,0 +1,276 @@
+//! Sessions in the core: opened by a caller, drained by a seal.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use epwatch_proto::{
+    DropReason, Model, ModelHash, Placement, SelfTest, Session, SessionOptions, SessionUid,
+};
+
+use super::{Core, report::SessionPart};
+use crate::{
+    baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
+    host::device::clipped_options,
+    policy, random_session_uid,
+    recorder::{Drained, SeriesSnapshot, SessionRecorder},
+    time::Now,
+};
+
+/// Description of a session at its beginning.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    /// Random, made by [`SessionInfo::new`].
+    pub uid: SessionUid,
+    /// The model that it runs.
+    pub model: Model,
+    /// EPs that the app asked for, in order, without the CPU EP.
+    pub requested_eps: Vec<String>,
+    /// Options that change where or how fast the model runs.
+    pub options: SessionOptions,
+    /// The nodes of each EP.
+    pub placement: Placement,
+    /// Time that its creation took.
+    pub creation: Option<Duration>,
+    /// The directive that changed the request, or empty. Such sessions update no baseline.
+    pub directive_id: String,
+}
+
+impl SessionInfo {
+    /// A session with a new id, whose requested EPs are those of the placement.
+    pub fn new(model: impl Into<Model>, placement: Placement) -> Self {
+        Self {
+            uid: random_session_uid(),
+            model: model.into(),
+            requested_eps: placement.requested_eps.clone(),
+            options: SessionOptions::default(),
+            placement,
+            creation: None,
+            directive_id: String::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SessionState {
+    /// The id at the beginning; the session gets another one when the installation is forgotten.
+    opened_as: SessionUid,
+    pub(super) recorder: Arc<SessionRecorder>,
+    pub(super) session: Session,
+    pub(super) is_reported: bool,
+    pub(super) self_tests: Vec<SelfTest>,
+}
+
+impl Core {
+    /// Begins a session. The returned recorder takes its runs.
+    pub fn open_session(&mut self, info: SessionInfo, now: Now) -> Arc<SessionRecorder> {
+        let recorder = Arc::new(SessionRecorder::new(
+            info.uid,
+            now.mono,
+            Arc::clone(&self.modes),
+            Arc::clone(&self.conditions),
+        ));
+        let creation = info.creation.map(|d| d.as_micros());
+        let session = Session {
+            uid: info.uid,
+            model: info.model,
+            requested_eps: info.requested_eps,
+            directive_id: info.directive_id,
+            options: clipped_options(info.options),
+            placement: info.placement,
+            creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
+            created_at_unix_ms: now.wall_unix_ms,
+        };
+        recorder.set_baselines(self.baselines_of(&session));
+        recorder.sample(self.directives.one_in(&session.model, now));
+        self.drop_unrecorded_closed();
+        self.sessions.push(SessionState {
+            opened_as: info.uid,
+            recorder: Arc::clone(&recorder),
+            session,
+            is_reported: false,
+            self_tests: Vec::new(),
+        });
+        self.drain_closed_sessions();
+        recorder
+    }
+
+    /// Whether enough sessions were closed to seal before the time. Returns `true` once, and again only after as many
+    /// more: the sealing thread may be busy.
+    pub(crate) fn wants_seal(&mut self) -> bool {
+        let wants = self.closed.len() >= self.seal_wanted_at;
+        if wants {
+            self.seal_wanted_at = self.closed.len() + policy::CLOSED_SESSIONS_TO_SEAL;
+        }
+        wants
+    }
+
+    /// Whether the reason for [`Self::wants_seal`] still exists.
+    pub(crate) fn has_many_closed(&self) -> bool {
+        self.closed.len() >= policy::CLOSED_SESSIONS_TO_SEAL
+    }
+
+    /// Drains some closed sessions, so that their recorders' memory is freed long before a seal: a host may make and
+    /// drop thousands of sessions in an interval. Only a few per call, because this is a caller's thread.
+    fn drain_closed_sessions(&mut self) {
+        let mut at = 0;
+        let mut left = policy::CLOSED_SESSIONS_PER_CALL;
+        while left > 0 && at < self.sessions.len() {
+            if !self.sessions[at].recorder.is_closed() {
+                at += 1;
+                continue;
+            }
+            left -= 1;
+            let mut state = self.sessions.remove(at);
+            let (part, _) = self.take_part(&mut state);
+            self.closed.extend(part);
+        }
+        while self.closed.len() > policy::MAX_CLOSED_SESSIONS {
+            // Nothing was sealed for long. The oldest goes first, as in a full spool.
+            let lost = self.closed.pop_front();
+            let lost = lost.into_iter().flat_map(|part| part.series);
+            let runs = lost.map(|series| series.n).sum();
+            self.dropped(DropReason::SpoolFull, 0, runs);
+        }
+    }
+
+    /// Adds the hash of a session's model file if the session has none.
+    pub fn set_model_hash(&mut self, uid: SessionUid, hash: ModelHash) {
+        if let Some(state) = self.sessions.iter_mut().find(|s| s.opened_as == uid) {
+            state.session.model.sha256.get_or_insert(hash);
+        }
+    }
+
+    /// Keeps the result of a self-test for the next report. `false` if its session is not observed, or has as many
+    /// results as an interval may hold.
+    pub fn self_tested(&mut self, test: SelfTest) -> bool {
+        let mut sessions = self.sessions.iter_mut();
+        match sessions.find(|s| s.session.uid == test.session_uid) {
+            Some(state) if state.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION => {
+                state.self_tests.push(test);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sessions observed now.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().map(|state| &state.session)
+    }
+
+    /// Takes the interval of every session, and forgets closed sessions.
+    pub(super) fn drain(&mut self) -> Vec<SessionPart> {
+        let mut parts: Vec<_> = std::mem::take(&mut self.closed).into();
+        self.seal_wanted_at = policy::CLOSED_SESSIONS_TO_SEAL;
+        let mut sessions = std::mem::take(&mut self.sessions);
+        sessions.retain_mut(|state| {
+            let (part, is_closed) = self.take_part(state);
+            parts.extend(part);
+            !is_closed
+        });
+        self.sessions = sessions;
+        parts
+    }
+
+    /// Takes a session's interval, if there is anything to report, and whether the session is closed.
+    fn take_part(&mut self, state: &mut SessionState) -> (Option<SessionPart>, bool) {
+        let drained = state.recorder.drain();
+        let is_closed = drained.is_closed;
+        self.update_baselines(&state.session, &drained);
+        let mut part = self.part(&state.session, drained);
+        part.self_tests = std::mem::take(&mut state.self_tests);
+        let has_news = !part.is_empty() || !state.is_reported;
+        state.is_reported = true;
+        (has_news.then_some(part), is_closed)
+    }
+
+    fn part(&mut self, session: &Session, mut drained: Drained) -> SessionPart {
+        let recorded: u64 = drained.series.iter().map(SeriesSnapshot::n).sum();
+        let clipped: u64 = drained.series.iter().map(|s| s.clipped).sum();
+        let in_series = drained.series.iter().map(|s| s.passed_over);
+        let passed_over = in_series.sum::<u64>() + drained.passed_over;
+        self.health.runs_observed += recorded + passed_over + drained.contended;
+        self.health.overflowed_keys += drained.overflowed_keys;
+        let lost = [
+            (DropReason::Contended, drained.contended),
+            (DropReason::Clipped, clipped),
+        ];
+        for (reason, runs) in lost.into_iter().filter(|(_, runs)| *runs > 0) {
+            self.dropped(reason, 0, runs);
+        }
+        // A run that found no free shard has no known series; the busiest one is the best guess.
+        if let Some(busiest) = drained.series.iter_mut().max_by_key(|s| s.n()) {
+            busiest.dropped_runs = drained.contended;
+        }
+        SessionPart {
+            session: session.clone(),
+            errors: drained.errors,
+            self_tests: Vec::new(),
+            series: drained
+                .series
+                .into_iter()
+                .map(|s| s.into_series(session.uid))
+                .collect(),
+        }
+    }
+
+    fn update_baselines(&mut self, session: &Session, drained: &Drained) {
+        if !session.directive_id.is_empty() {
+            return;
+        }
+        let mut by_shape: BTreeMap<&str, BaselineUpdate> = BTreeMap::new();
+        for series in drained.series.iter().filter(|s| is_clean(&s.stratum)) {
+            let shape = series.stratum.shape_key.as_str();
+            let update = by_shape.entry(shape).or_insert_with(|| BaselineUpdate {
+                key: BaselineKey {
+                    model: session.model.id.clone(),
+                    requested_eps: session.placement.requested_eps.clone(),
+                    shape: shape.to_owned(),
+                },
+                on: self.measured_on(session),
+                histogram: Default::default(),
+                moments: Default::default(),
+            });
+            update.histogram.merge(&series.histogram);
+            update.moments.merge(&series.moments());
+        }
+        for update in by_shape.into_values() {
+            self.baselines.apply(&update);
+            // Before the installation is known its baselines are not loaded either.
+            if self.keeps_baseline_updates || self.installation.is_none() {
+                self.baseline_updates.push(update);
+            }
+        }
+        self.return_baseline_updates(Vec::new());
+    }
+
+    fn measured_on(&self, session: &Session) -> MeasuredOn {
+        MeasuredOn {
+            version: session.model.version.clone(),
+            firmware: self.device.vendor_fingerprint_hash.clone(),
+            ort: self.runtime.ort_version.clone(),
+            ep: self.runtime.ep_version.clone(),
+        }
+    }
+
+    fn baselines_of(&self, session: &Session) -> Arc<ShapeBaselines> {
+        let on = self.measured_on(session);
+        let requested = &session.placement.requested_eps;
+        self.baselines
+            .for_session(&session.model.id, requested, &on)
+    }
+
+    /// Applies sampling directives to the interval that begins.
+    pub(super) fn refresh_sampling(&mut self, now: Now) {
+        for state in &self.sessions {
+            let one_in = self.directives.one_in(&state.session.model, now);
+            state.recorder.sample(one_in);
+        }
+    }
+
+    pub(super) fn refresh_baselines(&self) {
+        for state in &self.sessions {
+            let baselines = self.baselines_of(&state.session);
+            state.recorder.set_baselines(baselines);
+        }
+    }
+}

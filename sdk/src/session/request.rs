@@ -1,0 +1,220 @@
+//! A session about to be made: what the host says of it, and its creation.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use epwatch_proto::{
+    GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
+};
+use ort::session::{Session, builder::SessionBuilder};
+
+use super::observed::ObservedSession;
+use crate::{
+    config::ModelInfo,
+    core::SessionInfo,
+    directives::{EffectiveRequest, SessionPlan},
+    driver::worker::Command,
+    placement::{self, PlacementInput},
+    shared::Shared,
+};
+
+/// A session about to be made.
+///
+/// ORT cannot return the EPs that a builder was given, so the host names them with [`requesting`](Self::requesting).
+/// Without them the session counts as one for the CPU.
+#[derive(Debug)]
+#[must_use = "the session is made by one of the commit functions"]
+pub struct SessionRequest {
+    shared: Arc<Shared>,
+    model: ModelInfo,
+    builder: Builder,
+    requested_eps: Vec<String>,
+    options: SessionOptions,
+    manifest: Option<ModelManifest>,
+    reasons: Vec<ReasonCode>,
+    captures_log: bool,
+    plan: SessionPlan,
+    variant: Option<String>,
+    phase: StartPhase,
+}
+
+/// `ort`'s builder has no Debug.
+struct Builder(SessionBuilder);
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SessionBuilder")
+    }
+}
+
+impl SessionRequest {
+    pub(crate) fn new(shared: Arc<Shared>, model: ModelInfo, builder: SessionBuilder) -> Self {
+        Self {
+            shared,
+            model,
+            builder: Builder(builder),
+            requested_eps: Vec::new(),
+            options: SessionOptions::default(),
+            manifest: None,
+            reasons: Vec::new(),
+            captures_log: false,
+            plan: SessionPlan::default(),
+            variant: None,
+            phase: StartPhase::SessionCreation,
+        }
+    }
+
+    /// Names the EPs that the builder was given, in order, for example `QNNExecutionProvider`. The first eight count.
+    /// The CPU EP need not be named.
+    pub fn requesting<T: Into<String>>(mut self, eps: impl IntoIterator<Item = T>) -> Self {
+        let eps: Vec<String> = eps.into_iter().map(Into::into).collect();
+        self.requested_eps = placement::requested(&eps);
+        self
+    }
+
+    /// Names options of the builder that change where or how fast the model runs.
+    pub fn with_options(mut self, options: SessionOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Adds the MACs per node of the model, so that the placement contains their distribution over EPs.
+    pub fn with_manifest(mut self, manifest: ModelManifest) -> Self {
+        self.manifest = Some(manifest);
+        self
+    }
+
+    /// Adds known reasons why the NPU will not be used, for example [`ReasonCode::NoEpDevice`].
+    pub fn with_reasons(mut self, reasons: impl IntoIterator<Item = ReasonCode>) -> Self {
+        self.reasons.extend(reasons);
+        self
+    }
+
+    /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason, and ORT older than 1.24
+    /// has a placement at all. The log comes from a separate session, made just before this one and dropped. So
+    /// making the session takes twice as long; the cost of runs and the host's logger do not change.
+    pub fn with_log_capture(mut self) -> Self {
+        self.captures_log = true;
+        self
+    }
+
+    /// Names the plan that the builder follows. [`Self::requesting`] still names the EPs that the app wants; the EPs
+    /// in effect exclude the NPU if the plan forbids it, and the session names the directive. Such a session updates
+    /// no baseline.
+    pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
+        self.plan = plan.clone();
+        self
+    }
+
+    /// Names the model variant that was loaded. If it is the variant the plan prefers, the directive counts as
+    /// applied.
+    pub fn with_variant(mut self, variant: impl Into<String>) -> Self {
+        self.variant = Some(variant.into());
+        self
+    }
+
+    /// Marks this session as the replacement of one whose run failed, for example because the DSP restarted. A
+    /// failure to create it is reported as its own start phase. If it succeeds, its
+    /// [self-test](crate::Watch::self_test) runs again.
+    pub fn after_run_error(mut self) -> Self {
+        self.phase = StartPhase::RecreationAfterRunError;
+        self
+    }
+
+    /// Makes the session from a model file. The SDK's thread computes the file's hash later.
+    ///
+    /// # Errors
+    /// ORT's error, which is also reported as a start failure.
+    pub fn commit_from_file(self, path: impl AsRef<Path>) -> ort::Result<ObservedSession> {
+        let path = path.as_ref();
+        let hash_from = path.to_owned();
+        let wants_hash = self.model.model.sha256.is_none();
+        let shared = Arc::clone(&self.shared);
+        let session = self.commit(|builder| builder.commit_from_file(path))?;
+        if wants_hash {
+            shared.send_command(Command::HashModel(session.uid(), hash_from));
+        }
+        Ok(session)
+    }
+
+    /// Makes the session from a model in memory.
+    ///
+    /// # Errors
+    /// As [`Self::commit_from_file`].
+    pub fn commit_from_memory(self, model: &[u8]) -> ort::Result<ObservedSession> {
+        self.commit(|builder| builder.commit_from_memory(model))
+    }
+
+    fn commit(
+        self,
+        make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
+    ) -> ort::Result<ObservedSession> {
+        let mut builder = placement::record_assignment(self.builder.0);
+        self.shared.note_ort_version();
+        let captured = self
+            .captures_log
+            .then(|| placement::capture_log(&builder, &make));
+        let in_effect =
+            EffectiveRequest::of(&self.plan, &self.requested_eps, self.variant.as_deref());
+        let mut reasons = self.reasons;
+        if in_effect.is_npu_off() && !reasons.contains(&ReasonCode::NpuOffByDirective) {
+            reasons.push(ReasonCode::NpuOffByDirective);
+        }
+        let began = Instant::now();
+        let made = make(&mut builder);
+        let creation = began.elapsed();
+        let session = match made {
+            Ok(session) => session,
+            Err(error) => {
+                let failure = StartFailure {
+                    model: self.model.into(),
+                    requested_eps: in_effect.requested_eps,
+                    phase: self.phase,
+                    reason: placement::start_failure_reason(error.message(), captured.as_ref()),
+                    ort_status_code: placement::status_code(error.code()),
+                    text: placement::scrubbed(error.message()),
+                    count: 1,
+                };
+                self.shared.core().start_failed(failure);
+                return Err(error);
+            }
+        };
+        // The host has its session even if reading the placement fails.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let input = PlacementInput {
+                requested_eps: &in_effect.requested_eps,
+                soc_model: &self.options.soc_model,
+                manifest: self.manifest.as_ref(),
+                known_reasons: &reasons,
+            };
+            placement::of_session(&session, captured.as_ref(), input)
+        }));
+        let mut placement = read.unwrap_or_else(|_panic| {
+            Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
+        });
+        let mut model = self.model;
+        if placement.graph_kind == GraphKind::EpContext {
+            model.model.ep_compatibility = placement::ep_compatibility(&session);
+        }
+        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
+        let mut info = SessionInfo::new(model, placement.clone());
+        info.requested_eps = self.requested_eps;
+        info.options = self.options;
+        info.creation = Some(creation);
+        info.directive_id = in_effect.directive_id();
+        let recorder = self.shared.open(info, &in_effect);
+        let repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
+        let clock = self.shared.clock;
+        Ok(ObservedSession::new(
+            session,
+            placement,
+            recorder,
+            clock,
+            repeats_self_test,
+        ))
+    }
+}
