@@ -17,8 +17,8 @@ use crate::describe::describe;
 use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
 use crate::read::{
-    Arrivals, Asked, Before, Fetched, FoundModel, Known, ModelWindows, Source, SourceError, Span,
-    VersionOnChipset, batches,
+    Arrivals, Asked, Before, FoundModel, FoundWindows, Known, ModelWindows, Source, SourceError,
+    Span, VersionOnChipset, batches,
 };
 use crate::reason::Reason;
 use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
@@ -163,8 +163,8 @@ impl Evaluator {
             frozen,
         } = context;
         let mut evaluation = Evaluation::default();
-        let mut fetched = match self.source.fetch(&models, span, arrivals).await {
-            Ok(fetched) => fetched,
+        let mut found = match self.source.fetch(&models, span, arrivals).await {
+            Ok(found) => found,
             Err(error) => {
                 let failures = models.into_iter().map(|found| found.model);
                 evaluation.failures = failures.zip(error.for_each_model()).collect();
@@ -177,8 +177,8 @@ impl Evaluator {
             by_app.entry(app).or_default().push(found.model);
         }
         for models in by_app.into_values() {
-            let (seen, rules) = ((arrivals, known), (limits, rates, frozen));
-            self.evaluate_app(models, &mut fetched, span, seen, rules, &mut evaluation)
+            let rules = (limits, rates, frozen);
+            self.evaluate_app(models, &mut found, span, known, rules, &mut evaluation)
                 .await;
         }
         evaluation
@@ -188,16 +188,16 @@ impl Evaluator {
     async fn evaluate_app(
         &self,
         models: Vec<ModelKey>,
-        fetched: &mut Fetched,
+        found: &mut FoundWindows,
         span: &Span,
-        (arrivals, known): (&Arrivals, &Known),
+        known: &Known,
         (limits, rates, frozen): (&Limits, &BaseRates, &PinnedReferences),
         evaluation: &mut Evaluation,
     ) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for model in models {
-            match self.source.model_windows(&model, span, arrivals, fetched) {
+            match self.source.model_windows(&model, span, found) {
                 Ok(mut read) => {
                     known.attach(&mut read, span);
                     if let Err(error) = self.fill_selves(&mut read, span, frozen).await {
@@ -371,9 +371,8 @@ impl Evaluator {
         let previous = previous.map(|version| (version, span.start()));
         let own = own_past_speaks.then_some((&key.model_version, own_until));
         for (version, until) in previous.chain(own) {
-            let source = &self.source;
-            let before = source.latency_before(&key.model, version, &key.chipset, until, span);
-            let before = before.await?;
+            let version = (key.model.clone(), version.clone(), key.chipset.clone());
+            let before = self.source.latency_before(&version, until, span).await?;
             if !before.is_empty() {
                 return Ok(before);
             }

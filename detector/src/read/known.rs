@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::certified::{self, Certified};
-use super::reported::{self, AllReported, StartRow, TestRow};
+use super::certified::Certified;
+use super::reported::AllReported;
 use super::usual::Usual;
-use super::{Arrivals, FoundModel, ModelWindows, Reads, Source, SourceError, Span};
+use super::{Arrivals, FoundModel, ModelWindows, Source, SourceError, Span};
 
 /// What is known of all models.
 #[derive(Debug, Default)]
@@ -30,26 +30,23 @@ pub struct Begun {
 }
 
 impl Source {
-    /// Reads what an evaluation begins with. Questions that do not need each other's answers are asked
-    /// side by side: the store works on two at a time, and on one while another's answer is read.
+    /// Reads what an evaluation begins with.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn begun(&self, span: &Span) -> Result<Begun, SourceError> {
-        let counted = async {
-            let settled = self.settled().await?;
-            let prepared = settled.with_look_back(span);
-            let models = settled.models(span);
-            tokio::try_join!(prepared, models, settled.reported(span))
+        let (begun, usual) = tokio::try_join!(self.reader.begin(span), self.usual(span))?;
+        let source = Source {
+            reader: begun.reader,
+            ..self.clone()
         };
-        let ((source, mut models, reported), certified, usual) =
-            tokio::try_join!(counted, self.read_certified(), self.usual(span))?;
         let arrivals = source.arrivals(span).await?;
         let known = Known {
-            reported: AllReported::from_rows(reported, &arrivals),
-            certified,
+            reported: AllReported::from_rows(begun.reported, &arrivals),
+            certified: begun.certified.preceded_by(&self.certified),
             usual,
         };
+        let mut models = begun.models;
         known.add_failing(&mut models);
         Ok(Begun {
             source,
@@ -59,29 +56,10 @@ impl Source {
         })
     }
 
-    async fn reported(&self, span: &Span) -> Result<(Vec<TestRow>, Vec<StartRow>), SourceError> {
-        match &self.reads {
-            Reads::Store(store) => reported::read(&store.counted, span).await,
-            Reads::Recorded(recording) => Ok(recording.reported(span)),
-        }
-    }
-
-    async fn read_certified(&self) -> Result<Certified, SourceError> {
-        let certified = match &self.reads {
-            Reads::Store(store) => certified::read(&store.counted.client).await?,
-            Reads::Recorded(_) => Certified::default(),
-        };
-        Ok(certified.preceded_by(&self.certified))
-    }
-
     async fn usual(&self, span: &Span) -> Result<Arc<Usual>, SourceError> {
-        match (&self.past, &self.reads) {
-            (Some(past), _) => Ok(past.usual(span).into()),
-            (None, Reads::Store(store)) => {
-                let told = store.held_past.of(span.past());
-                told.usual(&store.counted.client).await
-            }
-            (None, Reads::Recorded(_)) => Ok(Arc::default()),
+        match &self.past {
+            Some(past) => Ok(past.usual(span).into()),
+            None => self.reader.usual(span.past()).await,
         }
     }
 }

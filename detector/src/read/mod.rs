@@ -1,33 +1,25 @@
-//! Reads windows from the store's versioned views, or from recorded reports by the same rules. SQL
-//! only selects and adds; what it means is decided in Rust.
-//!
-//! Rows are streamed, and a device's histogram lives only until its quantiles are taken. What is kept
-//! from one evaluation to the next is who was in which bucket of the look-back, eight bytes for each
-//! device and placement there, up to a bound.
+//! Reads windows from the store's versioned views, or from recorded reports by the same rules: one trait
+//! ([`ReportReader`]) with two implementations. Nothing is decided here.
 
 pub mod arrivals;
 mod assemble;
+mod batches;
 mod builders;
 mod certified;
 mod certified_file;
-mod counted;
 mod error;
-mod held_past;
 mod known;
-mod look_back;
 mod model_windows;
 mod newcomers;
-mod nodes;
 mod past;
 mod presence;
-mod queries;
+mod reader;
 pub mod recorded;
 mod reported;
-mod reports;
 mod rows;
 mod selves;
 mod span;
-mod stored;
+mod store;
 mod usual;
 mod windows;
 
@@ -35,7 +27,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clickhouse::Client;
-use clickhouse::query::Query;
 use epwatch_proto::HistScheme;
 use jiff::Timestamp;
 
@@ -47,25 +38,22 @@ use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
 pub use arrivals::{AppArrivals, Arrivals};
+pub use batches::batches;
 pub use certified::{Certified, CertifiedPlacement};
 pub use certified_file::CertifiedError;
-use counted::Counted;
 pub use error::SourceError;
-use error::failed;
-use held_past::HeldPast;
 pub use known::{Begun, Known};
-pub use look_back::HeldLookBack;
-use look_back::LookBack;
 pub use model_windows::{FoundModel, ModelWindows, VersionHistory};
-use nodes::NodesAsked;
 pub use past::PastWindows;
-use queries::{LATENCY_BEFORE, MODELS, NODES, of_clean_series};
+use reader::ReportReader;
+pub use reader::{FoundWindows, VersionOnChipset};
 pub use recorded::Recording;
-use rows::{HistogramRow, ModelRow, NodesRow};
+use recorded::RecordingReader;
 use selves::SelvesBuilder;
 pub use selves::{Asked, Before, SelvesBefore};
 pub use span::Span;
-pub use stored::{Fetched, VersionOnChipset, batches};
+pub use store::HeldLookBack;
+use store::StoreReader;
 pub use usual::{UsualCv, UsualDevices, UsualOfModel};
 
 /// The only bucket scheme whose edges this program knows; histograms of others are not read.
@@ -76,27 +64,11 @@ fn hist_scheme() -> &'static str {
 /// Where windows come from: a store, or recorded reports in memory.
 #[derive(Clone)]
 pub struct Source {
-    reads: Reads,
+    reader: Arc<dyn ReportReader>,
     past: Option<Arc<PastWindows>>,
     rates: Arc<BaseRates>,
     certified: Arc<Certified>,
     max_votes: usize,
-}
-
-#[derive(Clone)]
-enum Reads {
-    Store(Box<Store>),
-    Recorded(Arc<Recording>),
-}
-
-#[derive(Clone)]
-struct Store {
-    counted: Counted,
-    /// What all evaluations share.
-    look_back: Arc<tokio::sync::Mutex<LookBack>>,
-    held_past: Arc<HeldPast>,
-    /// What was asked about nodes so far, by one evaluation.
-    nodes: Arc<NodesAsked>,
 }
 
 impl std::fmt::Debug for Source {
@@ -111,40 +83,30 @@ impl Source {
     /// Reads through `client`, whose database has the migrations; at most `max_votes` votes a model.
     #[must_use]
     pub fn new(client: Client, max_votes: usize) -> Self {
-        Self {
-            reads: Reads::Store(Box::new(Store {
-                counted: Counted::new(client),
-                look_back: Arc::default(),
-                held_past: Arc::default(),
-                nodes: Arc::default(),
-            })),
-            past: None,
-            rates: Arc::default(),
-            certified: Arc::default(),
-            max_votes,
-        }
+        Self::holding(client, max_votes, store::MAX_HELD_BYTES)
+    }
+
+    /// As [`Self::new`], and holds a look-back of at most `bytes` between evaluations, instead of 256 MiB;
+    /// what is larger is read from the store each time.
+    #[must_use]
+    pub fn holding(client: Client, max_votes: usize, bytes: usize) -> Self {
+        Self::of(Arc::new(StoreReader::new(client, bytes)), max_votes)
     }
 
     /// Reads from recorded reports; at most `max_votes` votes a model.
     #[must_use]
     pub fn recorded(recording: Arc<Recording>, max_votes: usize) -> Self {
+        Self::of(Arc::new(RecordingReader(recording)), max_votes)
+    }
+
+    fn of(reader: Arc<dyn ReportReader>, max_votes: usize) -> Self {
         Self {
-            reads: Reads::Recorded(recording),
+            reader,
             past: None,
             rates: Arc::default(),
             certified: Arc::default(),
             max_votes,
         }
-    }
-
-    /// Holds a look-back of at most `bytes` between evaluations, instead of 256 MiB; what is larger is
-    /// asked of the store each time.
-    #[must_use]
-    pub fn with_held_look_back(mut self, bytes: usize) -> Self {
-        if let Reads::Store(store) = &mut self.reads {
-            store.look_back = Arc::new(tokio::sync::Mutex::new(LookBack::of_at_most(bytes)));
-        }
-        self
     }
 
     /// Takes earlier verdicts from `past` instead of the store.
@@ -160,62 +122,28 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn prepared(&self, span: &Span) -> Result<Source, SourceError> {
-        self.settled().await?.with_look_back(span).await
+        Ok(Source {
+            reader: self.reader.prepared(span).await?,
+            ..self.clone()
+        })
     }
 
-    /// Looks at the copies of open buckets, once for all queries.
-    async fn settled(&self) -> Result<Source, SourceError> {
-        let Reads::Store(store) = &self.reads else {
-            return Ok(self.clone());
-        };
-        let counted = store.counted.settled().await?;
-        Ok(self.with_counted(store, counted))
-    }
-
-    /// Reads of the look-back what is not held.
-    async fn with_look_back(&self, span: &Span) -> Result<Source, SourceError> {
-        let Reads::Store(store) = &self.reads else {
-            return Ok(self.clone());
-        };
-        let mut counted = store.counted.clone();
-        counted.presence = store.look_back.lock().await.read(&counted, span).await?;
-        Ok(self.with_counted(store, counted))
-    }
-
-    /// Asks beforehand for what the evaluation of a later window needs of the windows before it, while
-    /// nobody waits: it is the same for windows that follow each other, until it is another.
+    /// Reads ahead what the evaluation of a later window needs of the windows before it, so that the
+    /// evaluation does not wait for it. Nothing is read that is held.
     ///
     /// # Errors
     /// The store did not answer; that evaluation asks again.
     pub async fn look_ahead(&self, span: &Span) -> Result<(), SourceError> {
-        match (&self.reads, &self.past) {
-            (Reads::Store(store), None) => {
-                let client = &store.counted.client;
-                store.held_past.look_ahead(client, span.past()).await
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn with_counted(&self, store: &Store, counted: Counted) -> Source {
-        let store = Store {
-            counted,
-            nodes: Arc::default(),
-            ..store.clone()
-        };
-        Source {
-            reads: Reads::Store(Box::new(store)),
-            ..self.clone()
+        match &self.past {
+            None => self.reader.look_ahead(span.past()).await,
+            Some(_) => Ok(()),
         }
     }
 
     /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
     /// reports are in memory.
     pub async fn held_look_back(&self) -> Option<HeldLookBack> {
-        match &self.reads {
-            Reads::Store(store) => Some(store.look_back.lock().await.held()),
-            Reads::Recorded(_) => None,
-        }
+        self.reader.held_look_back().await
     }
 
     /// Returns the models that anything arrived for in the window, in order.
@@ -223,17 +151,7 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
-        let store = match &self.reads {
-            Reads::Store(store) => &store.counted,
-            Reads::Recorded(recording) => return Ok(recording.models(span)),
-        };
-        let (from, to) = (span.start_s(), span.end_s());
-        let query = store.query(MODELS).bind(from).bind(to).bind(from);
-        let rows = query
-            .fetch_all::<ModelRow>()
-            .await
-            .map_err(failed("models"))?;
-        Ok(rows.into_iter().map(FoundModel::from).collect())
+        self.reader.models(span).await
     }
 
     /// Returns when the first and the last report were received; `None` without any.
@@ -241,20 +159,7 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn received(&self) -> Result<Option<(Timestamp, Timestamp)>, SourceError> {
-        let store = match &self.reads {
-            Reads::Store(store) => &store.counted,
-            Reads::Recorded(recording) => return Ok(recording.received()),
-        };
-        let query = store.query(
-            "SELECT toUnixTimestamp64Milli(min(received_at)), \
-             toUnixTimestamp64Milli(max(received_at)), count() FROM counted_reports_v1",
-        );
-        let (first, last, n) = query
-            .fetch_one::<(i64, i64, u64)>()
-            .await
-            .map_err(failed("the first and last report"))?;
-        let at = |ms| Timestamp::from_millisecond(ms).ok();
-        Ok((n > 0).then(|| at(first).zip(at(last))).flatten())
+        self.reader.received().await
     }
 
     /// Takes the fleet's rates from a calibration, until earlier windows at hand teach their own.
@@ -286,34 +191,16 @@ impl Source {
     /// The store did not answer.
     pub async fn latency_before(
         &self,
-        model: &ModelKey,
-        model_version: &str,
-        chipset: &str,
+        version: &VersionOnChipset,
         until: Timestamp,
         span: &Span,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
-        let before = span.before(until);
-        let rows = match &self.reads {
-            Reads::Store(store) => {
-                let app = [(&*model.app_id, &*model.environment)];
-                let query = store.counted.query(LATENCY_BEFORE);
-                let query = of_clean_series(query, &app, before, (1, 0));
-                let query = query
-                    .bind(&model.model_id)
-                    .bind(model_version)
-                    .bind(chipset);
-                let rows = query.fetch_all::<HistogramRow>().await;
-                rows.map_err(failed("latency before"))?
-            }
-            Reads::Recorded(recording) => {
-                recording.latency_before(model, model_version, chipset, before)
-            }
-        };
+        let rows = self.reader.histograms(version, span.before(until)).await?;
         let mut latencies = BTreeMap::new();
         for row in rows {
             let counts = row.hist_bucket.into_iter().zip(row.hist_count);
             let histogram = histogram_of(counts).map_err(|source| SourceError::Histogram {
-                model: model.model_id.clone(),
+                model: version.0.model_id.clone(),
                 source,
             })?;
             let (Some(p50_us), Some(p95_us)) = (histogram.quantile(0.5), histogram.quantile(0.95))
@@ -339,13 +226,7 @@ impl Source {
         if wanted.is_empty() {
             return Ok(HashMap::default());
         }
-        match &self.reads {
-            Reads::Store(store) => {
-                let reader = self.reader(&store.counted, span);
-                reader.selves_before(wanted, asked).await
-            }
-            Reads::Recorded(recording) => recording.selves_before(wanted, asked, span),
-        }
+        self.reader.selves_before(wanted, asked, span).await
     }
 
     /// Returns the nodes on the CPU that should not be there, for the fingerprints asked for.
@@ -358,29 +239,7 @@ impl Source {
         model_version: &str,
         fingerprints: &[u64],
     ) -> Result<CpuNodes, SourceError> {
-        let store = match &self.reads {
-            Reads::Store(store) => store,
-            Reads::Recorded(recording) => {
-                let rows = recording.nodes(model, model_version, fingerprints);
-                return Ok(nodes::unexpected(rows));
-            }
-        };
-        let version = (model.clone(), model_version.to_owned());
-        let unknown = store.nodes.unknown(&version, fingerprints);
-        if !unknown.is_empty() {
-            let query = of_model(store.counted.plain_query(NODES), model);
-            let query = query.bind(model_version).bind(&unknown);
-            let rows = query.fetch_all::<NodesRow>().await;
-            let rows = rows.map_err(failed("nodes on the CPU"))?;
-            store.nodes.add(&version, &unknown, rows);
-        }
-        Ok(store.nodes.of(&version, fingerprints))
+        let version = (model, model_version);
+        self.reader.cpu_nodes(version, fingerprints).await
     }
-}
-
-fn of_model(query: Query, model: &ModelKey) -> Query {
-    query
-        .bind(&model.app_id)
-        .bind(&model.environment)
-        .bind(&model.model_id)
 }

@@ -1,7 +1,7 @@
 //! Who was there in which bucket, and where it ran: what the look-back of an evaluation tells, held
 //! bucket by bucket, so that the next evaluation reads only the buckets that are new.
 //!
-//! Pure: [`super::look_back`] reads the store and says which buckets to forget. What is answered here
+//! Pure: the look-back of the store reads the store and says which buckets to forget. What is answered here
 //! is what the store would answer, whichever buckets were read when.
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ use crate::cohort::ModelKey;
 use crate::placement::{Placement, PlacementMethod};
 use crate::signals::SignalId;
 use crate::tally::Tally;
+use crate::verdict::{CpuNode, CpuNodes};
 
 use super::{FoundModel, VersionHistory, VersionOnChipset};
 
@@ -348,5 +349,33 @@ impl SelfRow {
     pub(super) fn version_on_chipset(&self) -> VersionOnChipset {
         let model = model_key(&self.app_id, &self.environment, &self.model_id);
         (model, self.model_version.clone(), self.chipset.clone())
+    }
+}
+
+/// Returns the nodes that should not be there, by algorithm and fingerprint; the first row says.
+pub(super) fn unexpected(rows: Vec<NodesRow>) -> CpuNodes {
+    let mut nodes = CpuNodes::new();
+    for row in rows {
+        let id = (row.fingerprint_algorithm, row.fingerprint_normalised);
+        nodes.entry(id).or_insert_with(|| row.unexpected_nodes());
+    }
+    nodes
+}
+
+impl NodesRow {
+    fn unexpected_nodes(self) -> Vec<CpuNode> {
+        let rest = self
+            .benign
+            .into_iter()
+            .zip(self.reason)
+            .zip(self.macs_share);
+        let all = self.op_type.into_iter().zip(rest);
+        all.filter(|(_, ((benign, _), _))| !benign)
+            .map(|(op_type, ((_, reason), macs_share))| CpuNode {
+                op_type,
+                reason,
+                macs_share: macs_share.map(f64::from),
+            })
+            .collect()
     }
 }

@@ -223,7 +223,7 @@ async fn told(source: &Source, span: &Span) -> Vec<String> {
             (newcomers, of_app.unproven.len())
         });
         told.push(format!("{new:?}"));
-        let read = source.model_windows(model, span, &arrivals, &mut fetched);
+        let read = source.model_windows(model, span, &mut fetched);
         let mut read = read.unwrap();
         read.census.sort_by_key(|one| {
             (
@@ -380,7 +380,7 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
         Reports::default().store(&store, after(now, -ago)).await;
     }
     let kept = Source::new(store.client(), 200_000);
-    let small = kept.clone().with_held_look_back(1 << 20);
+    let small = Source::holding(store.client(), 200_000, 1 << 20);
     kept.prepared(&span(now)).await.unwrap();
     let at = after(now, -1).as_second().to_string();
     for part in 0..10 {

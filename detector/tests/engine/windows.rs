@@ -36,7 +36,7 @@ async fn read_model(source: &Source, span: &Span) -> ModelWindows {
     let arrivals = Arrivals::default();
     let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
     let model = &models[0].model;
-    let read = source.model_windows(model, span, &arrivals, &mut fetched);
+    let read = source.model_windows(model, span, &mut fetched);
     read.unwrap()
 }
 

@@ -6,6 +6,7 @@
 
 mod intake;
 mod packed;
+mod reader;
 mod reported;
 mod sums;
 
@@ -25,6 +26,7 @@ use super::rows::{
 use super::{Asked, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
 
 pub use intake::{Intake, IntakeSummary};
+pub(super) use reader::RecordingReader;
 use sums::{Sum, earlier_row};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.

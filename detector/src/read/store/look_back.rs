@@ -18,14 +18,16 @@ use serde::Deserialize;
 
 use crate::hash::{HashMap, HashSet};
 
-use super::presence::{Bucket, Presence, buckets_of};
+use super::deduplicated::Counted;
 use super::queries::{COUNTED_COPIES, PLACES, SEEN, SESSIONLESS};
-use super::rows::{PlaceRow, SeenRow, SessionlessRow};
-use super::{Counted, SourceError, Span, failed};
+use crate::read::Span;
+use crate::read::error::{SourceError, failed};
+use crate::read::presence::{Bucket, Presence, buckets_of};
+use crate::read::rows::{PlaceRow, SeenRow, SessionlessRow};
 
 /// A look-back that takes more memory is not held: then the store is asked each time. About
 /// 30,000,000 devices in buckets.
-const MAX_HELD_BYTES: usize = 256 << 20;
+pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Reports that are read at once, so that what waits for the name of its place is bounded.
 const MAX_READ: u64 = 1_000_000;
@@ -65,12 +67,6 @@ struct BucketRow {
     bucket: Bucket,
     reports: u64,
     copies: u64,
-}
-
-impl Default for LookBack {
-    fn default() -> Self {
-        Self::of_at_most(MAX_HELD_BYTES)
-    }
 }
 
 impl LookBack {

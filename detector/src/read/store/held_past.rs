@@ -10,10 +10,12 @@ use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
 
 use super::queries::HISTORY;
-use super::rows::HistoryRow;
-use super::span::PastSpan;
-use super::usual::{self, Usual};
-use super::{SourceError, VersionHistory, failed};
+use super::usual;
+use crate::read::VersionHistory;
+use crate::read::error::{SourceError, failed};
+use crate::read::rows::HistoryRow;
+use crate::read::span::PastSpan;
+use crate::read::usual::Usual;
 
 /// An app in an environment.
 pub(super) type App = (String, String);

@@ -1,111 +1,53 @@
 //! Reads all models of some apps at once: a table is scanned once for each kind of row, not once for
 //! each model.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use clickhouse::query::Query;
 use epwatch_store::native::decode::Blocks;
 
-use crate::baseline::{PlacementCount, VersionSeen};
+use crate::baseline::PlacementCount;
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
-use crate::window::CohortWindow;
+use crate::read::assemble::WindowBuilder;
+use crate::read::batches::MAX_SESSIONS;
+use crate::read::builders::Builders;
+use crate::read::error::{SourceError, failed};
+use crate::read::reader::{FoundWindows, VersionOnChipset, WindowsAsked, apps_of};
+use crate::read::rows::{CensusRow, EarlierRow, SelfRow};
+use crate::read::selves::SelvesBuilder;
+use crate::read::{Asked, SelvesBefore, Span};
 
-use super::assemble::WindowBuilder;
-use super::builders::Builders;
-use super::held_past::Told;
+use super::deduplicated::Counted;
 use super::queries::{CENSUS, EARLIER, SELVES_BEFORE, of_clean_series};
-use super::rows::{CensusRow, EarlierRow, SelfRow};
-use super::{
-    Arrivals, Asked, Counted, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, failed,
-    reports,
-};
-
-/// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
-/// store adds up stays far below its limit.
-const MAX_SESSIONS: u64 = 100_000;
+use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
 const MAX_SUMS: u64 = 50_000;
-
-/// Cuts models into what is read and judged together: whole apps, since their models are each
-/// other's controls.
-#[must_use]
-pub fn batches(models: Vec<FoundModel>) -> Vec<Vec<FoundModel>> {
-    let mut batches: Vec<Vec<FoundModel>> = Vec::new();
-    let mut sessions = 0;
-    let mut last_app: Option<(String, String)> = None;
-    for found in models {
-        let app = (found.model.app_id.clone(), found.model.environment.clone());
-        let is_new_app = last_app.as_ref() != Some(&app);
-        let is_full = sessions >= MAX_SESSIONS;
-        last_app = Some(app);
-        sessions += found.sessions;
-        match batches.last_mut() {
-            Some(batch) if !(is_new_app && is_full) => batch.push(found),
-            _ => {
-                sessions = found.sessions;
-                batches.push(vec![found]);
-            }
-        }
-    }
-    batches
-}
-
-/// What the store knows of some models for one window.
-#[derive(Debug, Default)]
-pub struct Fetched {
-    pub(super) models: HashMap<ModelKey, FetchedModel>,
-    /// `None` where the past is not the store's.
-    pub(super) told: Option<Arc<Told>>,
-}
-
-/// What the store knows of one model.
-#[derive(Debug, Default)]
-pub(super) struct FetchedModel {
-    pub(super) cohorts: Option<Result<Vec<CohortWindow>, SourceError>>,
-    pub(super) census: Vec<PlacementCount>,
-    /// By version, in milliseconds since 1970.
-    first_seen: BTreeMap<String, i64>,
-}
-
-impl FetchedModel {
-    /// Versions in the order of their names.
-    pub(super) fn versions(&self) -> Vec<VersionSeen> {
-        let seen = self.first_seen.iter();
-        seen.map(|(version, first_seen_ms)| VersionSeen {
-            version: version.clone(),
-            first_seen_ms: *first_seen_ms,
-        })
-        .collect()
-    }
-}
-
-/// A version of a model on a chipset.
-pub type VersionOnChipset = (ModelKey, String, String);
 
 /// Reads some models of the same or of neighbouring apps.
 pub(super) struct Reader<'a> {
     pub(super) store: &'a Counted,
     pub(super) span: &'a Span,
-    pub(super) max_votes: usize,
 }
 
 impl Reader<'_> {
     /// Reads everything but what earlier windows told.
     pub(super) async fn windows(
         &self,
-        models: &[FoundModel],
-        arrivals: &Arrivals,
-    ) -> Result<Fetched, SourceError> {
+        asked: WindowsAsked<'_>,
+    ) -> Result<FoundWindows, SourceError> {
+        let WindowsAsked {
+            models,
+            arrivals,
+            max_votes,
+            ..
+        } = asked;
         let apps = apps_of(models.iter().map(|found| &found.model));
         let sessions: u64 = models.iter().map(|found| found.sessions).sum();
         let mut builders = Builders::default();
         for found in models {
             let span = self.span;
             let model = found.model.clone();
-            let builder = WindowBuilder::new(model, span.end, span.window, self.max_votes);
+            let builder = WindowBuilder::new(model, span.end, span.window, max_votes);
             let builder = builder.with_arrivals(arrivals.of(&found.model));
             builders.insert(&found.model, builder);
         }
@@ -115,13 +57,13 @@ impl Reader<'_> {
             self.add_reports(&apps, (slices, slice), &mut builders)
                 .await?;
         }
-        let mut fetched = Fetched::default();
+        let mut found = FoundWindows::default();
         for (model, builder) in builders.into_all() {
-            let slot = fetched.models.entry(model).or_default();
+            let slot = found.models.entry(model).or_default();
             slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
         }
-        self.add_census(&apps, &mut fetched).await?;
-        Ok(fetched)
+        self.add_census(&apps, &mut found).await?;
+        Ok(found)
     }
 
     async fn add_reports(
@@ -157,14 +99,14 @@ impl Reader<'_> {
     async fn add_census(
         &self,
         apps: &[(&str, &str)],
-        fetched: &mut Fetched,
+        found: &mut FoundWindows,
     ) -> Result<(), SourceError> {
         let span = self.span;
         if let Some(presence) = &self.store.presence {
             for (app_id, environment) in apps {
-                for (model, found) in presence.census(app_id, environment, span) {
-                    if let Some(slot) = fetched.models.get_mut(&model) {
-                        (slot.census, slot.first_seen) = (found.census, found.first_seen);
+                for (model, held) in presence.census(app_id, environment, span) {
+                    if let Some(slot) = found.models.get_mut(&model) {
+                        (slot.census, slot.first_seen) = (held.census, held.first_seen);
                     }
                 }
             }
@@ -176,7 +118,7 @@ impl Reader<'_> {
         let what = "placements before";
         let mut rows = query.fetch::<CensusRow>().map_err(failed(what))?;
         while let Some(row) = rows.next().await.map_err(failed(what))? {
-            let Some(model) = fetched.models.get_mut(&row.model_key()) else {
+            let Some(model) = found.models.get_mut(&row.model_key()) else {
                 continue;
             };
             let seen = model.first_seen.entry(row.model_version.clone());
@@ -238,55 +180,10 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the apps of models, with their environments, each once.
-pub(super) fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
-    let mut apps: Vec<_> = models
-        .map(|model| (&*model.app_id, &*model.environment))
-        .collect();
-    apps.sort_unstable();
-    apps.dedup();
-    apps
-}
-
 fn of_apps(query: Query, apps: &[(&str, &str)]) -> Query {
     query.bind(apps)
 }
 
 fn of_slice(query: Query, (slices, slice): (u64, u64)) -> Query {
     query.bind(slices).bind(slice)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(app: &str, model: &str, sessions: u64) -> FoundModel {
-        FoundModel {
-            model: ModelKey {
-                app_id: app.into(),
-                environment: "production".into(),
-                model_id: model.into(),
-            },
-            cohorts: 1,
-            sessions,
-        }
-    }
-
-    #[test]
-    fn small_apps_are_read_together_and_no_app_is_torn() {
-        let half = MAX_SESSIONS / 2;
-        let models = vec![
-            found("a", "1", half),
-            found("b", "1", half),
-            found("b", "2", half),
-            found("c", "1", 1),
-            found("d", "1", 1),
-        ];
-        let batches = batches(models);
-        let apps = |batch: &Vec<FoundModel>| -> String {
-            batch.iter().map(|found| &*found.model.app_id).collect()
-        };
-        let apps: Vec<String> = batches.iter().map(apps).collect();
-        assert_eq!(apps, ["abb", "cd"]);
-    }
 }

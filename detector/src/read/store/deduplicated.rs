@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clickhouse::Client;
 use clickhouse::query::Query;
 
-use super::presence::Presence;
 use super::queries::OPEN_SURPLUS;
-use super::{SourceError, failed};
+use crate::read::error::{SourceError, failed};
+use crate::read::presence::Presence;
 
 /// The view that queries name.
 const VIEW: &str = "counted_reports_v1";

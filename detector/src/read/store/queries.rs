@@ -3,7 +3,7 @@
 
 use clickhouse::query::Query;
 
-use super::hist_scheme;
+use crate::read::hist_scheme;
 
 /// What the sessions of a report say of where they ran, for `ARRAY JOIN`.
 macro_rules! sessions {
@@ -156,7 +156,7 @@ pub(super) const MODELS: &str = "
 /// overlap, those of one eighth speak. Read from the detector's own table, where a window that was judged
 /// again has one row: what is asked first is the same in all rows of a window. Signals are added up where
 /// they stand, since most windows have the same ones. Binds: apps, first and last end of windows, which of
-/// them ([`super::span::PastSpan`]).
+/// them ([`crate::read::span::PastSpan`]).
 pub(super) const HISTORY: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, signal,
         sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
-use crate::verdict::{CpuNode, CpuNodes};
+use crate::verdict::CpuNodes;
 
-use super::rows::NodesRow;
+use crate::read::rows::{NodesRow, unexpected};
 
 /// A version of a model.
 type Version = (ModelKey, String);
@@ -52,33 +52,5 @@ impl NodesAsked {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Version, OfVersion>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns the nodes that should not be there, by algorithm and fingerprint; the first row says.
-pub(super) fn unexpected(rows: Vec<NodesRow>) -> CpuNodes {
-    let mut nodes = CpuNodes::new();
-    for row in rows {
-        let id = (row.fingerprint_algorithm, row.fingerprint_normalised);
-        nodes.entry(id).or_insert_with(|| row.unexpected_nodes());
-    }
-    nodes
-}
-
-impl NodesRow {
-    fn unexpected_nodes(self) -> Vec<CpuNode> {
-        let rest = self
-            .benign
-            .into_iter()
-            .zip(self.reason)
-            .zip(self.macs_share);
-        let all = self.op_type.into_iter().zip(rest);
-        all.filter(|(_, ((benign, _), _))| !benign)
-            .map(|(op_type, ((_, reason), macs_share))| CpuNode {
-                op_type,
-                reason,
-                macs_share: macs_share.map(f64::from),
-            })
-            .collect()
     }
 }

@@ -5,9 +5,9 @@
 use clickhouse::error::Error;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
-use super::builders::Builders;
-use super::hist_scheme;
-use super::rows::{At, PlacementRow, Ran, VoteRow};
+use crate::read::builders::Builders;
+use crate::read::hist_scheme;
+use crate::read::rows::{At, PlacementRow, Ran, VoteRow};
 
 columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,

@@ -1,0 +1,157 @@
+//! Reading reports: one trait, for the store's views and for a recording. Both give the same rows for the
+//! same reports, so everything after them is one code.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::baseline::{PlacementCount, VersionSeen};
+use crate::cohort::ModelKey;
+use crate::hash::HashMap;
+use crate::verdict::CpuNodes;
+use crate::window::CohortWindow;
+
+use super::arrivals::{Arrivals, Flood};
+use super::certified::Certified;
+use super::reported::{StartRow, TestRow};
+use super::rows::{ArrivalRow, HistogramRow};
+use super::span::PastSpan;
+use super::usual::Usual;
+use super::{Asked, FoundModel, HeldLookBack, SelvesBefore, SourceError, Span, VersionHistory};
+
+/// An answer that may take a while.
+pub(super) type Answer<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
+
+/// Reads reports for windows.
+pub(super) trait ReportReader: Send + Sync {
+    /// Returns when the first and the last report were received; `None` without any.
+    fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>>;
+
+    /// Returns the models that anything arrived for in the window, in order.
+    fn models<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<FoundModel>>;
+
+    /// Returns a reader for one evaluation, with the same answers: what its queries share is read once.
+    fn prepared<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>>;
+
+    /// Reads what an evaluation begins with.
+    fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning>;
+
+    /// Returns who is new by the first receipt in each bucket, where that is held and enough.
+    fn held_arrivals(&self, _span: &Span) -> Option<Vec<ArrivalRow>> {
+        None
+    }
+
+    /// Returns who is new, by the time of the first receipt.
+    fn arrivals<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<ArrivalRow>>;
+
+    /// Returns who of an app was new in an earlier window.
+    fn arrivals_in<'a>(
+        &'a self,
+        app: &'a (String, String),
+        flood: &'a Flood,
+        span: &'a Span,
+    ) -> Answer<'a, Vec<ArrivalRow>>;
+
+    /// Reads the windows of some models of the same or of neighbouring apps, and their past.
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows>;
+
+    /// Returns a version's merged clean histograms on a chipset in a span of seconds, by input shape.
+    fn histograms<'a>(
+        &'a self,
+        version: &'a VersionOnChipset,
+        span_s: (i64, i64),
+    ) -> Answer<'a, Vec<HistogramRow>>;
+
+    /// Returns what the devices of some versions on chipsets were used to before the window.
+    fn selves_before<'a>(
+        &'a self,
+        wanted: &'a [VersionOnChipset],
+        asked: Asked,
+        span: &'a Span,
+    ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>>;
+
+    /// Returns the nodes on the CPU that should not be there, by fingerprint.
+    fn cpu_nodes<'a>(
+        &'a self,
+        version: (&'a ModelKey, &'a str),
+        fingerprints: &'a [u64],
+    ) -> Answer<'a, CpuNodes>;
+
+    /// Returns what earlier windows usually had.
+    fn usual(&self, past: PastSpan) -> Answer<'_, Arc<Usual>>;
+
+    /// Reads ahead what a later evaluation needs of earlier windows.
+    fn look_ahead(&self, _past: PastSpan) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Returns what is held of the look-back between evaluations; `None` if nothing is: reports are in
+    /// memory.
+    fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {
+        Box::pin(async { None })
+    }
+}
+
+/// What an evaluation begins with.
+pub(super) struct Beginning {
+    /// Answers for this evaluation, as [`ReportReader::prepared`].
+    pub(super) reader: Arc<dyn ReportReader>,
+    pub(super) models: Vec<FoundModel>,
+    pub(super) reported: (Vec<TestRow>, Vec<StartRow>),
+    pub(super) certified: Certified,
+}
+
+/// Which windows are read.
+#[derive(Clone, Copy)]
+pub(super) struct WindowsAsked<'a> {
+    pub(super) models: &'a [FoundModel],
+    pub(super) span: &'a Span,
+    pub(super) arrivals: &'a Arrivals,
+    pub(super) max_votes: usize,
+    /// Whether the past comes from elsewhere.
+    pub(super) without_past: bool,
+}
+
+/// What was read of some models for one window.
+#[derive(Debug, Default)]
+pub struct FoundWindows {
+    pub(super) models: HashMap<ModelKey, WindowsOfModel>,
+}
+
+/// What was read of one model.
+#[derive(Debug, Default)]
+pub(super) struct WindowsOfModel {
+    pub(super) cohorts: Option<Result<Vec<CohortWindow>, SourceError>>,
+    pub(super) census: Vec<PlacementCount>,
+    /// Of earlier windows, where they are the store's.
+    pub(super) histories: Arc<[VersionHistory]>,
+    /// By version, in milliseconds since 1970.
+    pub(super) first_seen: BTreeMap<String, i64>,
+}
+
+impl WindowsOfModel {
+    /// Versions in the order of their names.
+    pub(super) fn versions(&self) -> Vec<VersionSeen> {
+        let seen = self.first_seen.iter();
+        seen.map(|(version, first_seen_ms)| VersionSeen {
+            version: version.clone(),
+            first_seen_ms: *first_seen_ms,
+        })
+        .collect()
+    }
+}
+
+/// A version of a model on a chipset.
+pub type VersionOnChipset = (ModelKey, String, String);
+
+/// Returns the apps of models, with their environments, each once.
+pub(super) fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
+    let mut apps: Vec<_> = models
+        .map(|model| (&*model.app_id, &*model.environment))
+        .collect();
+    apps.sort_unstable();
+    apps.dedup();
+    apps
+}

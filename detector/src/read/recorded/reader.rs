@@ -1,0 +1,155 @@
+//! A recording as a reader of reports.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::baseline::PlacementCount;
+use crate::cohort::ModelKey;
+use crate::hash::HashMap;
+use crate::read::arrivals::Flood;
+use crate::read::assemble::WindowBuilder;
+use crate::read::certified::Certified;
+use crate::read::error::SourceError;
+use crate::read::reader::{
+    Answer, Beginning, FoundWindows, ReportReader, VersionOnChipset, WindowsAsked, WindowsOfModel,
+};
+use crate::read::rows::{ArrivalRow, HistogramRow, unexpected};
+use crate::read::span::PastSpan;
+use crate::read::usual::Usual;
+use crate::read::{Asked, FoundModel, SelvesBefore, Span};
+use crate::verdict::CpuNodes;
+use crate::window::CohortWindow;
+
+use super::Recording;
+
+#[derive(Clone)]
+pub(in crate::read) struct RecordingReader(pub(in crate::read) Arc<Recording>);
+
+/// What is in memory is there at once.
+fn at_once<'a, T: Send + 'a>(answer: Result<T, SourceError>) -> Answer<'a, T> {
+    Box::pin(std::future::ready(answer))
+}
+
+impl RecordingReader {
+    fn cohorts(
+        &self,
+        model: &ModelKey,
+        asked: WindowsAsked<'_>,
+    ) -> Result<Vec<CohortWindow>, SourceError> {
+        let WindowsAsked {
+            span,
+            arrivals,
+            max_votes,
+            ..
+        } = asked;
+        let recording = &self.0;
+        recording.check_size(model, span, 2 * max_votes)?;
+        let builder = WindowBuilder::new(model.clone(), span.end, span.window, max_votes);
+        let mut builder = builder.with_arrivals(arrivals.of(model));
+        for row in recording.votes(model, span) {
+            let key = builder.key_of(&row.ran);
+            builder.add_vote(key, row)?;
+        }
+        builder.end_votes()?;
+        if builder.needs_earlier_runs() {
+            for row in recording.earlier(model, span) {
+                builder.add_earlier(row)?;
+            }
+        }
+        for row in recording.placements(model, span) {
+            let key = builder.key_of(&row.ran);
+            builder.add_placement(key, row)?;
+        }
+        builder.finish()
+    }
+}
+
+impl ReportReader for RecordingReader {
+    fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
+        at_once(Ok(self.0.received()))
+    }
+
+    fn models<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<FoundModel>> {
+        at_once(Ok(self.0.models(span)))
+    }
+
+    fn prepared<'a>(&'a self, _span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>> {
+        at_once(Ok(Arc::new(self.clone())))
+    }
+
+    fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
+        at_once(Ok(Beginning {
+            reader: Arc::new(self.clone()),
+            models: self.0.models(span),
+            reported: self.0.reported(span),
+            certified: Certified::default(),
+        }))
+    }
+
+    fn arrivals<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<ArrivalRow>> {
+        at_once(Ok(self.0.arrivals(span)))
+    }
+
+    fn arrivals_in<'a>(
+        &'a self,
+        app: &'a (String, String),
+        flood: &'a Flood,
+        span: &'a Span,
+    ) -> Answer<'a, Vec<ArrivalRow>> {
+        let mut rows = self.0.arrivals(span);
+        rows.retain(|row| {
+            let is_app = row.app_id == app.0 && row.environment == app.1;
+            is_app && (flood.from_ms..flood.to_ms).contains(&row.at_ms)
+        });
+        at_once(Ok(rows))
+    }
+
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows> {
+        let mut found = FoundWindows::default();
+        for model in asked.models.iter().map(|found| &found.model) {
+            let census = self.0.census(model, asked.span).into_iter();
+            let versions = self.0.versions(model, asked.span).into_iter();
+            let of_model = WindowsOfModel {
+                cohorts: Some(self.cohorts(model, asked)),
+                census: census.map(PlacementCount::from).collect(),
+                first_seen: versions
+                    .map(|row| (row.model_version, row.first_seen_ms))
+                    .collect(),
+                ..WindowsOfModel::default()
+            };
+            found.models.insert(model.clone(), of_model);
+        }
+        at_once(Ok(found))
+    }
+
+    fn histograms<'a>(
+        &'a self,
+        (model, version, chipset): &'a VersionOnChipset,
+        span_s: (i64, i64),
+    ) -> Answer<'a, Vec<HistogramRow>> {
+        at_once(Ok(self.0.latency_before(model, version, chipset, span_s)))
+    }
+
+    fn selves_before<'a>(
+        &'a self,
+        wanted: &'a [VersionOnChipset],
+        asked: Asked,
+        span: &'a Span,
+    ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
+        at_once(self.0.selves_before(wanted, asked, span))
+    }
+
+    fn cpu_nodes<'a>(
+        &'a self,
+        (model, model_version): (&'a ModelKey, &'a str),
+        fingerprints: &'a [u64],
+    ) -> Answer<'a, CpuNodes> {
+        let rows = self.0.nodes(model, model_version, fingerprints);
+        at_once(Ok(unexpected(rows)))
+    }
+
+    fn usual(&self, _past: PastSpan) -> Answer<'_, Arc<Usual>> {
+        at_once(Ok(Arc::default()))
+    }
+}
