@@ -193,7 +193,7 @@ fn rows_sql(fleet: &Fleet, start: i64, offset: u64, rows: u64) -> String {
             intDiv(cell, {cells}) AS model, \
             turn % {devices} AS device, intDiv(turn, {devices}) AS nth_of_device, \
             MD5(toString((app, intDiv(model, 2), chip, version, device))) AS installation, \
-            toUInt64(1 + model) AS stream_id, \
+            sipHash64(installation, model) AS stream_id, \
             toUInt64({start} + nth_of_device) AS sequence, \
             toDateTime64({start} + intDiv({DAY_S}, {each}) * nth_of_device + nth % 1800 \
                 + (device % 6) * 3600, 3, 'UTC') AS received_at, \

@@ -162,11 +162,6 @@ impl Presence {
         }
     }
 
-    /// Whether any place was named.
-    pub(super) fn has_places(&self) -> bool {
-        !self.places.is_empty()
-    }
-
     /// Learns what a place is.
     pub(super) fn name(&mut self, row: &PlaceRow<'_>) {
         let at = self.app(row.app_id, row.environment);
@@ -186,7 +181,7 @@ impl Presence {
         };
         self.note(row.at_s, row.at_ms, row.copy);
         let app = &mut self.apps[place.app];
-        let device = app.device(row.device.to_le_bytes());
+        let device = app.device(row.device);
         let held = app.buckets.entry(row.at_s).or_default();
         let first = held.versions.entry(place.version).or_insert(row.at_ms);
         *first = (*first).min(row.at_ms);
@@ -204,12 +199,6 @@ impl Presence {
         let app = &mut self.apps[at];
         let device = app.device(row.device.to_le_bytes());
         app.buckets.entry(row.at_s).or_default().others.push(device);
-    }
-
-    /// Something of a bucket was left out: it is not what the store has, and is read again.
-    pub(super) fn doubt(&mut self, bucket: Bucket) {
-        let known = self.buckets.entry(bucket).or_default();
-        known.copies = known.copies.wrapping_add(1);
     }
 
     fn note(&mut self, bucket: Bucket, at_ms: i64, copy: u64) {

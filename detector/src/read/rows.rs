@@ -170,10 +170,10 @@ impl CensusRow {
 }
 
 /// A session: where it ran, by number, and the report that it came in.
-#[derive(Debug, Clone, Copy, Row, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct SeenRow {
     pub(super) place: u64,
-    pub(super) device: u128,
+    pub(super) device: [u8; 16],
     pub(super) at_s: u32,
     pub(super) at_ms: i64,
     /// Names a report's copy at its first session, else 0.
@@ -181,7 +181,7 @@ pub(super) struct SeenRow {
 }
 
 /// A place that sessions ran at.
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug)]
 pub(super) struct PlaceRow<'a> {
     pub(super) place: u64,
     pub(super) app_id: &'a str,
@@ -195,7 +195,6 @@ pub(super) struct PlaceRow<'a> {
     pub(super) fingerprint_normalised: u64,
     pub(super) fingerprint_exact: u64,
     pub(super) votes: bool,
-    #[serde(borrow)]
     pub(super) numbers: PlacementNumbers<&'a str>,
 }
 

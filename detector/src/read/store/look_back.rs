@@ -5,35 +5,30 @@
 //! asked before each evaluation, as one sum a bucket; the sum of what was read tells whether it still
 //! holds. Late reports, named copies, deletions and retention all show in it, in open and in closed
 //! buckets alike.
-//!
-//! A session comes as numbers: its device, and a hash of where it ran. What a hash stands for is asked
-//! the first time it is seen.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use clickhouse::Row;
 use clickhouse::query::Query;
+use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::{HashMap, HashSet};
 
 use super::deduplicated::Counted;
-use super::queries::{COUNTED_COPIES, PLACES, SEEN, SESSIONLESS};
+use super::places::Places;
+use super::queries::{COUNTED_COPIES, SEEN, SESSIONLESS};
 use crate::read::Span;
 use crate::read::error::{SourceError, failed};
 use crate::read::presence::{Bucket, Presence, buckets_of};
-use crate::read::rows::{PlaceRow, SeenRow, SessionlessRow};
+use crate::read::rows::SessionlessRow;
 
 /// A look-back that takes more memory is not held: then the store is asked each time. About
 /// 30,000,000 devices in buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Reports that are read at once, so that what waits for the name of its place is bounded.
+/// Reports that are read at once, so that a query that fails loses little.
 const MAX_READ: u64 = 1_000_000;
-
-/// So many new places are asked for by number; where there are more, all of them are.
-const MAX_NAMED: usize = 2_000;
 
 /// What is asked, when it is not answered.
 const WHAT: &str = "who was there before";
@@ -52,8 +47,7 @@ pub struct HeldLookBack {
 pub(super) struct LookBack {
     max_bytes: usize,
     presence: Arc<Presence>,
-    /// With which the store numbers places: a secret of this process.
-    key: u64,
+    places: Places,
     /// The last bucket of those that were read first. When it is gone all is read anew: devices and
     /// placements that nothing names any more go with it.
     first_read_until: Bucket,
@@ -74,7 +68,7 @@ impl LookBack {
         Self {
             max_bytes,
             presence: Arc::default(),
-            key: RandomState::new().hash_one(max_bytes),
+            places: Places::default(),
             first_read_until: 0,
             too_large: None,
             buckets_read: 0,
@@ -146,94 +140,45 @@ impl LookBack {
     ) -> Result<(), SourceError> {
         let buckets: Vec<Bucket> = wanted.iter().map(|row| row.bucket).collect();
         let presence = Arc::make_mut(&mut self.presence);
-        let reading = Reading {
-            store,
-            key: self.key,
-            buckets: &buckets,
-        };
-        if !presence.has_places() {
-            reading.name(presence, None).await?;
-        }
-        let unnamed = reading.add_seen(presence).await?;
-        if !unnamed.is_empty() {
-            let mut places: Vec<u64> = unnamed.iter().map(|row| row.place).collect();
-            places.sort_unstable();
-            places.dedup();
-            reading.name(presence, Some(&places)).await?;
-            for row in unnamed {
-                if !presence.add(&row) {
-                    presence.doubt(row.at_s);
-                }
-            }
-        }
+        add_seen(store, &buckets, presence, &mut self.places).await?;
         let is_short = |row: &&BucketRow| presence.reports(row.bucket) != row.reports;
         let short: Vec<Bucket> = wanted.iter().filter(is_short).map(|r| r.bucket).collect();
-        reading.add_sessionless(presence, &short).await?;
+        add_sessionless(store, &short, presence).await?;
         presence.end(&buckets);
         self.buckets_read += wanted.len() as u64;
         Ok(())
     }
 }
 
-/// Some buckets that are read at once.
-struct Reading<'a> {
-    store: &'a Counted,
-    key: u64,
-    buckets: &'a [Bucket],
+async fn add_seen(
+    store: &Counted,
+    buckets: &[Bucket],
+    presence: &mut Presence,
+    places: &mut Places,
+) -> Result<(), SourceError> {
+    let query = of_buckets(store.query(SEEN), buckets);
+    let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
+    while let Some(block) = blocks.next().await.map_err(failed(WHAT))? {
+        places.add(&block, presence).map_err(failed(WHAT))?;
+    }
+    Ok(())
 }
 
-impl Reading<'_> {
-    /// Asks what places are: these, or all of the buckets.
-    async fn name(
-        &self,
-        presence: &mut Presence,
-        wanted: Option<&[u64]>,
-    ) -> Result<(), SourceError> {
-        let named = wanted.filter(|places| places.len() <= MAX_NAMED);
-        let query = of_buckets(self.placed(PLACES), self.buckets);
-        let query = query.bind(named.unwrap_or(&[0])).bind(named.is_none());
-        let mut rows = query.fetch::<PlaceRow<'_>>().map_err(failed(WHAT))?;
-        while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
-            presence.name(&row);
-        }
-        Ok(())
+/// Adds the reports that are in no other answer, of buckets that have more than was read.
+async fn add_sessionless(
+    store: &Counted,
+    short: &[Bucket],
+    presence: &mut Presence,
+) -> Result<(), SourceError> {
+    if short.is_empty() {
+        return Ok(());
     }
-
-    /// Adds all sessions but those at places that nobody named, which it returns.
-    async fn add_seen(&self, presence: &mut Presence) -> Result<Vec<SeenRow>, SourceError> {
-        let query = of_buckets(self.placed(SEEN), self.buckets);
-        let mut unnamed = Vec::new();
-        let mut rows = query.fetch::<SeenRow>().map_err(failed(WHAT))?;
-        while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
-            if !presence.add(&row) {
-                unnamed.push(row);
-            }
-        }
-        Ok(unnamed)
+    let query = of_buckets(store.plain_query(SESSIONLESS), short);
+    let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
+    while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
+        presence.add_sessionless(&row);
     }
-
-    /// Adds the reports that are in no other answer, of buckets that have more than was read.
-    async fn add_sessionless(
-        &self,
-        presence: &mut Presence,
-        short: &[Bucket],
-    ) -> Result<(), SourceError> {
-        if short.is_empty() {
-            return Ok(());
-        }
-        let query = of_buckets(self.store.plain_query(SESSIONLESS), short);
-        let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
-        while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
-            presence.add_sessionless(&row);
-        }
-        Ok(())
-    }
-
-    /// A query that numbers places: 12 columns are hashed with the key.
-    fn placed(&self, sql: &str) -> Query {
-        let query = self.store.plain_query(sql);
-        (0..12).fold(query, |query, _| query.bind(self.key))
-    }
+    Ok(())
 }
 
 fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {

@@ -8,6 +8,7 @@ mod device_events;
 mod held_past;
 mod look_back;
 mod nodes;
+mod places;
 mod queries;
 mod reports;
 mod usual;

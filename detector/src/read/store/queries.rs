@@ -250,67 +250,24 @@ pub(super) const FLOODED: &str = "
     GROUP BY app_id, environment, installation
     HAVING at_ms >= ? AND at_ms < ?";
 
-/// Names where a session ran, in one number: by everything that [`PLACES`] tells of it. Binds: a key, 12
-/// times. A sum of keyed hashes, since who does not know the key cannot have two places
-/// share a number; of one column each, since the engine then hashes each text once and not in each row.
-macro_rules! place {
-    () => {
-        "sipHash64Keyed((toUInt64(?), toUInt64(1)), app_id)
-            + sipHash64Keyed((toUInt64(?), toUInt64(2)), environment)
-            + sipHash64Keyed((toUInt64(?), toUInt64(3)), chipset)
-            + sipHash64Keyed((toUInt64(?), toUInt64(4)), ort_version)
-            + sipHash64Keyed((toUInt64(?), toUInt64(5)), ep_version)
-            + sipHash64Keyed((toUInt64(?), toUInt64(6)), model_id)
-            + sipHash64Keyed((toUInt64(?), toUInt64(7)), model_version)
-            + sipHash64Keyed((toUInt64(?), toUInt64(8)), graph_kind)
-            + sipHash64Keyed((toUInt64(?), toUInt64(9)), placement_source)
-            + sipHash64Keyed((toUInt64(?), toUInt64(10)), fingerprint_exact)
-            + sipHash64Keyed((toUInt64(?), toUInt64(11)), fingerprint_normalised)
-            + sipHash64Keyed((toUInt64(?), toUInt64(12)), toUInt64(fingerprint_algorithm) * 2
-                + (requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '')) AS place"
-    };
-}
-
-/// Every session with the place where it ran, its bucket and the time of its report. Each report's copy
-/// is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie: putting them together
-/// here costs the store as much again, and names in each row half as much. Binds: place, buckets, the
-/// first of them.
+/// Every session with the place where it ran, its bucket and the time of its report, in the columns of
+/// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as
+/// they lie: putting them together here costs the store twice as much again. Binds: buckets, the first of
+/// them.
 pub(super) const SEEN: &str = concat!(
     "
-    SELECT ",
-    place!(),
-    ", reinterpretAsUInt128(installation) AS device, toUInt32(bucket) AS at_s,
-        toUnixTimestamp64Milli(received_at) AS at_ms,
-        if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy
+    SELECT app_id, environment, chipset, ort_version, ep_version, installation,
+        toUInt32(bucket) AS at_s, received_at,
+        if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy,
+        toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes,
+        model_id, model_version, graph_kind, placement_source, fingerprint_algorithm,
+        fingerprint_exact, fingerprint_normalised, n_nodes, npu_nodes, cpu_nodes,
+        cpu_benign_nodes, npu_macs_share, macs_attributed
     FROM counted_reports_v1
-    ARRAY JOIN arrayEnumerate(session_model_id) AS nth, session_model_id AS model_id,
-        session_model_version AS model_version, session_directive_id AS directive_id,
-        session_requests_npu AS requests_npu, session_graph_kind AS graph_kind,
-        session_placement_source AS placement_source,
-        session_fingerprint_algorithm AS fingerprint_algorithm,
-        session_fingerprint_exact AS fingerprint_exact,
-        session_fingerprint_normalised AS fingerprint_normalised
-    WHERE bucket IN ? AND received_at >= toDateTime(?)"
-);
-
-/// What the places of some buckets are. Non-voting sessions tell who was there and which versions.
-/// Binds: place, buckets, the first of them, places, whether all are wanted.
-pub(super) const PLACES: &str = concat!(
-    "
-    SELECT ",
-    place!(),
-    ", any(app_id), any(environment), any(model_id), any(model_version), any(chipset),
-        any(graph_kind), any(placement_source), any(fingerprint_algorithm),
-        any(fingerprint_normalised), any(fingerprint_exact),
-        any(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes,
-        (any(concat(ort_version, '/', ep_version)), any(n_nodes), any(npu_nodes), any(cpu_nodes),
-            any(cpu_benign_nodes), any(npu_macs_share), any(macs_attributed)) AS numbers
-    FROM counted_reports_v1
-    ARRAY JOIN ",
+    ARRAY JOIN arrayEnumerate(session_model_id) AS nth, ",
     sessions!(),
     "
-    WHERE bucket IN ? AND received_at >= toDateTime(?) AND (place IN ? OR ?)
-    GROUP BY place"
+    WHERE bucket IN ? AND received_at >= toDateTime(?)"
 );
 
 /// Who reported without any session, by bucket; a join that keeps such reports costs the store six

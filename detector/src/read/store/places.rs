@@ -1,0 +1,159 @@
+//! Sessions of the census as the store sends them, and numbers for the places where they ran.
+
+use clickhouse::error::Error;
+use epwatch_store::native::decode::{Block, FixedBytes, Millis, columns};
+
+use crate::hash::HashMap;
+use crate::read::presence::Presence;
+use crate::read::rows::{PlaceRow, SeenRow};
+
+columns!(Sessions of Session, is_array: false, "" {
+    app_id: &'a str,
+    environment: &'a str,
+    chipset: &'a str,
+    ort_version: &'a str,
+    ep_version: &'a str,
+    installation: FixedBytes<16>,
+    at_s: u32,
+    received_at: Millis,
+    copy: u64,
+    votes: bool,
+    model_id: &'a str,
+    model_version: &'a str,
+    graph_kind: &'a str,
+    placement_source: &'a str,
+    fingerprint_algorithm: u32,
+    fingerprint_exact: u64,
+    fingerprint_normalised: u64,
+    n_nodes: u32,
+    npu_nodes: u32,
+    cpu_nodes: u32,
+    cpu_benign_nodes: u32,
+    npu_macs_share: Option<f32>,
+    macs_attributed: Option<f32>,
+});
+
+/// Texts of a place: of app to placement source, as [`Session::texts`] lists them.
+const TEXTS: usize = 9;
+
+/// Numbers of places by all that makes them one: few places, many sessions.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    texts: HashMap<String, u32>,
+    numbers: HashMap<Place, u64>,
+}
+
+/// Numbers of its texts, algorithm, exact and normalised fingerprint, whether it votes.
+type Place = ([u32; TEXTS], u32, u64, u64, bool);
+
+/// Numbers of texts by where they lie: a block has each of its texts once. Not for another block.
+struct Recent<'a>(Vec<[Option<(&'a str, u32)>; SLOTS]>);
+
+const SLOTS: usize = 64;
+
+impl<'a> Recent<'a> {
+    fn new() -> Self {
+        Self(vec![[None; SLOTS]; TEXTS])
+    }
+
+    fn number(&mut self, column: usize, text: &'a str, texts: &mut HashMap<String, u32>) -> u32 {
+        let slot = &mut self.0[column][(text.as_ptr().addr() / 4) % SLOTS];
+        if let Some((known, number)) = slot
+            && std::ptr::eq(*known, text)
+        {
+            return *number;
+        }
+        let number = texts.get(text).copied().unwrap_or_else(|| {
+            let next = u32::try_from(texts.len()).expect("memory ends before the numbers do");
+            texts.insert(text.to_owned(), next);
+            next
+        });
+        *slot = Some((text, number));
+        number
+    }
+}
+
+impl Places {
+    /// Adds the sessions of a block to the census.
+    pub(super) fn add(&mut self, block: &Block, presence: &mut Presence) -> Result<(), Error> {
+        let sessions = Sessions::of(block)?;
+        let mut recent = Recent::new();
+        for at in 0..block.n_rows() {
+            let session = sessions.row(at).ok_or(Error::NotEnoughData)?;
+            let seen = SeenRow {
+                place: self.number(&session, &mut recent),
+                device: session.installation.0,
+                at_s: session.at_s,
+                at_ms: session.received_at.0,
+                copy: session.copy,
+            };
+            if !presence.add(&seen) {
+                let runtime = format!("{}/{}", session.ort_version, session.ep_version);
+                presence.name(&session.place(seen.place, &runtime));
+                presence.add(&seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn number<'a>(&mut self, session: &Session<'a>, recent: &mut Recent<'a>) -> u64 {
+        let mut texts = [0; TEXTS];
+        for (column, (number, text)) in texts.iter_mut().zip(session.texts()).enumerate() {
+            *number = recent.number(column, text, &mut self.texts);
+        }
+        let next = self.numbers.len() as u64;
+        let place = (
+            texts,
+            session.fingerprint_algorithm,
+            session.fingerprint_exact,
+            session.fingerprint_normalised,
+            session.votes,
+        );
+        *self.numbers.entry(place).or_insert(next)
+    }
+}
+
+impl<'a> Session<'a> {
+    fn texts(&self) -> [&'a str; TEXTS] {
+        [
+            self.app_id,
+            self.environment,
+            self.chipset,
+            self.ort_version,
+            self.ep_version,
+            self.model_id,
+            self.model_version,
+            self.graph_kind,
+            self.placement_source,
+        ]
+    }
+
+    fn place<'b>(&self, place: u64, runtime: &'b str) -> PlaceRow<'b>
+    where
+        'a: 'b,
+    {
+        PlaceRow {
+            place,
+            app_id: self.app_id,
+            environment: self.environment,
+            model_id: self.model_id,
+            model_version: self.model_version,
+            chipset: self.chipset,
+            graph_kind: self.graph_kind,
+            placement_source: self.placement_source,
+            fingerprint_algorithm: self.fingerprint_algorithm,
+            fingerprint_normalised: self.fingerprint_normalised,
+            fingerprint_exact: self.fingerprint_exact,
+            votes: self.votes,
+            numbers: (
+                runtime,
+                self.n_nodes,
+                self.npu_nodes,
+                self.cpu_nodes,
+                self.cpu_benign_nodes,
+                self.npu_macs_share,
+                self.macs_attributed,
+            ),
+        }
+    }
+}
