@@ -60,7 +60,7 @@ enum Route {
     /// Connects to this address, the channel's own or that of a proxy which forwards requests.
     Direct(Connector, Uri),
     /// Asks a proxy to connect to this address by CONNECT, since only both ends may read `https`.
-    Tunnel(HttpsConnector<Tunnel<Connector>>, Uri),
+    Tunnel(Box<HttpsConnector<Tunnel<Connector>>>, Uri),
 }
 
 /// An address may hold a secret, so it is left out.
@@ -108,7 +108,7 @@ impl HttpChannel {
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                Route::Tunnel(HttpsConnector::from((tunnel, tls)), address)
+                Route::Tunnel(Box::new(HttpsConnector::from((tunnel, tls))), address)
             }
             Some(proxy) => {
                 target = address;
@@ -207,7 +207,9 @@ impl Route {
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, BoxError> {
         match self {
             Self::Direct(connector, to) => exchange(connect(connector, to).await?, request).await,
-            Self::Tunnel(connector, to) => exchange(connect(connector, to).await?, request).await,
+            Self::Tunnel(connector, to) => {
+                exchange(connect(&**connector, to).await?, request).await
+            }
         }
     }
 }
