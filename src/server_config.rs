@@ -276,12 +276,12 @@ mod tests {
     #[test]
     fn the_example_has_every_key() {
         let file = include_str!("../epwatch.example.toml");
-        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let uncommented = |line: &&str| {
             let is_key = line
                 .split_once(" = ")
                 .is_some_and(|(key, _)| key.chars().all(is_name));
-            is_key || line.starts_with('[')
+            is_key || (line.starts_with('[') && line.ends_with(']'))
         };
         let lines = file
             .lines()
