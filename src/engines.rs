@@ -67,5 +67,5 @@ fn show(json: bool) -> anyhow::Result<ExitCode> {
 
 /// Makes a runtime available, with progress on stderr.
 pub(crate) async fn ensure(engine: Engine) -> anyhow::Result<Installed> {
-    Ok(tokio::task::spawn_blocking(move || epwatch_engines::ensure(engine)).await??)
+    tokio::task::spawn_blocking(move || Ok(epwatch_engines::ensure(engine)?)).await?
 }

@@ -206,7 +206,8 @@ fn engine_child_of(parent: u32) -> Option<u32> {
 }
 
 async fn start_store(options: &FaultOptions) -> anyhow::Result<EmbeddedStore> {
-    let installed = tokio::task::spawn_blocking(|| epwatch_engines::ensure(Engine::Chdb)).await??;
+    let fetch = || epwatch_engines::ensure(Engine::Chdb).map_err(anyhow::Error::from);
+    let installed = tokio::task::spawn_blocking(fetch).await??;
     let library = installed.chdb_library();
     let program = ChildProgram::new(&options.program, ["engine-child"]);
     let config = EmbeddedConfig::new(options.dir.join("store"), library, program)
