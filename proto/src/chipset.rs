@@ -7,7 +7,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::error::ParseError;
+use crate::message::{Checked, Kind, Text};
 use crate::text::clipped;
+use crate::wire::Value;
 
 /// Longest chipset, in bytes.
 pub const MAX_CHIPSET_BYTES: usize = 64;
@@ -215,6 +218,29 @@ impl fmt::Display for Chipset {
 impl Serialize for Chipset {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&self.0)
+    }
+}
+
+/// The sender's word, which the device's other fields replace once they are parsed.
+impl Kind for Chipset {
+    type Wire = String;
+    type Parsed = Self;
+
+    fn parse(field: &str, value: String) -> Result<Self, ParseError> {
+        Text::<MAX_CHIPSET_BYTES>::parse(field, value).map(Self)
+    }
+
+    fn encode(value: &Self) -> String {
+        value.0.clone()
+    }
+}
+
+impl Checked for Chipset {
+    type Seen<'a> = &'a [u8];
+
+    #[inline]
+    fn see<'a>(seen: &mut &'a [u8], value: Value<'a>) -> Option<()> {
+        Text::<MAX_CHIPSET_BYTES>::see(seen, value)
     }
 }
 

@@ -3,11 +3,15 @@
 use sha2::{Digest, Sha256};
 
 use crate::{
-    bounds::{each_once, list, required_text, text},
     chipset::Chipset,
     error::ParseError,
+    message::{
+        Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Message, Name, Text, U32,
+        each_once, message, seen_fields,
+    },
     text::hex,
     v1,
+    wire::Value,
     wire_enum::wire_enum,
 };
 
@@ -69,6 +73,8 @@ wire_enum! {
     }
 }
 
+pub(crate) const MAX_APP_ID_BYTES: usize = 128;
+pub(crate) const MAX_ENVIRONMENT_BYTES: usize = 32;
 /// Most roll-out labels of an app.
 pub const MAX_ROLLOUT_LABELS: usize = 8;
 /// Characters of a vendor fingerprint's hash.
@@ -177,162 +183,179 @@ pub fn vendor_fingerprint_hash(fingerprint: &str) -> String {
     hex(&Sha256::digest(fingerprint.as_bytes())[..VENDOR_FINGERPRINT_HASH_CHARS / 2])
 }
 
-fn parse_firmware(field: &str, value: String) -> Result<String, ParseError> {
-    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    let whole = value.len() == VENDOR_FINGERPRINT_HASH_CHARS && value.bytes().all(is_hex);
-    if whole || value.is_empty() {
-        return Ok(value);
+/// The hash of a firmware, or none.
+pub(crate) struct Firmware;
+
+impl Kind for Firmware {
+    type Wire = String;
+    type Parsed = String;
+
+    fn parse(field: &str, value: String) -> Result<String, ParseError> {
+        if is_firmware(value.as_bytes()) {
+            return Ok(value);
+        }
+        let expected = "32 lower-case hexadecimal digits or nothing";
+        Err(ParseError::malformed(field, expected, value))
     }
-    let expected = "32 lower-case hexadecimal digits or nothing";
-    Err(ParseError::malformed(field, expected, value))
-}
 
-impl TryFrom<v1::App> for App {
-    type Error = ParseError;
-
-    fn try_from(a: v1::App) -> Result<Self, ParseError> {
-        let label = |l: v1::Label| {
-            let key = required_text("key", l.key, 32)?;
-            Ok((key, text("value", l.value, 64)?))
-        };
-        let labels = list(
-            "rollout_labels",
-            a.rollout_labels,
-            MAX_ROLLOUT_LABELS,
-            label,
-        )?;
-        each_once("rollout_labels", &labels, |(key, _)| key)?;
-        Ok(Self {
-            id: required_text("id", a.id, 128)?,
-            version: text("version", a.version, 64)?,
-            build: text("build", a.build, 64)?,
-            environment: required_text("environment", a.environment, 32)?,
-            rollout_labels: labels,
-        })
+    fn encode(value: &String) -> String {
+        value.clone()
     }
 }
 
-impl TryFrom<v1::Sdk> for Sdk {
-    type Error = ParseError;
+impl Checked for Firmware {
+    type Seen<'a> = ();
 
-    fn try_from(s: v1::Sdk) -> Result<Self, ParseError> {
-        Ok(Self {
-            name: text("name", s.name, 32)?,
-            version: text("version", s.version, 32)?,
-            language: text("language", s.language, 16)?,
-        })
+    #[inline]
+    fn see<'a>(_seen: &mut (), value: Value<'a>) -> Option<()> {
+        is_firmware(value.bytes()?).then_some(())
     }
 }
 
-impl TryFrom<v1::Device> for Device {
-    type Error = ParseError;
-
-    fn try_from(d: v1::Device) -> Result<Self, ParseError> {
-        let chipset_raw = text("chipset_raw", d.chipset_raw, 128)?;
-        text("chipset", d.chipset, 64)?;
-        let soc_manufacturer = text("soc_manufacturer", d.soc_manufacturer, 64)?;
-        let board = text("board", d.board, 64)?;
-        let firmware = d.vendor_fingerprint_hash;
-        let context = |c| ContextKind::parse("", c);
-        let most = ContextKind::ALL.len();
-        let contexts = list("reportable_contexts", d.reportable_contexts, most, context)?;
-        each_once("reportable_contexts", &contexts, |c| *c)?;
-        Ok(Self {
-            chipset: Chipset::normalise(&chipset_raw, &soc_manufacturer, &board),
-            chipset_raw,
-            soc_manufacturer,
-            soc_id: d.soc_id,
-            board,
-            abi: text("abi", d.abi, 32)?,
-            manufacturer: text("manufacturer", d.manufacturer, 64)?,
-            model: text("model", d.model, 64)?,
-            os: text("os", d.os, 32)?,
-            os_version: text("os_version", d.os_version, 64)?,
-            api_level: d.api_level,
-            vendor_fingerprint_hash: parse_firmware("vendor_fingerprint_hash", firmware)?,
-            security_patch: text("security_patch", d.security_patch, 16)?,
-            hexagon_arch: d.hexagon_arch,
-            ram_class: RamClass::parse("ram_class", d.ram_class)?,
-            reportable_contexts: contexts,
-        })
-    }
+fn is_firmware(text: &[u8]) -> bool {
+    let is_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
+    let is_hash = text.len() == VENDOR_FINGERPRINT_HASH_CHARS && text.iter().all(is_hex);
+    is_hash || text.is_empty()
 }
 
-impl TryFrom<v1::Runtime> for Runtime {
-    type Error = ParseError;
+/// Roll-out groups, each key once.
+pub(crate) struct Labels;
 
-    fn try_from(r: v1::Runtime) -> Result<Self, ParseError> {
-        Ok(Self {
-            ort_version: text("ort_version", r.ort_version, 32)?,
-            ep_package: text("ep_package", r.ep_package, 64)?,
-            ep_version: text("ep_version", r.ep_version, 32)?,
-            ep_linkage: EpLinkage::parse("ep_linkage", r.ep_linkage)?,
-            backend: EpBackend::parse("backend", r.backend)?,
-            qnn_sdk_version: text("qnn_sdk_version", r.qnn_sdk_version, 64)?,
-            backend_build_id: text("backend_build_id", r.backend_build_id, 128)?,
-        })
+impl Kind for Labels {
+    type Wire = Vec<v1::Label>;
+    type Parsed = Vec<(String, String)>;
+
+    fn parse(field: &str, labels: Vec<v1::Label>) -> Result<Self::Parsed, ParseError> {
+        let labels = List::<Label, MAX_ROLLOUT_LABELS>::parse(field, labels)?;
+        each_once(field, &labels, |label| &label.key)?;
+        Ok(labels.into_iter().map(|l| (l.key, l.value)).collect())
     }
-}
 
-impl From<&App> for v1::App {
-    fn from(a: &App) -> Self {
+    fn encode(labels: &Self::Parsed) -> Vec<v1::Label> {
         let label = |(key, value): &(String, String)| v1::Label {
             key: key.clone(),
             value: value.clone(),
         };
-        Self {
-            id: a.id.clone(),
-            version: a.version.clone(),
-            build: a.build.clone(),
-            environment: a.environment.clone(),
-            rollout_labels: a.rollout_labels.iter().map(label).collect(),
-        }
+        labels.iter().map(label).collect()
     }
 }
 
-impl From<&Sdk> for v1::Sdk {
-    fn from(s: &Sdk) -> Self {
-        Self {
-            name: s.name.clone(),
-            version: s.version.clone(),
-            language: s.language.clone(),
-        }
+impl Checked for Labels {
+    type Seen<'a> = Few<&'a [u8], MAX_ROLLOUT_LABELS>;
+
+    #[inline]
+    fn see<'a>(seen: &mut Self::Seen<'a>, value: Value<'a>) -> Option<()> {
+        seen.add(Label::check(value.bytes()?)?)
     }
 }
 
-impl From<&Device> for v1::Device {
-    fn from(d: &Device) -> Self {
-        Self {
-            chipset_raw: d.chipset_raw.clone(),
-            chipset: d.chipset.as_str().to_owned(),
-            soc_manufacturer: d.soc_manufacturer.clone(),
-            soc_id: d.soc_id,
-            board: d.board.clone(),
-            abi: d.abi.clone(),
-            manufacturer: d.manufacturer.clone(),
-            model: d.model.clone(),
-            os: d.os.clone(),
-            os_version: d.os_version.clone(),
-            api_level: d.api_level,
-            vendor_fingerprint_hash: d.vendor_fingerprint_hash.clone(),
-            security_patch: d.security_patch.clone(),
-            hexagon_arch: d.hexagon_arch,
-            ram_class: d.ram_class.to_wire(),
-            reportable_contexts: d.reportable_contexts.iter().map(|c| c.to_wire()).collect(),
-        }
+struct Label {
+    key: String,
+    value: String,
+}
+
+message! {
+    mod label_fields: Label = v1::Label, with rules {
+        1 key: Name<32>,
+        2 value: Text<64>,
     }
 }
 
-impl From<&Runtime> for v1::Runtime {
-    fn from(r: &Runtime) -> Self {
-        Self {
-            ort_version: r.ort_version.clone(),
-            ep_package: r.ep_package.clone(),
-            ep_version: r.ep_version.clone(),
-            ep_linkage: r.ep_linkage.to_wire(),
-            backend: r.backend.to_wire(),
-            qnn_sdk_version: r.qnn_sdk_version.clone(),
-            backend_build_id: r.backend_build_id.clone(),
-        }
+impl Message for Label {
+    type Wire = v1::Label;
+}
+
+impl CheckedMessage for Label {
+    type Kept<'a> = &'a [u8];
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<&[u8]> {
+        let fields: label_fields::Seen<'_> = seen_fields(bytes)?;
+        Some(fields.key)
+    }
+}
+
+message! {
+    mod app_fields: App = v1::App, with rules {
+        1 id: Name<MAX_APP_ID_BYTES>,
+        2 version: Text<64>,
+        3 build: Text<64>,
+        4 environment: Name<MAX_ENVIRONMENT_BYTES>,
+        5 rollout_labels: Labels,
+    }
+}
+
+impl Message for App {
+    type Wire = v1::App;
+}
+
+impl CheckedMessage for App {
+    /// Id and environment.
+    type Kept<'a> = (&'a str, &'a str);
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<(&str, &str)> {
+        let fields: app_fields::Seen<'_> = seen_fields(bytes)?;
+        let text = |bytes| std::str::from_utf8(bytes).ok();
+        Some((text(fields.id)?, text(fields.environment)?))
+    }
+}
+
+message! {
+    mod sdk_fields: Sdk = v1::Sdk {
+        1 name: Text<32>,
+        2 version: Text<32>,
+        3 language: Text<16>,
+    }
+}
+
+message! {
+    mod device_fields: Device = v1::Device, with rules {
+        1 chipset_raw: Text<128>,
+        2 chipset: Chipset,
+        3 soc_manufacturer: Text<64>,
+        4 soc_id: Maybe<U32>,
+        5 board: Text<64>,
+        6 abi: Text<32>,
+        7 manufacturer: Text<64>,
+        8 model: Text<64>,
+        9 os: Text<32>,
+        10 os_version: Text<64>,
+        11 api_level: Maybe<U32>,
+        12 vendor_fingerprint_hash: Firmware,
+        13 security_patch: Text<16>,
+        14 hexagon_arch: Maybe<U32>,
+        15 ram_class: Enum<RamClass>,
+        16 reportable_contexts: EnumSet<ContextKind>,
+    }
+}
+
+impl Message for Device {
+    type Wire = v1::Device;
+
+    fn related(mut self) -> Result<Self, ParseError> {
+        self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
+        Ok(self)
+    }
+}
+
+impl CheckedMessage for Device {
+    type Kept<'a> = ();
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<()> {
+        seen_fields::<device_fields::Seen<'_>>(bytes).map(|_| ())
+    }
+}
+
+message! {
+    mod runtime_fields: Runtime = v1::Runtime {
+        1 ort_version: Text<32>,
+        2 ep_package: Text<64>,
+        3 ep_version: Text<32>,
+        4 ep_linkage: Enum<EpLinkage>,
+        5 backend: Enum<EpBackend>,
+        6 qnn_sdk_version: Text<64>,
+        7 backend_build_id: Text<128>,
     }
 }

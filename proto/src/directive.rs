@@ -2,17 +2,20 @@
 //! (signature, scope, time) is the SDK's to decide.
 
 use bytes::Bytes;
-use prost::Message;
+use prost::Message as _;
 
 use crate::{
-    bounds::{exact_bytes, positive, required, required_text, text, unix_ms, within},
-    error::{Inside, ParseError},
-    report::not_protobuf,
+    chipset::MAX_CHIPSET_BYTES,
+    error::ParseError,
+    message::{
+        Exact, InnerOrDefault, Kind, Message, Name, Positive32, Text, UnixMs, message, within,
+    },
     v1,
 };
 
 /// Largest encoded directive.
 pub const MAX_DIRECTIVE_BYTES: usize = 4 << 10;
+pub(crate) const MAX_DIRECTIVE_ID_BYTES: usize = 64;
 /// Longest life of a directive: 90 days.
 pub const MAX_LIFE_MS: i64 = 90 * 24 * 3_600_000;
 /// Shortest and longest report interval: one second, seven days.
@@ -95,9 +98,7 @@ impl Directive {
             return Err(ParseError::too_large("directive", MAX_DIRECTIVE_BYTES, got));
         }
         let directive = v1::Directive::decode(bytes);
-        directive
-            .map_err(|e| not_protobuf("directive", &e))?
-            .try_into()
+        Self::try_from(directive.map_err(|e| ParseError::not_protobuf("directive", &e))?)
     }
 
     /// The encoded directive: what is signed.
@@ -106,67 +107,77 @@ impl Directive {
     }
 }
 
-impl TryFrom<v1::SignedDirective> for SignedDirective {
-    type Error = ParseError;
+/// An encoded directive, not yet parsed.
+struct EncodedDirective;
 
-    fn try_from(d: v1::SignedDirective) -> Result<Self, ParseError> {
-        let most = MAX_DIRECTIVE_BYTES;
-        if d.directive.is_empty() || d.directive.len() > most {
-            let expected = format!("1 to {most} bytes");
-            return Err(ParseError::malformed(
-                "directive",
-                expected,
-                d.directive.len(),
-            ));
+impl Kind for EncodedDirective {
+    type Wire = Bytes;
+    type Parsed = Bytes;
+
+    fn parse(field: &str, bytes: Bytes) -> Result<Bytes, ParseError> {
+        if bytes.is_empty() || bytes.len() > MAX_DIRECTIVE_BYTES {
+            let expected = format!("1 to {MAX_DIRECTIVE_BYTES} bytes");
+            return Err(ParseError::malformed(field, expected, bytes.len()));
         }
-        Ok(Self {
-            directive: d.directive,
-            key_id: required_text("key_id", d.key_id, 64)?,
-            signature: exact_bytes("signature", &d.signature)?,
-        })
+        Ok(bytes)
+    }
+
+    fn encode(bytes: &Bytes) -> Bytes {
+        bytes.clone()
     }
 }
 
-impl TryFrom<v1::Directive> for Directive {
-    type Error = ParseError;
-
-    fn try_from(d: v1::Directive) -> Result<Self, ParseError> {
-        let not_before = unix_ms("not_before_unix_ms", d.not_before_unix_ms)?;
-        let expires = d.expires_unix_ms;
-        let latest = not_before + MAX_LIFE_MS;
-        Ok(Self {
-            id: required_text("id", d.id, 64)?,
-            scope: DirectiveScope::try_from(d.scope.unwrap_or_default()).inside("scope")?,
-            action: required("action", d.action)?.try_into()?,
-            not_before_unix_ms: not_before,
-            expires_unix_ms: within("expires_unix_ms", expires, not_before + 1, latest)?,
-        })
+message! {
+    SignedDirective = v1::SignedDirective {
+        directive: EncodedDirective,
+        key_id: Name<64>,
+        signature: Exact<[u8; 64], 64>,
     }
 }
 
-impl TryFrom<v1::DirectiveScope> for DirectiveScope {
-    type Error = ParseError;
-
-    fn try_from(s: v1::DirectiveScope) -> Result<Self, ParseError> {
-        let firmware = s.vendor_fingerprint_hash;
-        Ok(Self {
-            app_id: text("app_id", s.app_id, 128)?,
-            model_id: text("model_id", s.model_id, 128)?,
-            model_version: text("model_version", s.model_version, 64)?,
-            chipset: text("chipset", s.chipset, 64)?,
-            vendor_fingerprint_hash: text("vendor_fingerprint_hash", firmware, 32)?,
-        })
+message! {
+    Directive = v1::Directive, with rules {
+        id: Name<MAX_DIRECTIVE_ID_BYTES>,
+        scope: InnerOrDefault<DirectiveScope>,
+        action: DirectiveAction,
+        not_before_unix_ms: UnixMs,
+        expires_unix_ms: UnixMs,
     }
 }
 
-impl TryFrom<v1::directive::Action> for DirectiveAction {
-    type Error = ParseError;
+impl Message for Directive {
+    type Wire = v1::Directive;
 
-    fn try_from(action: v1::directive::Action) -> Result<Self, ParseError> {
+    fn related(self) -> Result<Self, ParseError> {
+        let (earliest, latest) = (
+            self.not_before_unix_ms + 1,
+            self.not_before_unix_ms + MAX_LIFE_MS,
+        );
+        within("expires_unix_ms", self.expires_unix_ms, earliest, latest)?;
+        Ok(self)
+    }
+}
+
+message! {
+    DirectiveScope = v1::DirectiveScope {
+        app_id: Text<128>,
+        model_id: Text<128>,
+        model_version: Text<64>,
+        chipset: Text<MAX_CHIPSET_BYTES>,
+        vendor_fingerprint_hash: Text<32>,
+    }
+}
+
+impl Kind for DirectiveAction {
+    type Wire = Option<v1::directive::Action>;
+    type Parsed = Self;
+
+    fn parse(field: &str, action: Self::Wire) -> Result<Self, ParseError> {
         use v1::directive::Action;
         let (shortest, longest) = REPORT_INTERVAL_MS;
-        Ok(match action {
-            Action::Sampling(s) => Self::Sampling(positive("sampling.one_in", s.one_in)?),
+        let absent = || ParseError::malformed(field, "a value", "nothing");
+        Ok(match action.ok_or_else(absent)? {
+            Action::Sampling(s) => Self::Sampling(Positive32::parse("sampling.one_in", s.one_in)?),
             Action::ReportInterval(i) => {
                 let field = "report_interval.interval_ms";
                 Self::ReportIntervalMs(within(field, i.interval_ms, shortest, longest)?)
@@ -174,41 +185,20 @@ impl TryFrom<v1::directive::Action> for DirectiveAction {
             Action::NpuOff(v1::NpuOff {}) => Self::NpuOff,
             Action::PreferredVariant(p) => {
                 let field = "preferred_variant.variant";
-                Self::PreferredVariant(required_text(field, p.variant, 64)?)
+                Self::PreferredVariant(Name::<64>::parse(field, p.variant)?)
             }
             Action::Revoke(r) => {
-                Self::Revoke(required_text("revoke.directive_id", r.directive_id, 64)?)
+                let field = "revoke.directive_id";
+                Self::Revoke(Name::<MAX_DIRECTIVE_ID_BYTES>::parse(
+                    field,
+                    r.directive_id,
+                )?)
             }
         })
     }
-}
 
-impl From<&SignedDirective> for v1::SignedDirective {
-    fn from(d: &SignedDirective) -> Self {
-        Self {
-            directive: d.directive.clone(),
-            key_id: d.key_id.clone(),
-            signature: Bytes::copy_from_slice(&d.signature),
-        }
-    }
-}
-
-impl From<&Directive> for v1::Directive {
-    fn from(d: &Directive) -> Self {
-        let scope = &d.scope;
-        Self {
-            id: d.id.clone(),
-            scope: Some(v1::DirectiveScope {
-                app_id: scope.app_id.clone(),
-                model_id: scope.model_id.clone(),
-                model_version: scope.model_version.clone(),
-                chipset: scope.chipset.clone(),
-                vendor_fingerprint_hash: scope.vendor_fingerprint_hash.clone(),
-            }),
-            action: Some((&d.action).into()),
-            not_before_unix_ms: d.not_before_unix_ms,
-            expires_unix_ms: d.expires_unix_ms,
-        }
+    fn encode(action: &Self) -> Self::Wire {
+        Some(action.into())
     }
 }
 

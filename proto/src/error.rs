@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::{outcome::Outcome, text::clipped};
+use crate::text::clipped;
 
 /// Longest excerpt of a sender's text in an error, in characters before escaping.
 const EXCERPT_CHARS: usize = 32;
@@ -92,6 +92,11 @@ impl ParseError {
         }
     }
 
+    /// Bytes that are no message of the field's type.
+    pub(crate) fn not_protobuf(field: &str, error: &prost::DecodeError) -> Self {
+        Self::malformed(field, "a protobuf message", error)
+    }
+
     /// Path of the refused field, for example `series[3].stratum.shape_key`.
     pub fn field(&self) -> &str {
         &self.field
@@ -100,15 +105,6 @@ impl ParseError {
     /// What is wrong with it.
     pub fn problem(&self) -> &Problem {
         &self.problem
-    }
-
-    /// How a report with this error ends.
-    pub fn outcome(&self) -> Outcome {
-        match self.problem {
-            Problem::Malformed { .. } => Outcome::RefusedMalformed,
-            Problem::TooLarge { .. } => Outcome::RefusedTooLarge,
-            Problem::Unsupported { .. } => Outcome::RefusedUnsupported,
-        }
     }
 
     /// The text, cut to what `ReportResult.detail` may hold.
@@ -189,7 +185,6 @@ mod tests {
             .inside("series");
         assert_eq!(error.field(), "series[3].n");
         assert_eq!(error.to_string(), "series[3].n: expected 1 or more, got 0");
-        assert_eq!(error.outcome(), Outcome::RefusedMalformed);
     }
 
     #[test]
@@ -200,13 +195,5 @@ mod tests {
         assert!(text.len() < 120, "{text}");
         assert!(text.chars().all(|c| !c.is_control()), "{text:?}");
         assert!(error.detail().len() <= MAX_DETAIL_BYTES);
-    }
-
-    #[test]
-    fn each_problem_ends_in_its_outcome() {
-        let large = ParseError::too_large("report", 10, 11);
-        assert_eq!(large.outcome(), Outcome::RefusedTooLarge);
-        let newer = ParseError::unsupported("hist_scheme", "1", 9);
-        assert_eq!(newer.outcome(), Outcome::RefusedUnsupported);
     }
 }

@@ -1,21 +1,22 @@
-//! When a report's interval ended, as far as the device's clocks tell. Differences of one clock are
-//! used, never a device's wall time as it is: phones are wrong by days, and at 1970. Only where no
-//! clock came with the sending (recorded reports of other makers) is the end of the interval taken
-//! against the receive time, if the two are possible together.
+//! Event time of a report: an estimate of when its interval ended, by the device's clocks.
+//!
+//! The age of a report is the difference of one clock at sending and at the interval's end. A device's
+//! wall time itself is never used, because phones are wrong by days or at 1970. Only a report without
+//! any clock of its sending (a recorded one of another maker) has its end compared with the receive
+//! time, if the two are possible together.
 
-use crate::SendClock;
+use crate::{Report, SendClock};
 
-/// A report older than this when it arrives is stored and charted, and has no vote.
+/// An older report is stored and charted, and has no vote.
 const LATE_AFTER_MS: u64 = 48 * 3_600_000;
-/// No spool keeps reports for as long; a clock that says so was set in between.
+/// No spool keeps reports for longer, so a clock with a greater difference was set in between.
 const MAX_AGE_MS: u64 = 31 * 86_400_000;
-
-/// A device clock that is ahead of the collector's by no more is taken as right.
+/// A device clock that is ahead of the collector's by no more counts as right.
 const MAX_AHEAD_MS: i64 = 10 * 60_000;
 
-/// When it was, and who says so.
+/// When an interval ended, and which clock the estimate is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Occurred {
+pub struct EventTime {
     /// Milliseconds since 1970; the receive time if nothing better is known.
     pub at_ms: i64,
     /// `uptime`, `wall_clock`, `interval_end` or `unknown`.
@@ -29,16 +30,26 @@ pub struct Occurred {
 /// The device's clocks at the end of a report's interval.
 #[derive(Debug, Clone, Copy)]
 pub struct EndClock<'a> {
-    /// Wall clock, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub wall_unix_ms: i64,
-    /// Time since boot, in milliseconds.
+    /// Time since boot.
     pub uptime_ms: Option<u64>,
-    /// Which boot; empty: not known.
+    /// Id of the boot; empty: not known.
     pub boot_id: &'a str,
 }
 
-/// Estimates when the interval ended.
-pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Occurred {
+impl<'a> From<&'a Report> for EndClock<'a> {
+    fn from(report: &'a Report) -> Self {
+        Self {
+            wall_unix_ms: report.interval_end_unix_ms,
+            uptime_ms: report.uptime_at_end_ms,
+            boot_id: &report.boot_id,
+        }
+    }
+}
+
+/// Estimates when the interval of a report ended that was received at `received_ms`.
+pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> EventTime {
     let by_receipt = || age_by_receipt(received_ms, sent, end);
     let (age_ms, source) = match (age_by_uptime(sent, end), age_by_wall(sent, end)) {
         (Some(age), _) => (age, "uptime"),
@@ -46,7 +57,7 @@ pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Occurr
         (None, None) => by_receipt().map_or((0, "unknown"), |age| (age, "interval_end")),
     };
     let age = i64::try_from(age_ms).unwrap_or(i64::MAX);
-    Occurred {
+    EventTime {
         at_ms: received_ms.saturating_sub(age).max(0),
         source,
         is_late: source == "unknown" || age_ms > LATE_AFTER_MS,
@@ -56,7 +67,7 @@ pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Occurr
     }
 }
 
-/// Time since boot, which nobody can set, while the device was not started again.
+/// By the time since boot, which cannot be set, unless the device was started again.
 fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     if end.boot_id.is_empty() || end.boot_id != sent.boot_id {
         return None;
@@ -66,14 +77,14 @@ fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
         .filter(|age| *age <= MAX_AGE_MS)
 }
 
-/// The wall clock, unless it was set back in between, or further ahead than a spool is old.
+/// By the wall clock, unless it was set back in between, or ahead by more than a spool's age.
 fn age_by_wall(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     let age = sent.wall_unix_ms?.checked_sub(end.wall_unix_ms)?;
     u64::try_from(age).ok().filter(|age| *age <= MAX_AGE_MS)
 }
 
-/// The interval's end against the receive time, where nothing is known of the sending. A clock that
-/// is ahead by a little is a clock.
+/// By the receive time, if no clock of the sending is known. A device clock that is slightly ahead
+/// gives an age of 0.
 fn age_by_receipt(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     let no_clock = sent.wall_unix_ms.is_none() && sent.uptime_ms.is_none();
     let age = received_ms.checked_sub(end.wall_unix_ms)?;

@@ -2,12 +2,14 @@
 //! runs that failed.
 
 use crate::{
-    bounds::{bytes_or_empty, finite, optional_bytes, positive, required_text, text, within},
-    error::ParseError,
     ids::SessionUid,
-    placement::parse_eps,
+    message::{
+        Bool, CheckedMessage, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Message, Name,
+        Positive64, Text, bounded, message, seen_fields,
+    },
+    placement::EpNames,
     reason::ReasonCode,
-    session::{Model, required_model},
+    session::Model,
     v1,
     wire_enum::wire_enum,
 };
@@ -79,94 +81,66 @@ pub struct RunErrors {
     pub count: u64,
 }
 
-impl TryFrom<v1::SelfTest> for SelfTest {
-    type Error = ParseError;
+bounded! {
+    Cosine = f64 as f64, |v| (-1.0..=1.0).contains(v), "-1 to 1";
+}
 
-    fn try_from(t: v1::SelfTest) -> Result<Self, ParseError> {
-        let finite = |field, value: Option<f64>| value.map(|v| finite(field, v)).transpose();
-        let cosine = t
-            .cosine
-            .map(|c| within("cosine", c, -1.0, 1.0))
-            .transpose()?;
-        Ok(Self {
-            session_uid: SessionUid::parse("session_uid", t.session_uid)?,
-            input_id: required_text("input_id", t.input_id, 64)?,
-            tolerance: finite("tolerance", t.tolerance)?,
-            npu_output_hash: optional_bytes("npu_output_hash", &t.npu_output_hash)?,
-            cpu_output_hash: optional_bytes("cpu_output_hash", &t.cpu_output_hash)?,
-            max_abs: finite("max_abs", t.max_abs)?,
-            cosine,
-            top1_equal: t.top1_equal,
-            error_code: t.error_code,
-        })
+message! {
+    mod test_fields: SelfTest = v1::SelfTest, with rules {
+        1 session_uid: SessionUid,
+        2 input_id: Name<64>,
+        3 tolerance: Maybe<Finite>,
+        4 npu_output_hash: MaybeBytes<[u8; 16], 16>,
+        5 cpu_output_hash: MaybeBytes<[u8; 16], 16>,
+        6 max_abs: Maybe<Finite>,
+        7 cosine: Maybe<Cosine>,
+        8 top1_equal: Maybe<Bool>,
+        9 error_code: I32,
     }
 }
 
-impl TryFrom<v1::StartFailure> for StartFailure {
-    type Error = ParseError;
+impl Message for SelfTest {
+    type Wire = v1::SelfTest;
+}
 
-    fn try_from(f: v1::StartFailure) -> Result<Self, ParseError> {
-        Ok(Self {
-            model: required_model("model", f.model)?,
-            requested_eps: parse_eps("requested_eps", f.requested_eps)?,
-            phase: StartPhase::parse("phase", f.phase)?,
-            reason: ReasonCode::parse("reason", f.reason)?,
-            ort_status_code: f.ort_status_code,
-            text: text("text", f.text, 512)?,
-            count: positive("count", f.count)?,
-        })
+impl CheckedMessage for SelfTest {
+    /// The session's uid.
+    type Kept<'a> = u64;
+
+    fn check(bytes: &[u8]) -> Option<u64> {
+        seen_fields::<test_fields::Seen<'_>>(bytes).map(|fields| fields.session_uid)
     }
 }
 
-impl TryFrom<v1::RunErrors> for RunErrors {
-    type Error = ParseError;
-
-    fn try_from(e: v1::RunErrors) -> Result<Self, ParseError> {
-        Ok(Self {
-            session_uid: SessionUid::parse("session_uid", e.session_uid)?,
-            ort_status_code: e.ort_status_code,
-            count: positive("count", e.count)?,
-        })
+message! {
+    mod start_fields: StartFailure = v1::StartFailure {
+        1 model: Inner<Model>,
+        2 requested_eps: EpNames,
+        3 phase: Enum<StartPhase>,
+        4 reason: Enum<ReasonCode>,
+        5 ort_status_code: I32,
+        6 text: Text<512>,
+        7 count: Positive64,
     }
 }
 
-impl From<&SelfTest> for v1::SelfTest {
-    fn from(t: &SelfTest) -> Self {
-        let bytes = |hash: &Option<[u8; 16]>| bytes_or_empty(hash.as_ref().map(|h| h.as_slice()));
-        Self {
-            session_uid: t.session_uid.get(),
-            input_id: t.input_id.clone(),
-            tolerance: t.tolerance,
-            npu_output_hash: bytes(&t.npu_output_hash),
-            cpu_output_hash: bytes(&t.cpu_output_hash),
-            max_abs: t.max_abs,
-            cosine: t.cosine,
-            top1_equal: t.top1_equal,
-            error_code: t.error_code,
-        }
+message! {
+    mod error_fields: RunErrors = v1::RunErrors, with rules {
+        1 session_uid: SessionUid,
+        2 ort_status_code: I32,
+        3 count: Positive64,
     }
 }
 
-impl From<&StartFailure> for v1::StartFailure {
-    fn from(f: &StartFailure) -> Self {
-        Self {
-            model: Some((&f.model).into()),
-            requested_eps: f.requested_eps.clone(),
-            phase: f.phase.to_wire(),
-            reason: f.reason.to_wire(),
-            ort_status_code: f.ort_status_code,
-            text: f.text.clone(),
-            count: f.count,
-        }
-    }
+impl Message for RunErrors {
+    type Wire = v1::RunErrors;
 }
 
-impl From<&RunErrors> for v1::RunErrors {
-    fn from(e: &RunErrors) -> Self {
-        Self {
-            session_uid: e.session_uid.get(),
-            ort_status_code: e.ort_status_code,
-            count: e.count,
-        }
+impl CheckedMessage for RunErrors {
+    /// The session's uid.
+    type Kept<'a> = u64;
+
+    fn check(bytes: &[u8]) -> Option<u64> {
+        seen_fields::<error_fields::Seen<'_>>(bytes).map(|fields| fields.session_uid)
     }
 }

@@ -13,7 +13,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::{bounds::positive, error::ParseError, v1};
+use crate::message::{Fixed64, Positive32, message};
+use crate::v1;
 
 /// The algorithm that this version makes fingerprints with.
 pub const FINGERPRINT_ALGORITHM: u32 = 1;
@@ -122,23 +123,10 @@ fn hash(sorted_pairs: &[(&str, &str)]) -> Fingerprint {
     }
 }
 
-impl TryFrom<v1::Fingerprint> for Fingerprint {
-    type Error = ParseError;
-
-    fn try_from(f: v1::Fingerprint) -> Result<Self, ParseError> {
-        Ok(Self {
-            algorithm: positive("algorithm", f.algorithm)?,
-            value: f.value,
-        })
-    }
-}
-
-impl From<&Fingerprint> for v1::Fingerprint {
-    fn from(f: &Fingerprint) -> Self {
-        Self {
-            algorithm: f.algorithm,
-            value: f.value,
-        }
+message! {
+    mod fingerprint_fields: Fingerprint = v1::Fingerprint {
+        1 algorithm: Positive32,
+        2 value: Fixed64,
     }
 }
 

@@ -1,8 +1,15 @@
 //! The SDK's own counters, cumulative since the stream began: what makes the loss ledger close.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
-use crate::{bounds::at_most, error::ParseError, v1, wire_enum::wire_enum};
+use crate::{
+    error::ParseError,
+    message::{Checked, Enum, EnumNumbers, Kind, Maybe, U64, at_most, message},
+    v1,
+    wire::{Value, each_field},
+    wire_enum::{WireEnum, wire_enum},
+};
 
 wire_enum! {
     /// Why the device gave something up.
@@ -104,93 +111,133 @@ impl SdkHealth {
     }
 }
 
-/// A list with a key of its own per entry, as a map.
-fn by_key<W, K: Ord + Copy, V>(
-    field: &str,
-    entries: Vec<W>,
-    most: usize,
-    parse: impl Fn(W) -> Result<(K, V), ParseError>,
-) -> Result<BTreeMap<K, V>, ParseError> {
-    at_most(field, entries.len(), most)?;
-    let mut map = BTreeMap::new();
-    for (index, entry) in entries.into_iter().enumerate() {
-        let at = || format!("{field}[{index}]");
-        let (key, value) = parse(entry).map_err(|error| error.inside(&at()))?;
-        if map.insert(key, value).is_some() {
-            return Err(ParseError::malformed(
-                &at(),
-                "each at most once",
-                "a second one",
-            ));
-        }
-    }
-    Ok(map)
+/// An entry of a list that is a map: an enum's value and counts.
+pub(crate) trait Entry: Sized {
+    type Key: WireEnum + Ord;
+    type Count;
+    /// The key's field.
+    const KEY: &'static str;
+
+    fn split(self) -> (i32, Self::Count);
+
+    fn join(key: i32, count: &Self::Count) -> Self;
 }
 
-impl TryFrom<v1::SdkHealth> for SdkHealth {
-    type Error = ParseError;
+impl Entry for v1::Dropped {
+    type Key = DropReason;
+    type Count = Dropped;
+    const KEY: &'static str = "reason";
 
-    fn try_from(h: v1::SdkHealth) -> Result<Self, ParseError> {
-        let dropped = by_key("dropped", h.dropped, DropReason::ALL.len(), |d| {
-            let value = Dropped {
-                reports: d.reports,
-                runs: d.runs,
-            };
-            Ok((DropReason::parse("reason", d.reason)?, value))
-        })?;
-        let kinds = UploadFailureKind::ALL.len();
-        let upload_failures = by_key("upload_failures", h.upload_failures, kinds, |f| {
-            Ok((UploadFailureKind::parse("kind", f.kind)?, f.count))
-        })?;
-        let reasons = DirectiveRefusal::ALL.len();
-        let refused = by_key("directives_refused", h.directives_refused, reasons, |r| {
-            Ok((DirectiveRefusal::parse("reason", r.reason)?, r.count))
-        })?;
-        Ok(Self {
-            runs_observed: h.runs_observed,
-            runs_recorded: h.runs_recorded,
-            dropped,
-            overflowed_keys: h.overflowed_keys,
-            upload_failures,
-            spool_bytes: h.spool_bytes,
-            spool_oldest_ms: h.spool_oldest_ms,
-            directives_applied: h.directives_applied,
-            directives_refused: refused,
-            consent_changes: h.consent_changes,
-        })
+    fn split(self) -> (i32, Dropped) {
+        let count = Dropped {
+            reports: self.reports,
+            runs: self.runs,
+        };
+        (self.reason, count)
     }
-}
 
-impl From<&SdkHealth> for v1::SdkHealth {
-    fn from(h: &SdkHealth) -> Self {
-        let dropped = h.dropped.iter().map(|(reason, d)| v1::Dropped {
-            reason: reason.to_wire(),
-            reports: d.reports,
-            runs: d.runs,
-        });
-        let failures = h
-            .upload_failures
-            .iter()
-            .map(|(kind, n)| v1::UploadFailures {
-                kind: kind.to_wire(),
-                count: *n,
-            });
-        let refused = h.directives_refused.iter();
-        let refused = refused.map(|(reason, n)| v1::DirectivesRefused {
-            reason: reason.to_wire(),
-            count: *n,
-        });
+    fn join(reason: i32, count: &Dropped) -> Self {
         Self {
-            runs_observed: h.runs_observed,
-            runs_recorded: h.runs_recorded,
-            dropped: dropped.collect(),
-            overflowed_keys: h.overflowed_keys,
-            upload_failures: failures.collect(),
-            spool_bytes: h.spool_bytes,
-            spool_oldest_ms: h.spool_oldest_ms,
-            directives_applied: h.directives_applied,
-            directives_refused: refused.collect(),
-            consent_changes: h.consent_changes,
+            reason,
+            reports: count.reports,
+            runs: count.runs,
         }
+    }
+}
+
+impl Entry for v1::UploadFailures {
+    type Key = UploadFailureKind;
+    type Count = u64;
+    const KEY: &'static str = "kind";
+
+    fn split(self) -> (i32, u64) {
+        (self.kind, self.count)
+    }
+
+    fn join(kind: i32, count: &u64) -> Self {
+        Self {
+            kind,
+            count: *count,
+        }
+    }
+}
+
+impl Entry for v1::DirectivesRefused {
+    type Key = DirectiveRefusal;
+    type Count = u64;
+    const KEY: &'static str = "reason";
+
+    fn split(self) -> (i32, u64) {
+        (self.reason, self.count)
+    }
+
+    fn join(reason: i32, count: &u64) -> Self {
+        Self {
+            reason,
+            count: *count,
+        }
+    }
+}
+
+/// Entries, each key at most once.
+pub(crate) struct Counters<W>(PhantomData<W>);
+
+impl<W: Entry> Kind for Counters<W> {
+    type Wire = Vec<W>;
+    type Parsed = BTreeMap<W::Key, W::Count>;
+
+    fn parse(field: &str, entries: Vec<W>) -> Result<Self::Parsed, ParseError> {
+        at_most(field, entries.len(), W::Key::VALUES.len())?;
+        let mut counters = BTreeMap::new();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let at = || format!("{field}[{index}]");
+            let (key, count) = entry.split();
+            let key = Enum::parse(W::KEY, key).map_err(|error| error.inside(&at()))?;
+            if counters.insert(key, count).is_some() {
+                let error = ParseError::malformed(&at(), "each at most once", "a second one");
+                return Err(error);
+            }
+        }
+        Ok(counters)
+    }
+
+    fn encode(counters: &Self::Parsed) -> Vec<W> {
+        let entry = |(key, count): (&W::Key, &W::Count)| W::join(key.number(), count);
+        counters.iter().map(entry).collect()
+    }
+}
+
+impl<W: Entry> Checked for Counters<W> {
+    type Seen<'a> = EnumNumbers;
+
+    /// In each of these messages field 1 is the key, and what follows are counts.
+    #[inline]
+    fn see<'a>(seen: &mut EnumNumbers, value: Value<'a>) -> Option<()> {
+        let mut key = 0;
+        each_field(value.bytes()?, |number, value| {
+            match number {
+                1 => key = value.i32()?,
+                2 | 3 => drop(value.u64()?),
+                _ => {}
+            }
+            Some(())
+        })?;
+        W::Key::from_number(key)?;
+        seen.add(key)
+    }
+}
+
+message! {
+    mod health_fields: SdkHealth = v1::SdkHealth {
+        1 runs_observed: U64,
+        2 runs_recorded: U64,
+        3 dropped: Counters<v1::Dropped>,
+        4 overflowed_keys: U64,
+        5 upload_failures: Counters<v1::UploadFailures>,
+        6 spool_bytes: U64,
+        7 spool_oldest_ms: Maybe<U64>,
+        8 directives_applied: U64,
+        9 directives_refused: Counters<v1::DirectivesRefused>,
+        10 consent_changes: U64,
     }
 }

@@ -7,10 +7,11 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    bounds::{exact_bytes, required},
-    error::{Inside, ParseError},
+    error::ParseError,
+    message::{Checked, CheckedMessage, Exact, Kind, Message, Positive64, message, seen_fields},
     text::{hex, unhex},
     v1,
+    wire::Value,
 };
 
 /// One installation of an app: 128 bits of SHA-256 over a secret that only it knows.
@@ -39,6 +40,18 @@ impl InstallationId {
     /// The whole id in hexadecimal, for storage. Not for logs: `Display` is.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
+    }
+}
+
+impl From<[u8; 16]> for InstallationId {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for InstallationId {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -109,10 +122,6 @@ impl SessionUid {
     pub const fn get(self) -> u64 {
         self.0.get()
     }
-
-    pub(crate) fn parse(field: &str, value: u64) -> Result<Self, ParseError> {
-        Self::new(value).ok_or_else(|| ParseError::malformed(field, "a session's uid", 0))
-    }
 }
 
 impl fmt::Display for SessionUid {
@@ -143,6 +152,18 @@ impl ModelHash {
 
     /// The bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for ModelHash {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for ModelHash {
+    fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
@@ -203,16 +224,23 @@ impl fmt::Display for ReportKey {
     }
 }
 
+message! {
+    mod key_fields: v1::ReportKey {
+        1 installation_id: Exact<InstallationId, 16>,
+        2 stream_id: StreamId,
+        3 sequence: Positive64,
+    }
+}
+
 impl TryFrom<v1::ReportKey> for ReportKey {
     type Error = ParseError;
 
     fn try_from(key: v1::ReportKey) -> Result<Self, ParseError> {
-        let installation = exact_bytes("installation_id", &key.installation_id)?;
-        let sequence = Sequence::new(key.sequence);
+        let fields = key_fields::Parsed::parse(key)?;
         Ok(Self {
-            installation: InstallationId(installation),
-            stream: StreamId(key.stream_id),
-            sequence: sequence.ok_or_else(|| ParseError::malformed("sequence", "1 or more", 0))?,
+            installation: fields.installation_id,
+            stream: fields.stream_id,
+            sequence: Sequence::new(fields.sequence).expect("positive"),
         })
     }
 }
@@ -220,18 +248,80 @@ impl TryFrom<v1::ReportKey> for ReportKey {
 impl From<&ReportKey> for v1::ReportKey {
     fn from(key: &ReportKey) -> Self {
         Self {
-            installation_id: bytes::Bytes::copy_from_slice(key.installation.as_bytes()),
+            installation_id: Exact::<InstallationId, 16>::encode(&key.installation),
             stream_id: key.stream.0,
             sequence: key.sequence.get(),
         }
     }
 }
 
-pub(crate) fn required_key(
-    field: &str,
-    key: Option<v1::ReportKey>,
-) -> Result<ReportKey, ParseError> {
-    ReportKey::try_from(required(field, key)?).inside(field)
+impl Message for ReportKey {
+    type Wire = v1::ReportKey;
+}
+
+impl CheckedMessage for ReportKey {
+    type Kept<'a> = Self;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<Self> {
+        let fields: key_fields::Seen<'_> = seen_fields(bytes)?;
+        Some(Self {
+            installation: InstallationId(fields.installation_id?),
+            stream: StreamId(fields.stream_id),
+            sequence: Sequence::new(fields.sequence)?,
+        })
+    }
+}
+
+impl Kind for SessionUid {
+    type Wire = u64;
+    type Parsed = Self;
+
+    fn parse(field: &str, value: u64) -> Result<Self, ParseError> {
+        Self::new(value).ok_or_else(|| ParseError::malformed(field, "a session's uid", 0))
+    }
+
+    fn encode(value: &Self) -> u64 {
+        value.get()
+    }
+}
+
+impl Checked for SessionUid {
+    type Seen<'a> = u64;
+
+    #[inline]
+    fn see<'a>(seen: &mut u64, value: Value<'a>) -> Option<()> {
+        *seen = value.fixed64()?;
+        Some(())
+    }
+
+    #[inline]
+    fn is_there(seen: &u64) -> bool {
+        *seen != 0
+    }
+}
+
+impl Kind for StreamId {
+    type Wire = u64;
+    type Parsed = Self;
+
+    fn parse(_field: &str, value: u64) -> Result<Self, ParseError> {
+        Ok(Self(value))
+    }
+
+    fn encode(value: &Self) -> u64 {
+        value.0
+    }
+}
+
+impl Checked for StreamId {
+    type Seen<'a> = u64;
+
+    #[inline]
+    fn see<'a>(seen: &mut u64, value: Value<'a>) -> Option<()> {
+        *seen = value.fixed64()?;
+        Some(())
+    }
 }
 
 #[cfg(test)]

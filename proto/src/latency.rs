@@ -1,14 +1,19 @@
 //! Latency of one session's runs in one stratum, and what the device was used to before.
 
 use crate::{
-    bounds::{at_most, each_once, finite, list, positive, required, required_text, text},
     device::runtime_name,
     error::{Inside, ParseError},
     histogram::{HistScheme, SparseHistogram},
     ids::SessionUid,
-    stratum::Stratum,
+    message::{
+        CheckedMessage, Enum, EnumNumbers, Fields, Finite, I32, Inner, Kind, List, Maybe,
+        MaybeInner, Message, Name, Numbers, Positive64, Text, U32, U64, bounded, each_once,
+        message, seen_fields,
+    },
+    stratum::{Stratum, StratumKey},
     v1,
-    wire_enum::wire_enum,
+    wire::each_field,
+    wire_enum::{WireEnum, wire_enum},
 };
 
 wire_enum! {
@@ -39,6 +44,8 @@ wire_enum! {
 
 /// Most first runs of a session that are sent apart.
 pub const MAX_FIRST_RUNS: usize = 3;
+/// One of each kind.
+const MAX_BASELINES: usize = BaselineKind::ALL.len();
 
 /// Latency of the runs of one session in one stratum during the interval.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,75 +161,144 @@ impl SelfBaseline {
     }
 }
 
+message! {
+    mod series_fields: v1::LatencySeries {
+        1 session_uid: SessionUid,
+        2 stratum: Inner<Stratum>,
+        3 hist_scheme: Enum<HistScheme>,
+        4 histogram: SparseHistogram,
+        5 n: Positive64,
+        6 sum_us: Finite,
+        7 m2_us2: Finite,
+        8 min_us: Finite,
+        9 max_us: Finite,
+        10 runs_seen: U64,
+        11 sampled_one_in: U32,
+        12 dropped_runs: U64,
+        13 first_runs_us: Numbers<MAX_FIRST_RUNS>,
+        14 slow_fast_switches: Maybe<U64>,
+        15 longest_slow_streak: Maybe<U64>,
+        16 exceed: MaybeInner<ExceedCounts>,
+        17 baselines: List<SelfBaseline, MAX_BASELINES>,
+        18 baseline_absence: I32,
+        19 whole_ns: MaybeInner<WholeNanoseconds>,
+    }
+}
+
 impl TryFrom<v1::LatencySeries> for LatencySeries {
     type Error = ParseError;
 
     fn try_from(s: v1::LatencySeries) -> Result<Self, ParseError> {
-        let hist_scheme = HistScheme::parse("hist_scheme", s.hist_scheme)?;
-        let histogram = SparseHistogram::decode_v2(&s.histogram).inside("histogram")?;
-        at_most("first_runs_us", s.first_runs_us.len(), MAX_FIRST_RUNS)?;
-        let stratum = required("stratum", s.stratum)?;
-        let n = positive("n", s.n)?;
-        let us = Extent {
-            sum_us: finite("sum_us", s.sum_us)?,
-            min_us: finite("min_us", s.min_us)?,
-            max_us: finite("max_us", s.max_us)?,
+        let s = series_fields::Parsed::parse(s)?;
+        let extent = Extent {
+            sum_us: s.sum_us,
+            min_us: s.min_us,
+            max_us: s.max_us,
         };
-        let extent = us.or_whole_ns(s.whole_ns)?;
+        let extent = extent.or_whole_ns(s.whole_ns)?;
         let series = Self {
-            session_uid: SessionUid::parse("session_uid", s.session_uid)?,
-            stratum: Stratum::try_from(stratum).inside("stratum")?,
-            hist_scheme,
-            histogram,
-            n,
+            session_uid: s.session_uid,
+            stratum: s.stratum,
+            hist_scheme: s.hist_scheme,
+            histogram: s.histogram,
+            n: s.n,
             sum_us: extent.sum_us,
-            m2_us2: finite("m2_us2", s.m2_us2)?,
+            m2_us2: s.m2_us2,
             min_us: extent.min_us,
             max_us: extent.max_us,
-            runs_seen: runs_seen(s.runs_seen, n, s.dropped_runs),
+            runs_seen: runs_seen(s.runs_seen, s.n, s.dropped_runs),
             sampled_one_in: s.sampled_one_in.max(1),
             dropped_runs: s.dropped_runs,
             first_runs_us: s.first_runs_us,
             slow_fast_switches: s.slow_fast_switches,
             longest_slow_streak: s.longest_slow_streak,
-            exceed: s.exceed.map(ExceedCounts::from),
-            baselines: parse_baselines(s.baselines, s.baseline_absence)?,
+            exceed: s.exceed,
+            baselines: known_or_absent(s.baselines, s.baseline_absence)?,
         };
-        series.check_moments()?;
-        series.check_counts()?;
+        let moments = Moments {
+            total: series.histogram.total(),
+            n: series.n,
+            m2_us2: series.m2_us2,
+            extent,
+        };
+        moments.check()?;
+        let counts = RunCounts {
+            n: series.n,
+            runs_seen: series.runs_seen,
+            dropped_runs: series.dropped_runs,
+            slow_fast_switches: series.slow_fast_switches,
+            longest_slow_streak: series.longest_slow_streak,
+            exceed: series.exceed,
+            has_baseline: !series.baselines.known().is_empty(),
+        };
+        counts.check()?;
         Ok(series)
     }
 }
 
-impl LatencySeries {
-    fn check_moments(&self) -> Result<(), ParseError> {
-        let moments = Moments {
-            total: self.histogram.total(),
-            n: self.n,
-            sum_us: self.sum_us,
-            m2_us2: self.m2_us2,
-            min_us: self.min_us,
-            max_us: self.max_us,
-        };
-        moments.check()
-    }
+impl Message for LatencySeries {
+    type Wire = v1::LatencySeries;
+}
 
-    fn check_counts(&self) -> Result<(), ParseError> {
-        let counts = RunCounts {
-            n: self.n,
-            runs_seen: self.runs_seen,
-            dropped_runs: self.dropped_runs,
-            slow_fast_switches: self.slow_fast_switches,
-            longest_slow_streak: self.longest_slow_streak,
-            exceed: self.exceed,
-            has_baseline: !self.baselines.known().is_empty(),
+/// A series by what no two series of a report share.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct SeriesKey<'a> {
+    pub(crate) session_uid: u64,
+    stratum: StratumKey<'a>,
+}
+
+impl CheckedMessage for LatencySeries {
+    type Kept<'a> = SeriesKey<'a>;
+
+    fn check(bytes: &[u8]) -> Option<SeriesKey<'_>> {
+        let mut s = series_fields::Seen::default();
+        let mut kinds = EnumNumbers::default();
+        each_field(bytes, |number, value| match number {
+            series_fields::field::baselines => {
+                s.baselines += 1;
+                kinds.add(SelfBaseline::check(value.bytes()?)?)
+            }
+            _ => s.see(number, value),
+        })?;
+        if !s.is_whole() {
+            return None;
+        }
+        let extent = Extent {
+            sum_us: s.sum_us,
+            min_us: s.min_us,
+            max_us: s.max_us,
         };
-        counts.check()
+        let moments = Moments {
+            total: SparseHistogram::total_of_v2(s.histogram).ok()?,
+            n: s.n,
+            m2_us2: s.m2_us2,
+            extent: extent.or_whole_ns(s.whole_ns.get()).ok()?,
+        };
+        moments.check().ok()?;
+        let has_baseline = s.baselines > 0;
+        let counts = RunCounts {
+            n: s.n,
+            runs_seen: runs_seen(s.runs_seen, s.n, s.dropped_runs),
+            dropped_runs: s.dropped_runs,
+            slow_fast_switches: s.slow_fast_switches,
+            longest_slow_streak: s.longest_slow_streak,
+            exceed: s.exceed.get(),
+            has_baseline,
+        };
+        counts.check().ok()?;
+        let is_explained = match has_baseline {
+            true => s.baseline_absence == 0,
+            false => BaselineAbsence::from_number(s.baseline_absence).is_some(),
+        };
+        is_explained.then_some(SeriesKey {
+            session_uid: s.session_uid,
+            stratum: s.stratum.get()?,
+        })
     }
 }
 
 /// The wire leaves `runs_seen` out where it says nothing new.
-pub(crate) fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
+fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
     match sent {
         0 => n.saturating_add(dropped_runs),
         sent => sent,
@@ -231,17 +307,17 @@ pub(crate) fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
 
 /// Sum and extremes, which come as microseconds or, where they are whole, as nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Extent {
-    pub(crate) sum_us: f64,
-    pub(crate) min_us: f64,
-    pub(crate) max_us: f64,
+struct Extent {
+    sum_us: f64,
+    min_us: f64,
+    max_us: f64,
 }
 
 impl Extent {
-    pub(crate) fn or_whole_ns(self, ns: Option<v1::WholeNanoseconds>) -> Result<Self, ParseError> {
+    fn or_whole_ns(self, ns: Option<WholeNanoseconds>) -> Result<Self, ParseError> {
         let Some(ns) = ns else { return Ok(self) };
         if self != Self::default() {
-            let expected = "nothing beside sum_us, min_us and max_us";
+            let expected = "nothing next to sum_us, min_us and max_us";
             return Err(ParseError::malformed("whole_ns", expected, "both"));
         }
         Ok(Self {
@@ -251,12 +327,46 @@ impl Extent {
         })
     }
 
-    /// None where a value would not come back as the same number.
+    /// `None` where a value would not come back as the same number.
     fn whole_ns(self) -> Option<v1::WholeNanoseconds> {
         Some(v1::WholeNanoseconds {
             sum: ns(self.sum_us)?,
             min: ns(self.min_us)?,
             max: ns(self.max_us)?,
+        })
+    }
+}
+
+/// Sum and extremes of a series in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WholeNanoseconds {
+    sum: u64,
+    min: u64,
+    max: u64,
+}
+
+message! {
+    mod ns_fields: WholeNanoseconds = v1::WholeNanoseconds, with rules {
+        1 sum: U64,
+        2 min: U64,
+        3 max: U64,
+    }
+}
+
+impl Message for WholeNanoseconds {
+    type Wire = v1::WholeNanoseconds;
+}
+
+impl CheckedMessage for WholeNanoseconds {
+    type Kept<'a> = Self;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<Self> {
+        let ns: ns_fields::Seen<'_> = seen_fields(bytes)?;
+        Some(Self {
+            sum: ns.sum,
+            min: ns.min,
+            max: ns.max,
         })
     }
 }
@@ -277,42 +387,45 @@ fn ns(us: f64) -> Option<u64> {
 }
 
 /// Count, sum, deviations and extremes of a series, which must be possible together.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Moments {
+#[derive(Debug, Clone, Copy)]
+struct Moments {
     /// The histogram's.
-    pub(crate) total: u64,
-    pub(crate) n: u64,
-    pub(crate) sum_us: f64,
-    pub(crate) m2_us2: f64,
-    pub(crate) min_us: f64,
-    pub(crate) max_us: f64,
+    total: u64,
+    n: u64,
+    m2_us2: f64,
+    extent: Extent,
 }
 
 impl Moments {
     /// The tolerance is what adding up `n` floating-point numbers can lose, and far below what
     /// detection can see.
     #[expect(clippy::cast_precision_loss, reason = "a tolerance follows")]
-    pub(crate) fn check(&self) -> Result<(), ParseError> {
+    fn check(&self) -> Result<(), ParseError> {
         const TOLERANCE: f64 = 1e-6;
+        let Extent {
+            sum_us,
+            min_us,
+            max_us,
+        } = self.extent;
         if self.total != self.n {
             let expected = format!("{}, the histogram's total", self.total);
             return Err(ParseError::malformed("n", expected, self.n));
         }
-        if self.min_us > self.max_us {
-            let expected = format!("at most max_us, {}", self.max_us);
-            return Err(ParseError::malformed("min_us", expected, self.min_us));
+        if min_us > max_us {
+            let expected = format!("at most max_us, {max_us}");
+            return Err(ParseError::malformed("min_us", expected, min_us));
         }
         let n = self.n as f64;
-        let (least, most) = (n * self.min_us, n * self.max_us);
+        let (least, most) = (n * min_us, n * max_us);
         let slack = TOLERANCE * (most + 1.0);
-        if self.sum_us < least - slack || self.sum_us > most + slack {
+        if sum_us < least - slack || sum_us > most + slack {
             let expected = format!("{least} to {most}");
-            return Err(ParseError::malformed("sum_us", expected, self.sum_us));
+            return Err(ParseError::malformed("sum_us", expected, sum_us));
         }
         // Popoviciu: no variance exceeds a quarter of the squared range.
-        let range = self.max_us - self.min_us;
+        let range = max_us - min_us;
         let most = n * range * range / 4.0;
-        if self.m2_us2 > most + TOLERANCE * n * (self.max_us * self.max_us + 1.0) {
+        if self.m2_us2 > most + TOLERANCE * n * (max_us * max_us + 1.0) {
             let expected = format!("at most {most}");
             return Err(ParseError::malformed("m2_us2", expected, self.m2_us2));
         }
@@ -321,19 +434,19 @@ impl Moments {
 }
 
 /// Counts of a series' runs, which must be possible together.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RunCounts {
-    pub(crate) n: u64,
-    pub(crate) runs_seen: u64,
-    pub(crate) dropped_runs: u64,
-    pub(crate) slow_fast_switches: Option<u64>,
-    pub(crate) longest_slow_streak: Option<u64>,
-    pub(crate) exceed: Option<ExceedCounts>,
-    pub(crate) has_baseline: bool,
+#[derive(Debug, Clone, Copy)]
+struct RunCounts {
+    n: u64,
+    runs_seen: u64,
+    dropped_runs: u64,
+    slow_fast_switches: Option<u64>,
+    longest_slow_streak: Option<u64>,
+    exceed: Option<ExceedCounts>,
+    has_baseline: bool,
 }
 
 impl RunCounts {
-    pub(crate) fn check(&self) -> Result<(), ParseError> {
+    fn check(&self) -> Result<(), ParseError> {
         let accounted = self.n.saturating_add(self.dropped_runs);
         if self.runs_seen < accounted {
             let expected = format!("at least n + dropped_runs, {accounted}");
@@ -360,16 +473,15 @@ impl RunCounts {
     }
 }
 
-fn parse_baselines(known: Vec<v1::SelfBaseline>, absence: i32) -> Result<Baselines, ParseError> {
+fn known_or_absent(known: Vec<SelfBaseline>, absence: i32) -> Result<Baselines, ParseError> {
     if known.is_empty() {
-        let reason = BaselineAbsence::parse("baseline_absence", absence)?;
+        let reason = Enum::parse("baseline_absence", absence)?;
         return Ok(Baselines::Absent(reason));
     }
     if absence != 0 {
         let expected = "UNSPECIFIED where there is a baseline";
         return Err(ParseError::malformed("baseline_absence", expected, absence));
     }
-    let known = list("baselines", known, 2, SelfBaseline::try_from)?;
     each_once("baselines", &known, |b| b.kind)?;
     Ok(Baselines::Known(known))
 }
@@ -391,45 +503,77 @@ impl ExceedCounts {
     }
 }
 
-impl From<v1::ExceedCounts> for ExceedCounts {
-    fn from(e: v1::ExceedCounts) -> Self {
-        Self {
-            beyond_1_4x: e.beyond_1_4x,
-            beyond_2x: e.beyond_2x,
-            beyond_3x: e.beyond_3x,
-        }
+message! {
+    mod exceed_fields: ExceedCounts = v1::ExceedCounts, with rules {
+        1 beyond_1_4x: U64,
+        2 beyond_2x: U64,
+        3 beyond_3x: U64,
     }
 }
 
-impl TryFrom<v1::SelfBaseline> for SelfBaseline {
-    type Error = ParseError;
+impl Message for ExceedCounts {
+    type Wire = v1::ExceedCounts;
+}
 
-    fn try_from(b: v1::SelfBaseline) -> Result<Self, ParseError> {
-        let p10_us = finite("p10_us", b.p10_us)?;
-        if p10_us == 0.0 {
-            return Err(ParseError::malformed("p10_us", "above 0", p10_us));
-        }
-        let p50_us = finite("p50_us", b.p50_us)?;
-        let p95_us = finite("p95_us", b.p95_us)?;
-        for (field, value, least) in [("p50_us", p50_us, p10_us), ("p95_us", p95_us, p50_us)] {
+impl CheckedMessage for ExceedCounts {
+    type Kept<'a> = Self;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<Self> {
+        let counts: exceed_fields::Seen<'_> = seen_fields(bytes)?;
+        Some(Self {
+            beyond_1_4x: counts.beyond_1_4x,
+            beyond_2x: counts.beyond_2x,
+            beyond_3x: counts.beyond_3x,
+        })
+    }
+}
+
+bounded! {
+    AboveZero = f64 as f64, |v| v.is_finite() && *v > 0.0, "a finite number above 0";
+}
+
+message! {
+    mod baseline_fields: SelfBaseline = v1::SelfBaseline, with rules {
+        1 kind: Enum<BaselineKind>,
+        2 model_version: Name<64>,
+        3 n: Positive64,
+        4 p10_us: AboveZero,
+        5 p50_us: Finite,
+        6 p95_us: Finite,
+        7 cv: Finite,
+        8 vendor_fingerprint_hash: Text<32>,
+        9 ort_version: Text<32>,
+        10 ep_version: Text<32>,
+    }
+}
+
+impl Message for SelfBaseline {
+    type Wire = v1::SelfBaseline;
+
+    fn related(self) -> Result<Self, ParseError> {
+        let rising = [
+            ("p50_us", self.p50_us, self.p10_us),
+            ("p95_us", self.p95_us, self.p50_us),
+        ];
+        for (field, value, least) in rising {
             if value < least {
                 let expected = format!("at least {least}");
                 return Err(ParseError::malformed(field, expected, value));
             }
         }
-        let firmware = b.vendor_fingerprint_hash;
-        Ok(Self {
-            kind: BaselineKind::parse("kind", b.kind)?,
-            model_version: required_text("model_version", b.model_version, 64)?,
-            n: positive("n", b.n)?,
-            p10_us,
-            p50_us,
-            p95_us,
-            cv: finite("cv", b.cv)?,
-            vendor_fingerprint_hash: text("vendor_fingerprint_hash", firmware, 32)?,
-            ort_version: text("ort_version", b.ort_version, 32)?,
-            ep_version: text("ep_version", b.ep_version, 32)?,
-        })
+        Ok(self)
+    }
+}
+
+impl CheckedMessage for SelfBaseline {
+    /// The kind.
+    type Kept<'a> = i32;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<i32> {
+        let b: baseline_fields::Seen<'_> = seen_fields(bytes)?;
+        (b.p50_us >= b.p10_us && b.p95_us >= b.p50_us).then_some(b.kind)
     }
 }
 
@@ -451,7 +595,7 @@ impl From<&LatencySeries> for v1::LatencySeries {
             session_uid: s.session_uid.get(),
             stratum: Some((&s.stratum).into()),
             hist_scheme: s.hist_scheme.to_wire(),
-            histogram: s.histogram.encode_v2().into(),
+            histogram: SparseHistogram::encode(&s.histogram),
             n: s.n,
             sum_us: us.sum_us,
             m2_us2: s.m2_us2,
@@ -466,31 +610,10 @@ impl From<&LatencySeries> for v1::LatencySeries {
             first_runs_us: s.first_runs_us.clone(),
             slow_fast_switches: s.slow_fast_switches,
             longest_slow_streak: s.longest_slow_streak,
-            exceed: s.exceed.map(|e| v1::ExceedCounts {
-                beyond_1_4x: e.beyond_1_4x,
-                beyond_2x: e.beyond_2x,
-                beyond_3x: e.beyond_3x,
-            }),
+            exceed: s.exceed.as_ref().map(Into::into),
             baselines: s.baselines.known().iter().map(Into::into).collect(),
             baseline_absence: absence.map_or(0, BaselineAbsence::to_wire),
             whole_ns,
-        }
-    }
-}
-
-impl From<&SelfBaseline> for v1::SelfBaseline {
-    fn from(b: &SelfBaseline) -> Self {
-        Self {
-            kind: b.kind.to_wire(),
-            model_version: b.model_version.clone(),
-            n: b.n,
-            p10_us: b.p10_us,
-            p50_us: b.p50_us,
-            p95_us: b.p95_us,
-            cv: b.cv,
-            vendor_fingerprint_hash: b.vendor_fingerprint_hash.clone(),
-            ort_version: b.ort_version.clone(),
-            ep_version: b.ep_version.clone(),
         }
     }
 }

@@ -17,13 +17,13 @@
 //! reads no clock, verifies no signature, and never allocates what a header says: memory is
 //! bounded by the bytes that really came.
 
-mod bounds;
 pub mod chipset;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
 pub mod device;
 pub mod directive;
 mod error;
+pub mod event_time;
 pub mod failure;
 pub mod fingerprint;
 pub mod health;
@@ -32,7 +32,7 @@ mod ids;
 pub mod latency;
 pub mod manifest;
 mod manifest_wire;
-pub mod occurred;
+mod message;
 mod outcome;
 pub mod placement;
 mod reason;
@@ -41,14 +41,14 @@ pub mod report;
 #[cfg(feature = "samples")]
 pub mod samples;
 pub mod session;
-mod sound;
 pub mod stratum;
 mod text;
 pub mod upload;
 mod upload_wire;
+mod validate;
+mod wire;
 mod wire_enum;
 
-pub use bounds::MAX_UNIX_MS;
 pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
@@ -62,16 +62,17 @@ pub use latency::{
     BaselineAbsence, BaselineKind, Baselines, ExceedCounts, LatencySeries, SelfBaseline,
 };
 pub use manifest::{Attribution, ModelManifest, NodeMacs, SideCar};
+pub use message::MAX_UNIX_MS;
 pub use outcome::Outcome;
 pub use placement::{CpuNode, EpShare, GraphKind, Placement, PlacementSource};
 pub use reason::ReasonCode;
 pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
-pub use sound::{QuickCheck, SoundReport};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 pub use text::{clipped, hex, unhex};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
+pub use validate::{FastValidator, ValidReport};
 
 /// The messages as they travel, made from `epwatch/v1/*.proto` by `just generate`. Nothing in them
 /// is checked.

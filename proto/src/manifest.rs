@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use prost::Message;
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bounds::{at_most, list, positive, text},
     error::ParseError,
     fingerprint::{normalised_node_name, without_token},
     ids::ModelHash,
+    message::{Kind, List, Message, Positive32, Text, U64, at_most, message},
     v1,
 };
 
@@ -113,20 +113,6 @@ impl ModelManifest {
             by_node,
         }
     }
-
-    fn check_total(&self) -> Result<(), ParseError> {
-        let macs = self.nodes.iter().map(|n| n.macs);
-        let sum = macs.fold(0_u64, u64::saturating_add);
-        if sum > self.total_macs {
-            let expected = format!("at least {sum}, the sum over nodes");
-            return Err(ParseError::malformed(
-                "total_macs",
-                expected,
-                self.total_macs,
-            ));
-        }
-        Ok(())
-    }
 }
 
 fn as_it_is(name: &str) -> &str {
@@ -155,7 +141,7 @@ impl TryFrom<SideCar> for ModelManifest {
         let mut nodes = Vec::with_capacity(side_car.nodes.len());
         for (name, macs) in side_car.nodes {
             nodes.push(NodeMacs {
-                name: text("nodes", name, MAX_MANIFEST_NAME_BYTES)?,
+                name: Text::<MAX_MANIFEST_NAME_BYTES>::parse("nodes", name)?,
                 op_type: String::new(),
                 macs,
             });
@@ -165,47 +151,59 @@ impl TryFrom<SideCar> for ModelManifest {
             total_macs: side_car.total_macs,
             nodes,
         };
-        manifest.check_total()?;
-        Ok(manifest)
+        manifest.related()
     }
 }
 
-impl TryFrom<v1::ModelManifest> for ModelManifest {
-    type Error = ParseError;
+/// A version of the counting rules that this version knows.
+struct Algorithm;
 
-    fn try_from(m: v1::ModelManifest) -> Result<Self, ParseError> {
-        let algorithm = positive("algorithm", m.algorithm)?;
+impl Kind for Algorithm {
+    type Wire = u32;
+    type Parsed = u32;
+
+    fn parse(field: &str, algorithm: u32) -> Result<u32, ParseError> {
         if algorithm > MANIFEST_ALGORITHM {
-            return Err(ParseError::unsupported("algorithm", "1", algorithm));
+            return Err(ParseError::unsupported(field, "1", algorithm));
         }
-        let node = |n: v1::NodeMacs| {
-            Ok(NodeMacs {
-                name: text("name", n.name, MAX_MANIFEST_NAME_BYTES)?,
-                op_type: text("op_type", n.op_type, 64)?,
-                macs: n.macs,
-            })
-        };
-        let manifest = Self {
-            algorithm,
-            total_macs: m.total_macs,
-            nodes: list("nodes", m.nodes, MAX_MANIFEST_NODES, node)?,
-        };
-        manifest.check_total()?;
-        Ok(manifest)
+        Positive32::parse(field, algorithm)
+    }
+
+    fn encode(algorithm: &u32) -> u32 {
+        *algorithm
     }
 }
 
-impl From<&ModelManifest> for v1::ModelManifest {
-    fn from(m: &ModelManifest) -> Self {
-        let node = |n: &NodeMacs| v1::NodeMacs {
-            name: n.name.clone(),
-            op_type: n.op_type.clone(),
-            macs: n.macs,
-        };
-        Self {
-            algorithm: m.algorithm,
-            total_macs: m.total_macs,
-            nodes: m.nodes.iter().map(node).collect(),
+message! {
+    ModelManifest = v1::ModelManifest, with rules {
+        algorithm: Algorithm,
+        total_macs: U64,
+        nodes: List<NodeMacs, MAX_MANIFEST_NODES>,
+    }
+}
+
+impl Message for ModelManifest {
+    type Wire = v1::ModelManifest;
+
+    fn related(self) -> Result<Self, ParseError> {
+        let macs = self.nodes.iter().map(|n| n.macs);
+        let sum = macs.fold(0_u64, u64::saturating_add);
+        if sum > self.total_macs {
+            let expected = format!("at least {sum}, the sum over nodes");
+            return Err(ParseError::malformed(
+                "total_macs",
+                expected,
+                self.total_macs,
+            ));
         }
+        Ok(self)
+    }
+}
+
+message! {
+    NodeMacs = v1::NodeMacs {
+        name: Text<MAX_MANIFEST_NAME_BYTES>,
+        op_type: Text<64>,
+        macs: U64,
     }
 }

@@ -1,6 +1,7 @@
 //! How a report ended. Every report ends in exactly one of these, and they are the values of the
 //! label `outcome` in metrics and in the loss ledger.
 
+use crate::error::{ParseError, Problem};
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
@@ -51,9 +52,30 @@ impl Outcome {
     }
 }
 
+impl ParseError {
+    /// How a report with this error ends.
+    pub fn outcome(&self) -> Outcome {
+        match self.problem() {
+            Problem::Malformed { .. } => Outcome::RefusedMalformed,
+            Problem::TooLarge { .. } => Outcome::RefusedTooLarge,
+            Problem::Unsupported { .. } => Outcome::RefusedUnsupported,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_problem_ends_in_its_outcome() {
+        let malformed = ParseError::malformed("n", "1 or more", 0);
+        assert_eq!(malformed.outcome(), Outcome::RefusedMalformed);
+        let large = ParseError::too_large("report", 10, 11);
+        assert_eq!(large.outcome(), Outcome::RefusedTooLarge);
+        let newer = ParseError::unsupported("hist_scheme", "1", 9);
+        assert_eq!(newer.outcome(), Outcome::RefusedUnsupported);
+    }
 
     #[test]
     fn an_ack_is_never_retried() {

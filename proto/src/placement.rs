@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
-    bounds::{
-        at_most, bytes_or_empty, each_once, list, optional_bytes, positive, required_text, share,
-        text, texts, within,
-    },
-    error::{Inside, ParseError},
+    error::ParseError,
     fingerprint::Fingerprint,
     ids::ModelHash,
+    message::{
+        AtMost32, Bool, Checked, CheckedMessage, Enum, Enums, Few, Fields, Kind, List, Maybe,
+        MaybeBytes, MaybeInner, Message, Name, Names, Positive32, Share, Text, U32, each_once,
+        message, seen_fields,
+    },
     reason::ReasonCode,
     v1,
-    wire_enum::wire_enum,
+    wire::{Value, each_field},
+    wire_enum::{WireEnum, wire_enum},
 };
 
 wire_enum! {
@@ -58,6 +60,8 @@ pub const MAX_CPU_NODES: usize = 256;
 pub const MAX_NODE_NAME_BYTES: usize = 256;
 /// Most kinds of ops per EP.
 pub const MAX_OP_TYPES: usize = 256;
+/// Op types of one EP that the fast validator keeps track of.
+const MOST_OP_TYPES: usize = 32;
 /// Most reason codes.
 pub const MAX_REASONS: usize = 16;
 
@@ -237,45 +241,26 @@ impl Placement {
     fn npu_shares(&self) -> impl Iterator<Item = &EpShare> {
         self.eps.iter().filter(|e| is_npu_ep(&e.ep))
     }
-
-    /// The counts must be possible together.
-    fn check(&self) -> Result<(), ParseError> {
-        let counts = NodeCounts {
-            source: self.source,
-            n_eps: self.eps.len(),
-            n_nodes: self.n_nodes,
-            of_eps: self.eps.iter().map(|e| u64::from(e.n_nodes)).sum(),
-            on_cpu: self.n_cpu_nodes() as usize,
-            named: self.cpu_nodes.len(),
-            is_truncated: self.cpu_nodes_truncated,
-        };
-        counts.check()?;
-        let mut macs = MacsSum::default();
-        for ep in &self.eps {
-            macs.add(ep.macs_share);
-        }
-        macs.check(self.macs_attributed)
-    }
 }
 
 /// Counts of a placement's nodes, which must be possible together.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NodeCounts {
-    pub(crate) source: PlacementSource,
-    pub(crate) n_eps: usize,
-    pub(crate) n_nodes: u32,
+struct NodeCounts {
+    source: PlacementSource,
+    n_eps: usize,
+    n_nodes: u32,
     /// Nodes of all EPs.
-    pub(crate) of_eps: u64,
+    of_eps: u64,
     /// Nodes of the CPU EP.
-    pub(crate) on_cpu: usize,
+    on_cpu: usize,
     /// Those of them that are named.
-    pub(crate) named: usize,
+    named: usize,
     /// Whether the sender says that not all are.
-    pub(crate) is_truncated: bool,
+    is_truncated: bool,
 }
 
 impl NodeCounts {
-    pub(crate) fn check(&self) -> Result<(), ParseError> {
+    fn check(&self) -> Result<(), ParseError> {
         let (of_eps, named, on_cpu) = (self.of_eps, self.named, self.on_cpu);
         if u64::from(self.n_nodes) != of_eps {
             let expected = format!("{of_eps}, the sum over eps");
@@ -300,164 +285,215 @@ impl NodeCounts {
     }
 }
 
-/// Shares of MACs over EPs, which cannot exceed what was attributed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct MacsSum(f64);
-
-impl MacsSum {
-    pub(crate) fn add(&mut self, share: Option<f64>) {
-        self.0 += share.unwrap_or(0.0);
+/// Shares of MACs over EPs cannot exceed what was attributed.
+fn check_macs(attributed: Option<f64>, of_eps: f64) -> Result<(), ParseError> {
+    let attributed = attributed.unwrap_or(0.0);
+    // Each share is rounded on its own.
+    if of_eps > attributed + 1e-9 {
+        let expected = format!("at least {of_eps}, the sum over eps");
+        return Err(ParseError::malformed(
+            "macs_attributed",
+            expected,
+            attributed,
+        ));
     }
-
-    pub(crate) fn check(&self, attributed: Option<f64>) -> Result<(), ParseError> {
-        let attributed = attributed.unwrap_or(0.0);
-        // Each share is rounded on its own.
-        if self.0 > attributed + 1e-9 {
-            let expected = format!("at least {}, the sum over eps", self.0);
-            return Err(ParseError::malformed(
-                "macs_attributed",
-                expected,
-                attributed,
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl TryFrom<v1::Placement> for Placement {
-    type Error = ParseError;
-
-    fn try_from(p: v1::Placement) -> Result<Self, ParseError> {
-        let fingerprint = |field: &str, f: Option<v1::Fingerprint>| {
-            f.map(Fingerprint::try_from).transpose().inside(field)
-        };
-        let eps = list("eps", p.eps, MAX_EPS, EpShare::try_from)?;
-        each_once("eps", &eps, |e| &e.ep)?;
-        let reason = |code| ReasonCode::parse("", code);
-        let manifest = optional_bytes("manifest_sha256", &p.manifest_sha256)?;
-        let placement = Self {
-            requested_eps: parse_eps("requested_eps", p.requested_eps)?,
-            eps,
-            n_nodes: within("n_nodes", p.n_nodes, 0, MAX_NODES)?,
-            cpu_nodes: list("cpu_nodes", p.cpu_nodes, MAX_CPU_NODES, CpuNode::try_from)?,
-            cpu_nodes_truncated: p.cpu_nodes_truncated,
-            macs_attributed: share("macs_attributed", p.macs_attributed)?,
-            manifest_sha256: manifest.map(ModelHash::from_bytes),
-            graph_kind: GraphKind::parse("graph_kind", p.graph_kind)?,
-            source: PlacementSource::parse("source", p.source)?,
-            exact: fingerprint("exact", p.exact)?,
-            normalised: fingerprint("normalised", p.normalised)?,
-            reasons: list("reasons", p.reasons, MAX_REASONS, reason)?,
-        };
-        placement.check()?;
-        Ok(placement)
-    }
+    Ok(())
 }
 
 /// A list of EP names.
-pub(crate) fn parse_eps(field: &str, eps: Vec<String>) -> Result<Vec<String>, ParseError> {
-    texts(field, eps, MAX_EPS, MAX_EP_NAME_BYTES)
+pub(crate) type EpNames = Names<MAX_EPS, MAX_EP_NAME_BYTES>;
+
+message! {
+    mod placement_fields: Placement = v1::Placement, with rules {
+        1 requested_eps: EpNames,
+        2 eps: List<EpShare, MAX_EPS>,
+        3 n_nodes: AtMost32<MAX_NODES>,
+        4 cpu_nodes: List<CpuNode, MAX_CPU_NODES>,
+        5 cpu_nodes_truncated: Bool,
+        6 macs_attributed: Maybe<Share>,
+        7 manifest_sha256: MaybeBytes<ModelHash, 32>,
+        8 graph_kind: Enum<GraphKind>,
+        9 source: Enum<PlacementSource>,
+        10 exact: MaybeInner<Fingerprint>,
+        11 normalised: MaybeInner<Fingerprint>,
+        12 reasons: Enums<ReasonCode, MAX_REASONS>,
+    }
 }
 
-impl TryFrom<v1::EpShare> for EpShare {
-    type Error = ParseError;
+impl Message for Placement {
+    type Wire = v1::Placement;
 
-    fn try_from(e: v1::EpShare) -> Result<Self, ParseError> {
-        at_most("op_types", e.op_types.len(), MAX_OP_TYPES)?;
-        let mut op_types = BTreeMap::new();
-        let mut counted: u64 = 0;
-        for (index, op) in e.op_types.into_iter().enumerate() {
-            let at = || format!("op_types[{index}]");
-            let name = required_text("op_type", op.op_type, MAX_EP_NAME_BYTES);
-            let name = name.map_err(|error| error.inside(&at()))?;
-            let n_nodes = positive("n_nodes", op.n_nodes);
-            let n_nodes = n_nodes.map_err(|error| error.inside(&at()))?;
-            counted += u64::from(n_nodes);
-            if let Some(_twice) = op_types.insert(name, n_nodes) {
-                return Err(ParseError::malformed(
-                    &at(),
-                    "each op type once",
-                    "a second one",
-                ));
+    fn related(self) -> Result<Self, ParseError> {
+        each_once("eps", &self.eps, |e| &e.ep)?;
+        let counts = NodeCounts {
+            source: self.source,
+            n_eps: self.eps.len(),
+            n_nodes: self.n_nodes,
+            of_eps: self.eps.iter().map(|e| u64::from(e.n_nodes)).sum(),
+            on_cpu: self.n_cpu_nodes() as usize,
+            named: self.cpu_nodes.len(),
+            is_truncated: self.cpu_nodes_truncated,
+        };
+        counts.check()?;
+        let of_eps = self.eps.iter().filter_map(|e| e.macs_share).sum();
+        check_macs(self.macs_attributed, of_eps)?;
+        Ok(self)
+    }
+}
+
+impl CheckedMessage for Placement {
+    type Kept<'a> = ();
+
+    fn check(bytes: &[u8]) -> Option<()> {
+        let mut fields = placement_fields::Seen::default();
+        let mut eps = Few::<&[u8], MAX_EPS>::default();
+        let (mut of_eps, mut on_cpu, mut macs_of_eps) = (0, 0, 0.0);
+        each_field(bytes, |number, value| match number {
+            placement_fields::field::eps => {
+                let share = EpShare::check(value.bytes()?)?;
+                eps.add(share.ep)?;
+                of_eps += u64::from(share.n_nodes);
+                if share.ep == CPU_EP.as_bytes() {
+                    on_cpu = share.n_nodes as usize;
+                }
+                macs_of_eps += share.macs_share.unwrap_or(0.0);
+                Some(())
             }
-        }
-        if counted > u64::from(e.n_nodes) {
+            _ => fields.see(number, value),
+        })?;
+        let counts = NodeCounts {
+            source: PlacementSource::from_number(fields.source)?,
+            n_eps: eps.entries().len(),
+            n_nodes: fields.n_nodes,
+            of_eps,
+            on_cpu,
+            named: fields.cpu_nodes,
+            is_truncated: fields.cpu_nodes_truncated,
+        };
+        counts.check().ok()?;
+        check_macs(fields.macs_attributed, macs_of_eps).ok()?;
+        fields.is_whole().then_some(())
+    }
+}
+
+message! {
+    mod share_fields: EpShare = v1::EpShare, with rules {
+        1 ep: Name<MAX_EP_NAME_BYTES>,
+        2 n_nodes: AtMost32<MAX_NODES>,
+        3 n_partitions: Maybe<U32>,
+        4 op_types: OpTypes,
+        5 macs_share: Maybe<Share>,
+    }
+}
+
+impl Message for EpShare {
+    type Wire = v1::EpShare;
+
+    fn related(self) -> Result<Self, ParseError> {
+        let counted: u64 = self.op_types.values().map(|n| u64::from(*n)).sum();
+        if counted > u64::from(self.n_nodes) {
             let expected = format!("at least {counted}, the sum over op_types");
-            return Err(ParseError::malformed("n_nodes", expected, e.n_nodes));
+            return Err(ParseError::malformed("n_nodes", expected, self.n_nodes));
         }
-        Ok(Self {
-            ep: required_text("ep", e.ep, MAX_EP_NAME_BYTES)?,
-            n_nodes: within("n_nodes", e.n_nodes, 0, MAX_NODES)?,
-            n_partitions: e.n_partitions,
-            op_types,
-            macs_share: share("macs_share", e.macs_share)?,
+        Ok(self)
+    }
+}
+
+/// The part of an EP's share that the placement adds up.
+pub(crate) struct ShareCounts<'a> {
+    ep: &'a [u8],
+    n_nodes: u32,
+    macs_share: Option<f64>,
+}
+
+impl CheckedMessage for EpShare {
+    type Kept<'a> = ShareCounts<'a>;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<ShareCounts<'_>> {
+        let fields: share_fields::Seen<'_> = seen_fields(bytes)?;
+        let is_possible = fields.op_types.n_nodes <= u64::from(fields.n_nodes);
+        is_possible.then_some(ShareCounts {
+            ep: fields.ep,
+            n_nodes: fields.n_nodes,
+            macs_share: fields.macs_share,
         })
     }
 }
 
-impl TryFrom<v1::CpuNode> for CpuNode {
-    type Error = ParseError;
+/// Nodes by op type, each type once.
+pub(crate) struct OpTypes;
 
-    fn try_from(n: v1::CpuNode) -> Result<Self, ParseError> {
-        Ok(Self {
-            name: text("name", n.name, MAX_NODE_NAME_BYTES)?,
-            op_type: required_text("op_type", n.op_type, MAX_EP_NAME_BYTES)?,
-            domain: text("domain", n.domain, MAX_EP_NAME_BYTES)?,
-            benign: n.benign,
-            reason: ReasonCode::parse("reason", n.reason)?,
-            reason_text: text("reason_text", n.reason_text, MAX_NODE_NAME_BYTES)?,
-            macs_share: share("macs_share", n.macs_share)?,
-        })
+impl Kind for OpTypes {
+    type Wire = Vec<v1::OpCount>;
+    type Parsed = BTreeMap<String, u32>;
+
+    fn parse(field: &str, counts: Vec<v1::OpCount>) -> Result<Self::Parsed, ParseError> {
+        let counts = List::<OpCount, MAX_OP_TYPES>::parse(field, counts)?;
+        each_once(field, &counts, |count| &count.op_type)?;
+        Ok(counts.into_iter().map(|c| (c.op_type, c.n_nodes)).collect())
     }
-}
 
-impl From<&Placement> for v1::Placement {
-    fn from(p: &Placement) -> Self {
-        let manifest = p.manifest_sha256.as_ref();
-        Self {
-            requested_eps: p.requested_eps.clone(),
-            eps: p.eps.iter().map(Into::into).collect(),
-            n_nodes: p.n_nodes,
-            cpu_nodes: p.cpu_nodes.iter().map(Into::into).collect(),
-            cpu_nodes_truncated: p.cpu_nodes_truncated,
-            macs_attributed: p.macs_attributed,
-            manifest_sha256: bytes_or_empty(manifest.map(|m| m.as_bytes().as_slice())),
-            graph_kind: p.graph_kind.to_wire(),
-            source: p.source.to_wire(),
-            exact: p.exact.as_ref().map(Into::into),
-            normalised: p.normalised.as_ref().map(Into::into),
-            reasons: p.reasons.iter().map(|r| r.to_wire()).collect(),
-        }
-    }
-}
-
-impl From<&EpShare> for v1::EpShare {
-    fn from(e: &EpShare) -> Self {
-        let op = |(op_type, n_nodes): (&String, &u32)| v1::OpCount {
+    fn encode(counts: &Self::Parsed) -> Vec<v1::OpCount> {
+        let count = |(op_type, n_nodes): (&String, &u32)| v1::OpCount {
             op_type: op_type.clone(),
             n_nodes: *n_nodes,
         };
-        Self {
-            ep: e.ep.clone(),
-            n_nodes: e.n_nodes,
-            n_partitions: e.n_partitions,
-            op_types: e.op_types.iter().map(op).collect(),
-            macs_share: e.macs_share,
-        }
+        counts.iter().map(count).collect()
     }
 }
 
-impl From<&CpuNode> for v1::CpuNode {
-    fn from(n: &CpuNode) -> Self {
-        Self {
-            name: n.name.clone(),
-            op_type: n.op_type.clone(),
-            domain: n.domain.clone(),
-            benign: n.benign,
-            reason: n.reason.to_wire(),
-            reason_text: n.reason_text.clone(),
-            macs_share: n.macs_share,
-        }
+#[derive(Default)]
+pub(crate) struct SeenOpTypes<'a> {
+    names: Few<&'a [u8], MOST_OP_TYPES>,
+    n_nodes: u64,
+}
+
+impl Checked for OpTypes {
+    type Seen<'a> = SeenOpTypes<'a>;
+
+    #[inline]
+    fn see<'a>(seen: &mut SeenOpTypes<'a>, value: Value<'a>) -> Option<()> {
+        let count = OpCount::check(value.bytes()?)?;
+        seen.n_nodes += u64::from(count.n_nodes);
+        seen.names.add(count.op_type)
+    }
+}
+
+struct OpCount {
+    op_type: String,
+    n_nodes: u32,
+}
+
+message! {
+    mod op_fields: OpCount = v1::OpCount, with rules {
+        1 op_type: Name<MAX_EP_NAME_BYTES>,
+        2 n_nodes: Positive32,
+    }
+}
+
+impl Message for OpCount {
+    type Wire = v1::OpCount;
+}
+
+impl CheckedMessage for OpCount {
+    type Kept<'a> = op_fields::Seen<'a>;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<op_fields::Seen<'_>> {
+        seen_fields(bytes)
+    }
+}
+
+message! {
+    mod node_fields: CpuNode = v1::CpuNode {
+        1 name: Text<MAX_NODE_NAME_BYTES>,
+        2 op_type: Name<MAX_EP_NAME_BYTES>,
+        3 domain: Text<MAX_EP_NAME_BYTES>,
+        4 benign: Bool,
+        5 reason: Enum<ReasonCode>,
+        6 reason_text: Text<MAX_NODE_NAME_BYTES>,
+        7 macs_share: Maybe<Share>,
     }
 }
 

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use prost::{Message, encoding::encode_varint};
 
 use crate::{
-    bounds::{required_text, unix_ms},
+    device::{MAX_APP_ID_BYTES, MAX_ENVIRONMENT_BYTES},
     error::{Inside, ParseError},
-    report::{MAX_REPORT_BYTES, Report, not_protobuf},
+    message::{Kind, Name, UnixMs},
+    report::{MAX_REPORT_BYTES, Report},
     upload::SendClock,
     v1,
 };
@@ -124,7 +125,7 @@ impl<R: Read> RecordedReader<R> {
         self.from.read_exact(&mut bytes).map_err(io)?;
         self.offset += len as u64;
         let record = v1::RecordedReport::decode(Bytes::from(bytes));
-        let record = record.map_err(|e| malformed(not_protobuf("record", &e)))?;
+        let record = record.map_err(|e| malformed(ParseError::not_protobuf("record", &e)))?;
         RecordedReport::try_from(record)
             .map(Some)
             .map_err(malformed)
@@ -177,16 +178,15 @@ impl TryFrom<v1::RecordedReport> for RecordedReport {
     type Error = ParseError;
 
     fn try_from(r: v1::RecordedReport) -> Result<Self, ParseError> {
-        let received = r.received_at_unix_ms;
         let sent = v1::SendClock {
             wall_unix_ms: r.sent_wall_unix_ms,
             uptime_ms: r.sent_uptime_ms,
             boot_id: r.sent_boot_id,
         };
         Ok(Self {
-            received_at_unix_ms: unix_ms("received_at_unix_ms", received)?,
-            app_id: required_text("app_id", r.app_id, 128)?,
-            environment: required_text("environment", r.environment, 32)?,
+            received_at_unix_ms: UnixMs::parse("received_at_unix_ms", r.received_at_unix_ms)?,
+            app_id: Name::<MAX_APP_ID_BYTES>::parse("app_id", r.app_id)?,
+            environment: Name::<MAX_ENVIRONMENT_BYTES>::parse("environment", r.environment)?,
             report: r.report,
             sent: SendClock::try_from(sent).inside("sent")?,
             is_unproven: r.is_unproven,

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message;
+use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::{
-    bounds::{each_once, list, required, text, unix_ms, within},
     device::{App, Device, Runtime, Sdk},
-    error::{Inside, ParseError},
+    error::ParseError,
     failure::{RunErrors, SelfTest, StartFailure},
     health::SdkHealth,
-    ids::{ReportKey, SessionUid, StreamId, required_key},
+    ids::{ReportKey, SessionUid, StreamId},
     latency::LatencySeries,
+    message::{
+        AtMost64, CheckedMessage, Inner, List, Maybe, Message, Text, U64, UnixMs, at_most,
+        each_once, message, seen_fields,
+    },
     session::Session,
     v1,
 };
@@ -23,15 +27,6 @@ pub const MAX_INTERVAL_MS: u64 = 31 * 24 * 3_600_000;
 /// Longest boot id, in bytes.
 pub const MAX_BOOT_ID_BYTES: usize = 64;
 
-/// Field number and most entries of each repeated message of a report.
-const MAX_ENTRIES: [(u32, &str, usize); 6] = [
-    (2, "ended_streams", MAX_ENDED_STREAMS),
-    (12, "sessions", MAX_SESSIONS),
-    (13, "series", MAX_SERIES),
-    (14, "self_tests", MAX_SELF_TESTS),
-    (15, "start_failures", MAX_START_FAILURES),
-    (16, "run_errors", MAX_RUN_ERRORS),
-];
 /// Most ended streams of a report.
 pub const MAX_ENDED_STREAMS: usize = 64;
 /// Most sessions of a report.
@@ -44,6 +39,32 @@ pub const MAX_SELF_TESTS: usize = 64;
 pub const MAX_START_FAILURES: usize = 32;
 /// Most run-error counters of a report.
 pub const MAX_RUN_ERRORS: usize = 64;
+
+/// Number, name and most entries of each repeated message of a report.
+const MAX_ENTRIES: [(u32, &str, usize); 6] = [
+    (
+        report_fields::field::ended_streams,
+        "ended_streams",
+        MAX_ENDED_STREAMS,
+    ),
+    (report_fields::field::sessions, "sessions", MAX_SESSIONS),
+    (report_fields::field::series, "series", MAX_SERIES),
+    (
+        report_fields::field::self_tests,
+        "self_tests",
+        MAX_SELF_TESTS,
+    ),
+    (
+        report_fields::field::start_failures,
+        "start_failures",
+        MAX_START_FAILURES,
+    ),
+    (
+        report_fields::field::run_errors,
+        "run_errors",
+        MAX_RUN_ERRORS,
+    ),
+];
 
 /// One upload unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,8 +132,8 @@ impl Report {
             ));
         }
         check_entry_counts(bytes)?;
-        let report = v1::Report::decode(bytes).map_err(|error| not_protobuf("report", &error))?;
-        Self::try_from(report)
+        let report = v1::Report::decode(bytes);
+        Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
     }
 
     /// The encoded report, as a device sends it.
@@ -123,24 +144,6 @@ impl Report {
     /// The session of that uid.
     pub fn session(&self, uid: SessionUid) -> Option<&Session> {
         self.sessions.iter().find(|s| s.uid == uid)
-    }
-
-    /// What refers to each other must be there, and once.
-    fn check_references(&self) -> Result<(), ParseError> {
-        each_once("sessions", &self.sessions, |s| s.uid)?;
-        let uids: BTreeSet<_> = self.sessions.iter().map(|s| s.uid).collect();
-        check_uids("series", &self.series, &uids, |s| s.session_uid)?;
-        check_uids("self_tests", &self.self_tests, &uids, |t| t.session_uid)?;
-        check_uids("run_errors", &self.run_errors, &uids, |e| e.session_uid)?;
-        each_once("series", &self.series, |s| (s.session_uid, &s.stratum))?;
-        each_once("ended_streams", &self.ended_streams, |e| e.stream)?;
-        let own = |e: &EndedStream| e.stream == self.key.stream;
-        if let Some(at) = self.ended_streams.iter().position(own) {
-            let field = format!("ended_streams[{at}].stream_id");
-            let expected = "a stream that ended";
-            return Err(ParseError::malformed(&field, expected, "the report's own"));
-        }
-        Ok(())
     }
 }
 
@@ -166,111 +169,105 @@ fn check_uids<T>(
 /// Counts the repeated messages before they are decoded: two bytes on the wire can stand for an
 /// empty message that takes hundreds in memory.
 fn check_entry_counts(report: &[u8]) -> Result<(), ParseError> {
-    use prost::encoding::{DecodeContext, decode_key, skip_field};
     let mut counts = [0; MAX_ENTRIES.len()];
     let mut rest = report;
     while !rest.is_empty() {
-        let (tag, wire_type) = decode_key(&mut rest).map_err(|e| not_protobuf("report", &e))?;
+        let not_protobuf = |e| ParseError::not_protobuf("report", &e);
+        let (tag, wire_type) = decode_key(&mut rest).map_err(not_protobuf)?;
         if let Some(at) = MAX_ENTRIES.iter().position(|(number, ..)| *number == tag) {
             counts[at] += 1;
             let (_, field, most) = MAX_ENTRIES[at];
-            crate::bounds::at_most(field, counts[at], most)?;
+            at_most(field, counts[at], most)?;
         }
-        skip_field(wire_type, tag, &mut rest, DecodeContext::default())
-            .map_err(|error| not_protobuf("report", &error))?;
+        skip_field(wire_type, tag, &mut rest, DecodeContext::default()).map_err(not_protobuf)?;
     }
     Ok(())
 }
 
-/// The bytes are no message of this type.
-pub(crate) fn not_protobuf(field: &str, error: &prost::DecodeError) -> ParseError {
-    ParseError::malformed(field, "a protobuf message", error)
-}
-
-impl TryFrom<v1::Report> for Report {
-    type Error = ParseError;
-
-    fn try_from(r: v1::Report) -> Result<Self, ParseError> {
-        let app = required("app", r.app)?;
-        let device = required("device", r.device)?;
-        let runtime = required("runtime", r.runtime)?;
-        let sdk = required("sdk", r.sdk)?;
-        let health = required("health", r.health)?;
-        let ended = |e: v1::EndedStream| {
-            Ok(EndedStream {
-                stream: StreamId(e.stream_id),
-                last_sequence: e.last_sequence,
-                unsealed_runs: e.unsealed_runs,
-            })
-        };
-        let start = r.interval_start_unix_ms;
-        let end = r.interval_end_unix_ms;
-        let length = r.interval_length_ms;
-        let starts = r.start_failures;
-        let report = Self {
-            key: required_key("key", r.key)?,
-            ended_streams: list("ended_streams", r.ended_streams, MAX_ENDED_STREAMS, ended)?,
-            interval_start_unix_ms: unix_ms("interval_start_unix_ms", start)?,
-            interval_end_unix_ms: unix_ms("interval_end_unix_ms", end)?,
-            interval_length_ms: within("interval_length_ms", length, 0, MAX_INTERVAL_MS)?,
-            boot_id: text("boot_id", r.boot_id, MAX_BOOT_ID_BYTES)?,
-            uptime_at_end_ms: r.uptime_at_end_ms,
-            app: App::try_from(app).inside("app")?,
-            device: Device::try_from(device).inside("device")?,
-            runtime: Runtime::try_from(runtime).inside("runtime")?,
-            sdk: Sdk::try_from(sdk).inside("sdk")?,
-            sessions: list("sessions", r.sessions, MAX_SESSIONS, Session::try_from)?,
-            series: list("series", r.series, MAX_SERIES, LatencySeries::try_from)?,
-            self_tests: list(
-                "self_tests",
-                r.self_tests,
-                MAX_SELF_TESTS,
-                SelfTest::try_from,
-            )?,
-            start_failures: list(
-                "start_failures",
-                starts,
-                MAX_START_FAILURES,
-                StartFailure::try_from,
-            )?,
-            run_errors: list(
-                "run_errors",
-                r.run_errors,
-                MAX_RUN_ERRORS,
-                RunErrors::try_from,
-            )?,
-            health: SdkHealth::try_from(health).inside("health")?,
-        };
-        report.check_references()?;
-        Ok(report)
+message! {
+    mod report_fields: Report = v1::Report, with rules {
+        1 key: Inner<ReportKey>,
+        2 ended_streams: List<EndedStream, MAX_ENDED_STREAMS>,
+        3 interval_start_unix_ms: UnixMs,
+        4 interval_end_unix_ms: UnixMs,
+        5 interval_length_ms: AtMost64<MAX_INTERVAL_MS>,
+        6 boot_id: Text<MAX_BOOT_ID_BYTES>,
+        7 uptime_at_end_ms: Maybe<U64>,
+        8 app: Inner<App>,
+        9 device: Inner<Device>,
+        10 runtime: Inner<Runtime>,
+        11 sdk: Inner<Sdk>,
+        12 sessions: List<Session, MAX_SESSIONS>,
+        13 series: List<LatencySeries, MAX_SERIES>,
+        14 self_tests: List<SelfTest, MAX_SELF_TESTS>,
+        15 start_failures: List<StartFailure, MAX_START_FAILURES>,
+        16 run_errors: List<RunErrors, MAX_RUN_ERRORS>,
+        17 health: Inner<SdkHealth>,
     }
 }
 
-impl From<&Report> for v1::Report {
-    fn from(r: &Report) -> Self {
-        let ended = |e: &EndedStream| v1::EndedStream {
+impl Message for Report {
+    type Wire = v1::Report;
+
+    /// Whatever refers to each other must be there, and once.
+    fn related(self) -> Result<Self, ParseError> {
+        each_once("sessions", &self.sessions, |s| s.uid)?;
+        let uids: BTreeSet<_> = self.sessions.iter().map(|s| s.uid).collect();
+        check_uids("series", &self.series, &uids, |s| s.session_uid)?;
+        check_uids("self_tests", &self.self_tests, &uids, |t| t.session_uid)?;
+        check_uids("run_errors", &self.run_errors, &uids, |e| e.session_uid)?;
+        each_once("series", &self.series, |s| (s.session_uid, &s.stratum))?;
+        each_once("ended_streams", &self.ended_streams, |e| e.stream)?;
+        let own = |e: &EndedStream| e.stream == self.key.stream;
+        if let Some(at) = self.ended_streams.iter().position(own) {
+            let field = format!("ended_streams[{at}].stream_id");
+            let expected = "a stream that ended";
+            return Err(ParseError::malformed(&field, expected, "the report's own"));
+        }
+        Ok(self)
+    }
+}
+
+message! {
+    mod ended_fields: v1::EndedStream {
+        1 stream_id: StreamId,
+        2 last_sequence: Maybe<U64>,
+        3 unsealed_runs: Maybe<U64>,
+    }
+}
+
+impl TryFrom<v1::EndedStream> for EndedStream {
+    type Error = ParseError;
+
+    fn try_from(e: v1::EndedStream) -> Result<Self, ParseError> {
+        let fields = ended_fields::Parsed::parse(e)?;
+        Ok(Self {
+            stream: fields.stream_id,
+            last_sequence: fields.last_sequence,
+            unsealed_runs: fields.unsealed_runs,
+        })
+    }
+}
+
+impl From<&EndedStream> for v1::EndedStream {
+    fn from(e: &EndedStream) -> Self {
+        Self {
             stream_id: e.stream.0,
             last_sequence: e.last_sequence,
             unsealed_runs: e.unsealed_runs,
-        };
-        Self {
-            key: Some((&r.key).into()),
-            ended_streams: r.ended_streams.iter().map(ended).collect(),
-            interval_start_unix_ms: r.interval_start_unix_ms,
-            interval_end_unix_ms: r.interval_end_unix_ms,
-            interval_length_ms: r.interval_length_ms,
-            boot_id: r.boot_id.clone(),
-            uptime_at_end_ms: r.uptime_at_end_ms,
-            app: Some((&r.app).into()),
-            device: Some((&r.device).into()),
-            runtime: Some((&r.runtime).into()),
-            sdk: Some((&r.sdk).into()),
-            sessions: r.sessions.iter().map(Into::into).collect(),
-            series: r.series.iter().map(Into::into).collect(),
-            self_tests: r.self_tests.iter().map(Into::into).collect(),
-            start_failures: r.start_failures.iter().map(Into::into).collect(),
-            run_errors: r.run_errors.iter().map(Into::into).collect(),
-            health: Some((&r.health).into()),
         }
+    }
+}
+
+impl Message for EndedStream {
+    type Wire = v1::EndedStream;
+}
+
+impl CheckedMessage for EndedStream {
+    /// The stream's id.
+    type Kept<'a> = u64;
+
+    fn check(bytes: &[u8]) -> Option<u64> {
+        seen_fields::<ended_fields::Seen<'_>>(bytes).map(|fields| fields.stream_id)
     }
 }

@@ -1,11 +1,15 @@
 //! ONNX Runtime sessions: the model, what was asked for, and where it ended up.
 
 use crate::{
-    bounds::{bytes_or_empty, optional_bytes, required, required_text, text, unix_ms},
-    error::{Inside, ParseError},
+    directive::MAX_DIRECTIVE_ID_BYTES,
     ids::{ModelHash, SessionUid},
-    placement::{Placement, parse_eps},
+    message::{
+        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message, Name,
+        Text, U64, UnixMs, message,
+    },
+    placement::{EpNames, Placement},
     v1,
+    wire::each_field,
 };
 
 /// A model file.
@@ -57,95 +61,75 @@ pub struct SessionOptions {
     pub graph_optimization_level: String,
 }
 
-impl TryFrom<v1::Model> for Model {
-    type Error = ParseError;
-
-    fn try_from(m: v1::Model) -> Result<Self, ParseError> {
-        let source = optional_bytes("source_sha256", &m.source_sha256)?;
-        Ok(Self {
-            id: required_text("id", m.id, 128)?,
-            version: required_text("version", m.version, 64)?,
-            sha256: optional_bytes("sha256", &m.sha256)?.map(ModelHash::from_bytes),
-            source_sha256: source.map(ModelHash::from_bytes),
-            ep_compatibility: text("ep_compatibility", m.ep_compatibility, 512)?,
-        })
+message! {
+    mod model_fields: Model = v1::Model {
+        1 id: Name<128>,
+        2 version: Name<64>,
+        3 sha256: MaybeBytes<ModelHash, 32>,
+        4 source_sha256: MaybeBytes<ModelHash, 32>,
+        5 ep_compatibility: Text<512>,
     }
 }
 
-pub(crate) fn required_model(field: &str, model: Option<v1::Model>) -> Result<Model, ParseError> {
-    Model::try_from(required(field, model)?).inside(field)
-}
-
-impl TryFrom<v1::SessionOptions> for SessionOptions {
-    type Error = ParseError;
-
-    fn try_from(o: v1::SessionOptions) -> Result<Self, ParseError> {
-        let level = o.graph_optimization_level;
-        Ok(Self {
-            performance_mode: text("performance_mode", o.performance_mode, 32)?,
-            soc_model: text("soc_model", o.soc_model, 32)?,
-            htp_arch: text("htp_arch", o.htp_arch, 16)?,
-            graph_optimization_level: text("graph_optimization_level", level, 16)?,
-        })
+message! {
+    mod options_fields: SessionOptions = v1::SessionOptions {
+        1 performance_mode: Text<32>,
+        2 soc_model: Text<32>,
+        3 htp_arch: Text<16>,
+        4 graph_optimization_level: Text<16>,
     }
 }
 
-impl TryFrom<v1::Session> for Session {
-    type Error = ParseError;
-
-    fn try_from(s: v1::Session) -> Result<Self, ParseError> {
-        let options = s.options.unwrap_or_default();
-        let placement = required("placement", s.placement)?;
-        Ok(Self {
-            uid: SessionUid::parse("uid", s.uid)?,
-            model: required_model("model", s.model)?,
-            requested_eps: parse_eps("requested_eps", s.requested_eps)?,
-            directive_id: text("directive_id", s.directive_id, 64)?,
-            options: SessionOptions::try_from(options).inside("options")?,
-            placement: Placement::try_from(placement).inside("placement")?,
-            creation_us: s.creation_us,
-            created_at_unix_ms: unix_ms("created_at_unix_ms", s.created_at_unix_ms)?,
-        })
+message! {
+    mod session_fields: Session = v1::Session, with rules {
+        1 uid: SessionUid,
+        2 model: Inner<Model>,
+        3 requested_eps: EpNames,
+        4 directive_id: Text<MAX_DIRECTIVE_ID_BYTES>,
+        5 options: InnerOrDefault<SessionOptions>,
+        6 placement: Inner<Placement>,
+        7 creation_us: Maybe<U64>,
+        8 created_at_unix_ms: UnixMs,
     }
 }
 
-impl From<&Model> for v1::Model {
-    fn from(m: &Model) -> Self {
-        let bytes = |hash: &Option<ModelHash>| {
-            bytes_or_empty(hash.as_ref().map(|h| h.as_bytes().as_slice()))
-        };
-        Self {
-            id: m.id.clone(),
-            version: m.version.clone(),
-            sha256: bytes(&m.sha256),
-            source_sha256: bytes(&m.source_sha256),
-            ep_compatibility: m.ep_compatibility.clone(),
-        }
+impl Message for Session {
+    type Wire = v1::Session;
+}
+
+impl CheckedMessage for Session {
+    /// The uid.
+    type Kept<'a> = u64;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<u64> {
+        LastSession::default().check(bytes)
     }
 }
 
-impl From<&SessionOptions> for v1::SessionOptions {
-    fn from(o: &SessionOptions) -> Self {
-        Self {
-            performance_mode: o.performance_mode.clone(),
-            soc_model: o.soc_model.clone(),
-            htp_arch: o.htp_arch.clone(),
-            graph_optimization_level: o.graph_optimization_level.clone(),
-        }
-    }
+/// Valid parts of a session, so that one in the same place of the next report is compared first.
+#[derive(Debug, Default)]
+pub(crate) struct LastSession<'a> {
+    model: Last<'a, Model>,
+    options: Last<'a, SessionOptions>,
+    placement: Last<'a, Placement>,
 }
 
-impl From<&Session> for v1::Session {
-    fn from(s: &Session) -> Self {
-        Self {
-            uid: s.uid.get(),
-            model: Some((&s.model).into()),
-            requested_eps: s.requested_eps.clone(),
-            directive_id: s.directive_id.clone(),
-            options: Some((&s.options).into()),
-            placement: Some((&s.placement).into()),
-            creation_us: s.creation_us,
-            created_at_unix_ms: s.created_at_unix_ms,
-        }
+impl<'a> LastSession<'a> {
+    /// Returns the uid of a session that is surely valid.
+    #[inline]
+    pub(crate) fn check(&mut self, bytes: &'a [u8]) -> Option<u64> {
+        let mut fields = session_fields::Seen::default();
+        each_field(bytes, |number, value| match number {
+            session_fields::field::model => fields.model.set(self.model.check(value.bytes()?)),
+            session_fields::field::options => {
+                fields.options.set(self.options.check(value.bytes()?))
+            }
+            session_fields::field::placement => {
+                fields.placement.set(self.placement.check(value.bytes()?))
+            }
+            _ => fields.see(number, value),
+        })?;
+        fields.is_whole().then_some(fields.uid)
     }
 }

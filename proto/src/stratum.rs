@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use crate::{bounds::text, error::ParseError, v1, wire_enum::wire_enum};
+use crate::{
+    message::{CheckedMessage, Enum, Message, Text, message, seen_fields},
+    v1,
+    wire_enum::wire_enum,
+};
 
 wire_enum! {
     /// Where in the session's life a run lies.
@@ -101,31 +105,44 @@ impl Stratum {
     }
 }
 
-impl TryFrom<v1::Stratum> for Stratum {
-    type Error = ParseError;
-
-    fn try_from(s: v1::Stratum) -> Result<Self, ParseError> {
-        let mode = s.performance_mode;
-        Ok(Self {
-            phase: Phase::parse("phase", s.phase)?,
-            thermal: Thermal::parse("thermal", s.thermal)?,
-            power_save: PowerSave::parse("power_save", s.power_save)?,
-            performance_mode: text("performance_mode", mode, MAX_PERFORMANCE_MODE_BYTES)?,
-            shape_key: text("shape_key", s.shape_key, MAX_SHAPE_KEY_BYTES)?,
-            session_age: SessionAge::parse("session_age", s.session_age)?,
-        })
+message! {
+    mod stratum_fields: Stratum = v1::Stratum, with rules {
+        1 phase: Enum<Phase>,
+        2 thermal: Enum<Thermal>,
+        3 power_save: Enum<PowerSave>,
+        4 performance_mode: Text<MAX_PERFORMANCE_MODE_BYTES>,
+        5 shape_key: Text<MAX_SHAPE_KEY_BYTES>,
+        6 session_age: Enum<SessionAge>,
     }
 }
 
-impl From<&Stratum> for v1::Stratum {
-    fn from(s: &Stratum) -> Self {
-        Self {
-            phase: s.phase.to_wire(),
-            thermal: s.thermal.to_wire(),
-            power_save: s.power_save.to_wire(),
-            performance_mode: s.performance_mode.clone(),
-            shape_key: s.shape_key.clone(),
-            session_age: s.session_age.to_wire(),
-        }
+impl Message for Stratum {
+    type Wire = v1::Stratum;
+}
+
+/// A stratum's fields as the wire has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct StratumKey<'a> {
+    enums: [i32; 4],
+    performance_mode: &'a [u8],
+    shape_key: &'a [u8],
+}
+
+impl CheckedMessage for Stratum {
+    type Kept<'a> = StratumKey<'a>;
+
+    #[inline]
+    fn check(bytes: &[u8]) -> Option<StratumKey<'_>> {
+        let fields: stratum_fields::Seen<'_> = seen_fields(bytes)?;
+        Some(StratumKey {
+            enums: [
+                fields.phase,
+                fields.thermal,
+                fields.power_save,
+                fields.session_age,
+            ],
+            performance_mode: fields.performance_mode,
+            shape_key: fields.shape_key,
+        })
     }
 }

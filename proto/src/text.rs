@@ -17,6 +17,21 @@ pub fn clipped(text: &str, max_bytes: usize) -> String {
     out
 }
 
+/// Whether text has no control characters.
+#[inline]
+pub(crate) fn is_plain(text: &str) -> bool {
+    // Nearly all text is ASCII, which takes no decoding.
+    is_printable_ascii(text.as_bytes()) || !text.chars().any(char::is_control)
+}
+
+#[inline]
+pub(crate) fn is_printable_ascii(bytes: &[u8]) -> bool {
+    // Without an early end, so that the processor compares many bytes in one step.
+    bytes
+        .iter()
+        .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
+}
+
 /// Returns two lower-case hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -48,7 +63,9 @@ mod tests {
 
     #[test]
     fn clipped_text_splits_no_character() {
-        assert_eq!(clipped("a\nbéé", 5), "a bé");
+        let clip = clipped("a\nbéé", 5);
+        assert_eq!(clip, "a bé");
+        assert!(is_plain(&clip));
     }
 
     #[test]

@@ -3,15 +3,19 @@
 use bytes::Bytes;
 
 use crate::{
-    bounds::{at_most, list, required, required_text, text, texts, unix_ms},
     device::Sdk,
-    directive::SignedDirective,
-    error::{Inside, MAX_DETAIL_BYTES, ParseError},
+    directive::{MAX_DIRECTIVE_ID_BYTES, SignedDirective},
+    error::{MAX_DETAIL_BYTES, ParseError},
     ids::ReportKey,
+    message::{
+        Bool, Inner, InnerOrDefault, Kind, List, Maybe, MaybeInner, Name, Names, Text, U32, U64,
+        UnixMs, at_most, message,
+    },
     outcome::Outcome,
     report::MAX_BOOT_ID_BYTES,
     text::clipped,
     v1,
+    wire_enum::WireEnum,
 };
 
 /// Largest encoded request, unless the last response allowed another limit.
@@ -109,138 +113,104 @@ impl ReportResult {
     }
 }
 
-impl TryFrom<v1::UploadRequest> for UploadRequest {
-    type Error = ParseError;
+/// Encoded reports, 1 to [`MAX_REPORTS`].
+struct Reports;
 
-    fn try_from(r: v1::UploadRequest) -> Result<Self, ParseError> {
-        if r.reports.is_empty() {
-            return Err(ParseError::malformed("reports", "1 or more", 0));
+impl Kind for Reports {
+    type Wire = Vec<Bytes>;
+    type Parsed = Vec<Bytes>;
+
+    fn parse(field: &str, reports: Vec<Bytes>) -> Result<Vec<Bytes>, ParseError> {
+        if reports.is_empty() {
+            return Err(ParseError::malformed(field, "1 or more", 0));
         }
-        at_most("reports", r.reports.len(), MAX_REPORTS)?;
-        let sdk = required("sdk", r.sdk)?;
-        let clock = r.clock.unwrap_or_default();
-        let attestation = r.attestation.map(Attestation::try_from).transpose();
-        Ok(Self {
-            reports: r.reports,
-            clock: SendClock::try_from(clock).inside("clock")?,
-            sdk: Sdk::try_from(sdk).inside("sdk")?,
-            held_directive_ids: texts(
-                "held_directive_ids",
-                r.held_directive_ids,
-                MAX_DIRECTIVES,
-                64,
-            )?,
-            attestation: attestation.inside("attestation")?,
-        })
+        at_most(field, reports.len(), MAX_REPORTS)?;
+        Ok(reports)
+    }
+
+    fn encode(reports: &Vec<Bytes>) -> Vec<Bytes> {
+        reports.clone()
     }
 }
 
-impl TryFrom<v1::SendClock> for SendClock {
-    type Error = ParseError;
-
-    fn try_from(c: v1::SendClock) -> Result<Self, ParseError> {
-        let wall = c.wall_unix_ms.map(|t| unix_ms("wall_unix_ms", t));
-        Ok(Self {
-            wall_unix_ms: wall.transpose()?,
-            uptime_ms: c.uptime_ms,
-            boot_id: text("boot_id", c.boot_id, MAX_BOOT_ID_BYTES)?,
-        })
+message! {
+    UploadRequest = v1::UploadRequest {
+        reports: Reports,
+        clock: InnerOrDefault<SendClock>,
+        sdk: Inner<Sdk>,
+        held_directive_ids: Names<MAX_DIRECTIVES, MAX_DIRECTIVE_ID_BYTES>,
+        attestation: MaybeInner<Attestation>,
     }
 }
 
-impl TryFrom<v1::Attestation> for Attestation {
-    type Error = ParseError;
+message! {
+    SendClock = v1::SendClock {
+        wall_unix_ms: Maybe<UnixMs>,
+        uptime_ms: Maybe<U64>,
+        boot_id: Text<MAX_BOOT_ID_BYTES>,
+    }
+}
 
-    fn try_from(a: v1::Attestation) -> Result<Self, ParseError> {
-        if a.token.len() > MAX_ATTESTATION_BYTES {
+struct Token;
+
+impl Kind for Token {
+    type Wire = Bytes;
+    type Parsed = Bytes;
+
+    fn parse(field: &str, token: Bytes) -> Result<Bytes, ParseError> {
+        if token.len() > MAX_ATTESTATION_BYTES {
             let expected = format!("at most {MAX_ATTESTATION_BYTES} bytes");
-            return Err(ParseError::malformed("token", expected, a.token.len()));
+            return Err(ParseError::malformed(field, expected, token.len()));
         }
-        Ok(Self {
-            kind: required_text("kind", a.kind, 32)?,
-            token: a.token,
-        })
+        Ok(token)
+    }
+
+    fn encode(token: &Bytes) -> Bytes {
+        token.clone()
     }
 }
 
-impl TryFrom<v1::UploadResponse> for UploadResponse {
-    type Error = ParseError;
-
-    fn try_from(r: v1::UploadResponse) -> Result<Self, ParseError> {
-        let directive = SignedDirective::try_from;
-        Ok(Self {
-            results: list("results", r.results, MAX_REPORTS, ReportResult::try_from)?,
-            server_time_unix_ms: unix_ms("server_time_unix_ms", r.server_time_unix_ms)?,
-            retry_after_ms: r.retry_after_ms,
-            next_interval_ms: r.next_interval_ms,
-            max_request_bytes: r.max_request_bytes,
-            directives: list("directives", r.directives, MAX_DIRECTIVES, directive)?,
-        })
+message! {
+    Attestation = v1::Attestation {
+        kind: Name<32>,
+        token: Token,
     }
 }
 
-impl TryFrom<v1::ReportResult> for ReportResult {
-    type Error = ParseError;
-
-    fn try_from(r: v1::ReportResult) -> Result<Self, ParseError> {
-        let key = r.key.map(ReportKey::try_from).transpose().inside("key")?;
-        Ok(Self {
-            index: r.index,
-            key,
-            // A device outlives collectors: what it does not know it judges by `retryable`.
-            outcome: Outcome::parse("outcome", r.outcome).ok(),
-            retryable: r.retryable,
-            detail: text("detail", r.detail, MAX_DETAIL_BYTES)?,
-        })
+message! {
+    UploadResponse = v1::UploadResponse {
+        results: List<ReportResult, MAX_REPORTS>,
+        server_time_unix_ms: UnixMs,
+        retry_after_ms: Maybe<U64>,
+        next_interval_ms: Maybe<U64>,
+        max_request_bytes: Maybe<U64>,
+        directives: List<SignedDirective, MAX_DIRECTIVES>,
     }
 }
 
-impl From<&UploadRequest> for v1::UploadRequest {
-    fn from(r: &UploadRequest) -> Self {
-        Self {
-            reports: r.reports.clone(),
-            clock: Some((&r.clock).into()),
-            sdk: Some((&r.sdk).into()),
-            held_directive_ids: r.held_directive_ids.clone(),
-            attestation: r.attestation.as_ref().map(|a| v1::Attestation {
-                kind: a.kind.clone(),
-                token: a.token.clone(),
-            }),
-        }
+/// An outcome that may be a newer collector's: a device outlives collectors, and judges an unknown
+/// one by `retryable`.
+struct KnownOutcome;
+
+impl Kind for KnownOutcome {
+    type Wire = i32;
+    type Parsed = Option<Outcome>;
+
+    fn parse(_field: &str, outcome: i32) -> Result<Option<Outcome>, ParseError> {
+        Ok(Outcome::from_number(outcome))
+    }
+
+    fn encode(outcome: &Option<Outcome>) -> i32 {
+        outcome.map_or(0, Outcome::to_wire)
     }
 }
 
-impl From<&SendClock> for v1::SendClock {
-    fn from(c: &SendClock) -> Self {
-        Self {
-            wall_unix_ms: c.wall_unix_ms,
-            uptime_ms: c.uptime_ms,
-            boot_id: c.boot_id.clone(),
-        }
-    }
-}
-
-impl From<&UploadResponse> for v1::UploadResponse {
-    fn from(r: &UploadResponse) -> Self {
-        Self {
-            results: r.results.iter().map(Into::into).collect(),
-            server_time_unix_ms: r.server_time_unix_ms,
-            retry_after_ms: r.retry_after_ms,
-            next_interval_ms: r.next_interval_ms,
-            max_request_bytes: r.max_request_bytes,
-            directives: r.directives.iter().map(Into::into).collect(),
-        }
-    }
-}
-
-impl From<&ReportResult> for v1::ReportResult {
-    fn from(r: &ReportResult) -> Self {
-        Self {
-            index: r.index,
-            key: r.key.as_ref().map(Into::into),
-            outcome: r.outcome.map_or(0, Outcome::to_wire),
-            retryable: r.retryable,
-            detail: r.detail.clone(),
-        }
+message! {
+    ReportResult = v1::ReportResult {
+        index: U32,
+        key: MaybeInner<ReportKey>,
+        outcome: KnownOutcome,
+        retryable: Bool,
+        detail: Text<MAX_DETAIL_BYTES>,
     }
 }

@@ -1,11 +1,23 @@
-//! The enums of the contract: one Rust enum each, without the `UNSPECIFIED` that nobody means.
+//! The enums of the contract: one Rust enum each, without `UNSPECIFIED`, which no sender means.
 //!
 //! `as_str` is the name in SQL columns, metric labels and JSON: the .proto's name in lower case
 //! without the enum's prefix.
 
+/// An enum of the contract by its numbers on the wire.
+pub(crate) trait WireEnum: Copy + 'static {
+    /// Name in the contract.
+    const NAME: &'static str;
+    const VALUES: &'static [Self];
+
+    fn number(self) -> i32;
+
+    /// `None` for UNSPECIFIED, and for a number that this version does not know.
+    fn from_number(number: i32) -> Option<Self>;
+}
+
 /// Declares a parsed enum with its wire enum, its names, and the conversions between them.
 ///
-/// `Variant = WireVariant "name"`; the table is checked against the .proto's names in a test.
+/// `Variant = WireVariant "name"`; a test compares the names with the .proto's.
 macro_rules! wire_enum {
     (
         $(#[$attr:meta])*
@@ -35,47 +47,28 @@ macro_rules! wire_enum {
                 Self::ALL.iter().copied().find(|v| v.as_str() == name)
             }
 
-            /// Reads the number on the wire.
-            ///
-            /// # Errors
-            /// Malformed for UNSPECIFIED, which no sender means; unsupported for a number that
-            /// this version does not know. Both name `field`.
-            pub fn parse(field: &str, value: i32) -> Result<Self, $crate::error::ParseError> {
-                match $crate::v1::$wire::try_from(value) {
-                    $( Ok($crate::v1::$wire::$wire_variant) => Ok(Self::$variant), )+
-                    Ok($crate::v1::$wire::Unspecified) => Err(
-                        $crate::error::ParseError::malformed(
-                            field,
-                            concat!("a ", stringify!($wire)),
-                            "UNSPECIFIED",
-                        ),
-                    ),
-                    Err(_) => Err($crate::error::ParseError::unsupported(
-                        field,
-                        concat!("a known ", stringify!($wire)),
-                        value,
-                    )),
-                }
-            }
-
             /// The number on the wire.
             pub fn to_wire(self) -> i32 {
-                i32::from($crate::v1::$wire::from(self))
+                $crate::wire_enum::WireEnum::number(self)
             }
         }
 
-        impl From<$name> for $crate::v1::$wire {
-            fn from(value: $name) -> Self {
-                match value {
-                    $( $name::$variant => Self::$wire_variant, )+
+        impl $crate::wire_enum::WireEnum for $name {
+            const NAME: &'static str = stringify!($wire);
+            const VALUES: &'static [Self] = Self::ALL;
+
+            fn number(self) -> i32 {
+                i32::from(match self {
+                    $( Self::$variant => $crate::v1::$wire::$wire_variant, )+
+                })
+            }
+
+            #[inline]
+            fn from_number(number: i32) -> Option<Self> {
+                match $crate::v1::$wire::try_from(number).ok()? {
+                    $crate::v1::$wire::Unspecified => None,
+                    $( $crate::v1::$wire::$wire_variant => Some(Self::$variant), )+
                 }
-            }
-        }
-
-        impl TryFrom<$crate::v1::$wire> for $name {
-            type Error = $crate::error::ParseError;
-            fn try_from(value: $crate::v1::$wire) -> Result<Self, Self::Error> {
-                Self::parse(stringify!($wire), i32::from(value))
             }
         }
 
@@ -96,6 +89,8 @@ pub(crate) use wire_enum;
 
 #[cfg(test)]
 mod tests {
+    use super::WireEnum;
+    use crate::message::{Enum, Kind};
     use crate::*;
 
     #[track_caller]
@@ -109,15 +104,16 @@ mod tests {
     macro_rules! check_names {
         ($($name:ident $prefix:literal)+) => { $(
             for value in $name::ALL.iter().copied() {
-                check(value.as_str(), v1::$name::from(value).as_str_name(), $prefix);
+                let wire = v1::$name::try_from(value.number()).unwrap();
+                check(value.as_str(), wire.as_str_name(), $prefix);
                 assert_eq!($name::from_name(value.as_str()), Some(value));
-                assert_eq!($name::parse("f", value.to_wire()), Ok(value));
+                assert_eq!(Enum::<$name>::parse("f", value.to_wire()), Ok(value));
             }
             assert_eq!(
-                $name::parse("f", 0).unwrap_err().outcome(),
+                Enum::<$name>::parse("f", 0).unwrap_err().outcome(),
                 Outcome::RefusedMalformed
             );
-            let newer = $name::parse("f", 9_999).unwrap_err();
+            let newer = Enum::<$name>::parse("f", 9_999).unwrap_err();
             assert_eq!((newer.field(), newer.outcome()), ("f", Outcome::RefusedUnsupported));
         )+ };
     }

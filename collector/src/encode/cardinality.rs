@@ -230,7 +230,7 @@ impl CardinalityLimiter {
 mod tests {
     use std::time::Duration;
 
-    use epwatch_proto::occurred::{self, EndClock};
+    use epwatch_proto::event_time::{self, EndClock};
     use epwatch_proto::{Report, SendClock};
 
     use super::*;
@@ -346,7 +346,7 @@ mod tests {
             wal_offset: 0,
             received_ms: 0,
             bucket: 0,
-            occurred: occurred::estimate(0, &SendClock::default(), end),
+            occurred: event_time::estimate(0, &SendClock::default(), end),
             app_id: AT.0.to_owned(),
             environment: AT.1.to_owned(),
             is_unproven: false,

@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use epwatch_proto::occurred::{self, EndClock};
+use epwatch_proto::event_time;
 use epwatch_proto::{Report, ReportKey};
 pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
@@ -226,16 +226,11 @@ fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
     let parsed = logged.parsed.as_ref().map_err(|error| unreadable(error))?;
     let report = Report::parse(parsed.report).map_err(|error| unreadable(&error.detail()))?;
     let received_ms = i64::try_from(logged.record.received_at_us / 1000).unwrap_or(i64::MAX);
-    let end = EndClock {
-        wall_unix_ms: report.interval_end_unix_ms,
-        uptime_ms: report.uptime_at_end_ms,
-        boot_id: &report.boot_id,
-    };
     Ok(Stored {
         collector_id,
         wal_offset: logged.record.offset.0,
         received_ms,
-        occurred: occurred::estimate(received_ms, &parsed.sent, end),
+        occurred: event_time::estimate(received_ms, &parsed.sent, (&report).into()),
         bucket: logged.bucket,
         app_id: parsed.app_id.to_owned(),
         environment: parsed.environment.to_owned(),

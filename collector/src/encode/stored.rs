@@ -1,7 +1,7 @@
 //! A report between the WAL and the columns: what each column of a row is taken from.
 
 use epwatch_proto::Report;
-use epwatch_proto::occurred::Occurred;
+use epwatch_proto::event_time::EventTime;
 
 /// A report of the WAL, parsed again.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(crate) struct Stored {
     pub(super) wal_offset: u64,
     pub(super) received_ms: i64,
     pub(super) bucket: u32,
-    pub(super) occurred: Occurred,
+    pub(super) occurred: EventTime,
     /// What the app key proved.
     pub(super) app_id: String,
     pub(super) environment: String,

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use epwatch_proto::{Outcome, QuickCheck, Report, ReportKey};
+use epwatch_proto::{FastValidator, Outcome, Report, ReportKey};
 
 /// What ingest needs to know of a sound report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,17 +32,17 @@ pub(crate) struct Refusal {
     pub(crate) app: Option<(String, String)>,
 }
 
-/// Checks one report from its first byte to its last. Reports of one call share one `quick`.
+/// Checks one report from its first byte to its last. Reports of one call share one `validator`.
 pub(crate) fn check<'a>(
     bytes: &'a [u8],
-    quick: &mut QuickCheck<'a>,
+    validator: &mut FastValidator<'a>,
 ) -> Result<ValidReport<'a>, Refusal> {
     // Nearly all that comes is sound, and the quick pass sees that without building anything.
-    if let Some(sound) = quick.sound(bytes) {
+    if let Some(valid) = validator.validate(bytes) {
         return Ok(ValidReport {
-            key: sound.key,
-            app_id: Cow::Borrowed(sound.app_id),
-            environment: Cow::Borrowed(sound.environment),
+            key: valid.key,
+            app_id: Cow::Borrowed(valid.app_id),
+            environment: Cow::Borrowed(valid.environment),
         });
     }
     let report = Report::parse(bytes).map_err(|error| Refusal {

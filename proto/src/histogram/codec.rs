@@ -10,13 +10,41 @@
 //! the header's length and bounds and allocates what they say; this one allocates at most one
 //! entry per byte that really came.
 
+use bytes::Bytes;
+
 use super::{
     HIGHEST_US, LOWEST_US, MAX_ENCODED_BYTES, N_BUCKETS, SIGNIFICANT_DIGITS, SparseHistogram,
 };
-use crate::error::ParseError;
+use crate::error::{Inside, ParseError};
+use crate::message::{Checked, Kind};
+use crate::wire::Value;
 
 const COOKIE: u32 = 0x1c84_9313;
 const HEADER_BYTES: usize = 40;
+
+impl Kind for SparseHistogram {
+    type Wire = Bytes;
+    type Parsed = Self;
+
+    fn parse(field: &str, value: Bytes) -> Result<Self, ParseError> {
+        Self::decode_v2(&value).inside(field)
+    }
+
+    fn encode(value: &Self) -> Bytes {
+        value.encode_v2().into()
+    }
+}
+
+impl Checked for SparseHistogram {
+    type Seen<'a> = &'a [u8];
+
+    /// The series checks the bytes, once, because it needs their total.
+    #[inline]
+    fn see<'a>(seen: &mut &'a [u8], value: Value<'a>) -> Option<()> {
+        *seen = value.bytes()?;
+        Some(())
+    }
+}
 
 impl SparseHistogram {
     /// Reads V2 bytes of the fleet's scheme.

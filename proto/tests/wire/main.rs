@@ -12,4 +12,4 @@ mod generated;
 mod golden;
 mod hostile;
 mod samples;
-mod sound;
+mod validate;

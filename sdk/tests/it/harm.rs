@@ -149,7 +149,7 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
     let mut refused = 0;
     let unknown = [(99, false), (99, true)];
     let known = Outcome::ALL.iter().flat_map(|outcome| {
-        let outcome = v1::Outcome::from(*outcome).into();
+        let outcome = outcome.to_wire();
         [(outcome, false), (outcome, true)]
     });
     for (outcome, retryable) in known.chain(unknown) {

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_proto::occurred::{self, EndClock};
+use epwatch_proto::event_time;
 use epwatch_proto::placement::{CPU_EP, is_npu_ep};
 use epwatch_proto::{
     BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, SendClock, Session,
@@ -149,12 +149,7 @@ impl Intake {
     ) {
         self.summary.records += 1;
         self.summary.unproven += u64::from(is_unproven);
-        let end = EndClock {
-            wall_unix_ms: report.interval_end_unix_ms,
-            uptime_ms: report.uptime_at_end_ms,
-            boot_id: &report.boot_id,
-        };
-        let is_late = occurred::estimate(received_ms, sent, end).is_late;
+        let is_late = event_time::estimate(received_ms, sent, report.into()).is_late;
         self.summary.late += u64::from(is_late);
         let names = app;
         let app = (self.text(app.0), self.text(app.1));
