@@ -57,6 +57,7 @@ impl Blocks {
     ///
     /// # Errors
     /// The store failed, the answer ends within a block, or a column has a type that is not decoded here.
+    #[expect(clippy::should_implement_trait, reason = "it is asynchronous")]
     pub fn next(&mut self) -> BoxFuture<'_, Result<Option<Block>, Error>> {
         Box::pin(async move {
             loop {

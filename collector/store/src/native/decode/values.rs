@@ -92,10 +92,7 @@ impl<'a> CellColumn<'a> {
         Some((nulls?, values))
     }
 
-    fn maybe_nullable<const WIDTH: usize>(
-        self,
-        name: &str,
-    ) -> Option<(Option<&'a [u8]>, &'a [[u8; WIDTH]])> {
+    fn maybe_nullable<const WIDTH: usize>(self, name: &str) -> Option<NullsAndValues<'a, WIDTH>> {
         match self.values {
             Values::Fixed { of, nulls, bytes }
                 if self.arrays.is_empty() && of.name == name && of.width == WIDTH =>
@@ -106,6 +103,9 @@ impl<'a> CellColumn<'a> {
         }
     }
 }
+
+/// Values of one width, and of a `Nullable` the bytes that say which are NULL.
+type NullsAndValues<'a, const WIDTH: usize> = (Option<&'a [u8]>, &'a [[u8; WIDTH]]);
 
 /// The types that a cell can be read as.
 pub trait Value<'a>: Sized {
