@@ -124,7 +124,7 @@ async fn show(
     args: &Args,
     stack: &AllInOne,
     screen: &mut Screen,
-    pages: mpsc::Receiver<Page>,
+    mut pages: mpsc::Receiver<Page>,
     (dir, access): (&Path, &CollectorAccess),
     started: Instant,
 ) -> anyhow::Result<Summary> {
@@ -148,7 +148,7 @@ async fn show(
         ROLLOUT_STARTS.as_secs()
     ));
     let end = end_of(args.seconds, started);
-    let first_page = watch(stack, &fleet, screen, pages, end, started).await?;
+    let mut first_page = watch(stack, &fleet, screen, &mut pages, end, started).await?;
 
     screen.say("draining: devices upload what they hold, the log goes into the store");
     let (real_sessions, no_real_sessions) = match real {
@@ -157,6 +157,10 @@ async fn show(
     };
     fleet.drain(DRAIN_TIMEOUT).await;
     drained(stack).await;
+    // The detector judges until the end, so a page may come while the demo drains.
+    while let Ok(page) = pages.try_recv() {
+        note_page(page, &mut first_page, screen, started);
+    }
     let store = stack.store.client();
     Ok(Summary {
         seconds: started.elapsed().as_secs_f64(),
@@ -173,7 +177,7 @@ async fn watch(
     stack: &AllInOne,
     fleet: &Live,
     screen: &mut Screen,
-    mut pages: mpsc::Receiver<Page>,
+    pages: &mut mpsc::Receiver<Page>,
     end: impl Future<Output = anyhow::Result<()>>,
     started: Instant,
 ) -> anyhow::Result<Option<Duration>> {
@@ -185,12 +189,7 @@ async fn watch(
         tokio::select! {
             asked = &mut end => return asked.map(|()| first_page),
             error = stack.failed() => return Err(error),
-            Some(page) = pages.recv() => {
-                if page.is_page {
-                    first_page.get_or_insert_with(|| started.elapsed());
-                }
-                screen.say(page.text);
-            }
+            Some(page) = pages.recv() => note_page(page, &mut first_page, screen, started),
             _ = tick.tick() => {
                 let progress = fleet.progress();
                 let counts = Counts {
@@ -202,6 +201,14 @@ async fn watch(
             }
         }
     }
+}
+
+/// Prints a page, and notes the time of the first one.
+fn note_page(page: Page, first_page: &mut Option<Duration>, screen: &mut Screen, started: Instant) {
+    if page.is_page {
+        first_page.get_or_insert_with(|| started.elapsed());
+    }
+    screen.say(page.text);
 }
 
 /// The same stack as `serve`, with short windows instead of a false clock.

@@ -1,6 +1,6 @@
 //! Notifications of incidents: one trait, one file a channel, and the text that all channels share.
 //!
-//! The run loop starts [`deliver`] for each notifier, which brings it up to the state of every incident.
+//! The run loop starts `deliver` for each notifier, which brings it up to the state of every incident.
 //! Nothing here judges, and no payload holds an installation.
 
 mod alertmanager;
