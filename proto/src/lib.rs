@@ -84,8 +84,8 @@ pub use validate::{FastValidator, ValidReport};
     reason = "generated"
 )]
 pub mod v1 {
-    pub use crate::manifest_wire::ModelManifest;
-    pub use crate::upload_wire::UploadRequest;
+    pub use crate::manifest_wire::BoundedManifest as ModelManifest;
+    pub use crate::upload_wire::BoundedUploadRequest as UploadRequest;
 
     include!("generated/v1.rs");
 }

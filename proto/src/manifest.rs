@@ -17,10 +17,10 @@ use crate::{
     v1,
 };
 
+pub use crate::manifest_wire::MAX_MANIFEST_NODES;
+
 /// Counting rules of this version: Conv, ConvTranspose, Gemm and MatMul.
 pub const MANIFEST_ALGORITHM: u32 = 1;
-/// Most nodes with MACs.
-pub const MAX_MANIFEST_NODES: usize = 100_000;
 /// Longest node name in a manifest, in bytes.
 pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
 

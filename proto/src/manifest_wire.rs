@@ -1,17 +1,19 @@
-//! The message `ModelManifest`, decoded by hand: a node takes two bytes on the wire and fifty-six in
-//! memory, so a manifest of nothing but empty nodes would take twenty-eight times its size. Nodes beyond
-//! the contract's bound are passed over, one is kept to say so.
+//! The message `ModelManifest`, decoded by hand to bound memory. A node takes two bytes on the wire and
+//! fifty-six in memory, so a manifest of empty nodes would take twenty-eight times its size. Nodes
+//! beyond the contract's bound are skipped; one is kept, for which the parser refuses the manifest.
 
 use bytes::{Buf, BufMut};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, message, skip_field, uint32, uint64};
 
-use crate::manifest::MAX_MANIFEST_NODES;
 use crate::v1;
+
+/// Most nodes with MACs.
+pub const MAX_MANIFEST_NODES: usize = 100_000;
 
 /// MACs per node of one model file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ModelManifest {
+pub struct BoundedManifest {
     /// Version of the counting rules.
     pub algorithm: u32,
     /// Sum over all nodes, named or not.
@@ -20,7 +22,7 @@ pub struct ModelManifest {
     pub nodes: Vec<v1::NodeMacs>,
 }
 
-impl prost::Message for ModelManifest {
+impl prost::Message for BoundedManifest {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         if self.algorithm != 0 {
             uint32::encode(1, &self.algorithm, buf);
@@ -74,16 +76,16 @@ mod tests {
 
     #[test]
     fn nodes_beyond_the_bound_take_no_memory_and_are_refused() {
-        let sound = ModelManifest {
+        let sound = BoundedManifest {
             algorithm: 1,
             total_macs: 7,
             nodes: vec![v1::NodeMacs::default()],
         };
         let mut bytes = sound.encode_to_vec();
         assert_eq!(bytes.len(), sound.encoded_len());
-        assert_eq!(ModelManifest::decode(&bytes[..]), Ok(sound));
+        assert_eq!(BoundedManifest::decode(&bytes[..]), Ok(sound));
         bytes.extend([3_u8 << 3 | 2, 0].repeat(2 << 20));
-        let manifest = ModelManifest::decode(&bytes[..]).unwrap();
+        let manifest = BoundedManifest::decode(&bytes[..]).unwrap();
         assert_eq!(manifest.nodes.len(), MAX_MANIFEST_NODES + 1);
         assert!(manifest.nodes.capacity() <= 2 * MAX_MANIFEST_NODES);
         let error = Parsed::try_from(manifest).unwrap_err();

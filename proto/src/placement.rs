@@ -196,15 +196,6 @@ impl Placement {
         print.map_or(0, |print| print.algorithm)
     }
 
-    /// Share of the nodes on the NPU, 0 to 1. `None` where node counts say nothing: the placement
-    /// is unavailable, the graph empty or precompiled.
-    pub fn npu_node_share(&self) -> Option<f64> {
-        if self.n_nodes == 0 || self.graph_kind == GraphKind::EpContext {
-            return None;
-        }
-        Some(f64::from(self.n_npu_nodes()) / f64::from(self.n_nodes))
-    }
-
     /// Share of the model's MACs on the NPU, 0 to 1. `None` without a manifest.
     pub fn npu_macs_share(&self) -> Option<f64> {
         self.macs_attributed?;
@@ -226,16 +217,6 @@ impl Placement {
             }
         }
         ops
-    }
-
-    /// Whether two placements may be compared at all: equal graph kind, source and fingerprint
-    /// algorithm, and node names known.
-    pub fn is_comparable(&self, other: &Self) -> bool {
-        let algorithm = |p: &Self| p.normalised.map(|f| f.algorithm);
-        self.graph_kind == other.graph_kind
-            && self.source == other.source
-            && self.normalised.is_some()
-            && algorithm(self) == algorithm(other)
     }
 
     fn npu_shares(&self) -> impl Iterator<Item = &EpShare> {

@@ -18,12 +18,10 @@ use crate::{
     wire_enum::WireEnum,
 };
 
+pub use crate::upload_wire::{MAX_DIRECTIVES, MAX_REPORTS};
+
 /// Largest encoded request, unless the last response allowed another limit.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
-/// Most reports of one request.
-pub const MAX_REPORTS: usize = 1_000;
-/// Most directives of a response, and most ids of a request.
-pub const MAX_DIRECTIVES: usize = 64;
 /// Largest attestation token.
 pub const MAX_ATTESTATION_BYTES: usize = 16 << 10;
 

@@ -1,18 +1,22 @@
-//! The message `UploadRequest`, decoded by hand: an entry takes two bytes on the wire and up to
-//! thirty-two in memory, so a request of nothing but empty reports would take sixteen times its
-//! size. Entries beyond the contract's bound are passed over, one is kept to say so.
+//! The message `UploadRequest`, decoded by hand to bound memory. An entry takes two bytes on the wire
+//! and up to thirty-two in memory, so a request of empty reports would take sixteen times its size.
+//! Entries beyond the contract's bound are skipped; one is kept, for which the parser refuses the request.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, message, skip_field, string};
 
-use crate::upload::{MAX_DIRECTIVES, MAX_REPORTS};
 use crate::v1;
+
+/// Most reports of one request.
+pub const MAX_REPORTS: usize = 1_000;
+/// Most directives of a response, and most ids of a request.
+pub const MAX_DIRECTIVES: usize = 64;
 
 /// One call of Upload. The reports stay bytes: on the wire the two are the same, and the collector
 /// makes durable, and compares, exactly what came in.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct UploadRequest {
+pub struct BoundedUploadRequest {
     /// Encoded reports. Of more than [`MAX_REPORTS`], decoding keeps one more than those.
     pub reports: Vec<Bytes>,
     /// The device's clocks when the call was made.
@@ -25,7 +29,7 @@ pub struct UploadRequest {
     pub attestation: Option<v1::Attestation>,
 }
 
-impl prost::Message for UploadRequest {
+impl prost::Message for BoundedUploadRequest {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         bytes_field::encode_repeated(1, &self.reports, buf);
         if let Some(clock) = &self.clock {
@@ -98,7 +102,7 @@ mod tests {
 
     #[test]
     fn whole_message_round_trips() {
-        let request = UploadRequest {
+        let request = BoundedUploadRequest {
             reports: vec![Bytes::from_static(b"one"), Bytes::new()],
             clock: Some(v1::SendClock {
                 wall_unix_ms: Some(1),
@@ -113,20 +117,20 @@ mod tests {
         };
         let bytes = request.encode_to_vec();
         assert_eq!(bytes.len(), request.encoded_len());
-        assert_eq!(UploadRequest::decode(&bytes[..]), Ok(request));
+        assert_eq!(BoundedUploadRequest::decode(&bytes[..]), Ok(request));
     }
 
     #[test]
     fn entries_beyond_the_bound_take_no_memory_and_are_refused() {
         for (tag, field, kept) in [(1_u8, "reports", 1_001), (4, "held_directive_ids", 65)] {
             let mut bytes = [tag << 3 | 2, 0].repeat(2 << 20);
-            let valid = UploadRequest {
+            let valid = BoundedUploadRequest {
                 reports: vec![Bytes::from_static(b"one")],
                 sdk: Some(sdk()),
-                ..UploadRequest::default()
+                ..BoundedUploadRequest::default()
             };
             bytes.extend(valid.encode_to_vec());
-            let request = UploadRequest::decode(&bytes[..]).unwrap();
+            let request = BoundedUploadRequest::decode(&bytes[..]).unwrap();
             let lists = [request.reports.len(), request.held_directive_ids.len()];
             assert!(lists.contains(&kept), "{lists:?}");
             assert!(request.reports.capacity() <= 2_048);

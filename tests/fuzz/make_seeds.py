@@ -67,7 +67,7 @@ def grpc(call, message, headers=(), compressed=False):
 
 
 def main():
-    for name in ["upload_request", "report_full", "report_full_in_us", "report_minimal", "recorded_reports"]:
+    for name in ["upload_request", "report_full", "report_minimal", "recorded_reports"]:
         seed("request", name, wire(name))
 
     report = wire("report_minimal")

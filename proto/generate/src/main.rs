@@ -47,10 +47,10 @@ fn generate(proto: &Path) -> Result<String, Box<dyn Error>> {
     let mut config = Config::new();
     config.bytes(["."]);
     // Written by hand, to bound what decoding takes: src/upload_wire.rs, src/manifest_wire.rs.
-    for (message, module) in [("UploadRequest", "upload_wire"), ("ModelManifest", "manifest_wire")] {
+    for (message, path) in [("UploadRequest", "upload_wire::BoundedUploadRequest"), ("ModelManifest", "manifest_wire::BoundedManifest")] {
         config.extern_path(
             format!(".epwatch.v1.{message}"),
-            format!("crate::{module}::{message}"),
+            format!("crate::{path}"),
         );
     }
     let out = env::temp_dir().join(format!("epwatch-generate-{}", std::process::id()));

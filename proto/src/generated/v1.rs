@@ -1563,7 +1563,7 @@ pub struct PutModelManifestRequest {
     #[prost(message, optional, tag = "1")]
     pub model: ::core::option::Option<Model>,
     #[prost(message, optional, tag = "2")]
-    pub manifest: ::core::option::Option<crate::manifest_wire::ModelManifest>,
+    pub manifest: ::core::option::Option<crate::manifest_wire::BoundedManifest>,
 }
 /// What the manifest is known by from now on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1776,7 +1776,7 @@ pub mod collector_service_client {
         /// DUPLICATE, or one that is refused and not retryable.
         pub async fn upload(
             &mut self,
-            request: impl tonic::IntoRequest<crate::upload_wire::UploadRequest>,
+            request: impl tonic::IntoRequest<crate::upload_wire::BoundedUploadRequest>,
         ) -> std::result::Result<tonic::Response<super::UploadResponse>, tonic::Status> {
             self.inner
                 .ready()
@@ -1900,7 +1900,7 @@ pub mod collector_service_server {
         /// DUPLICATE, or one that is refused and not retryable.
         async fn upload(
             &self,
-            request: tonic::Request<crate::upload_wire::UploadRequest>,
+            request: tonic::Request<crate::upload_wire::BoundedUploadRequest>,
         ) -> std::result::Result<tonic::Response<super::UploadResponse>, tonic::Status>;
         /// Deletes everything that an installation ever sent. Who presents the secret is authorised.
         async fn delete_installation(
@@ -2010,8 +2010,9 @@ pub mod collector_service_server {
                     struct UploadSvc<T: CollectorService>(pub Arc<T>);
                     impl<
                         T: CollectorService,
-                    > tonic::server::UnaryService<crate::upload_wire::UploadRequest>
-                    for UploadSvc<T> {
+                    > tonic::server::UnaryService<
+                        crate::upload_wire::BoundedUploadRequest,
+                    > for UploadSvc<T> {
                         type Response = super::UploadResponse;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
@@ -2019,7 +2020,9 @@ pub mod collector_service_server {
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<crate::upload_wire::UploadRequest>,
+                            request: tonic::Request<
+                                crate::upload_wire::BoundedUploadRequest,
+                            >,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {

@@ -1,7 +1,5 @@
 //! A histogram as its occupied buckets: what rows in the store hold.
 
-use hdrhistogram::{Counter, Histogram};
-
 use super::{N_BUCKETS, bucket_high_us, bucket_low_us, bucket_of_us};
 use crate::error::ParseError;
 
@@ -54,17 +52,6 @@ impl SparseHistogram {
             counts,
             total,
         }
-    }
-
-    /// The occupied buckets of a dense histogram, which must have the fleet's settings
-    /// ([`super::recording_histogram`]); values beyond the highest go to its bucket.
-    pub fn from_hdr<T: Counter>(hdr: &Histogram<T>) -> Self {
-        let mut sparse = Self::default();
-        for step in hdr.iter_recorded() {
-            let value = hdr.lowest_equivalent(step.value_iterated_to());
-            sparse.record_n(value, step.count_at_value().as_u64());
-        }
-        sparse
     }
 
     /// Counts `n` runs of `value_us` microseconds. Saturates where counts end.
@@ -136,12 +123,6 @@ impl SparseHistogram {
     /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.total == 0
-    }
-
-    /// Bucket that holds the quantile `q` in `[0, 1]`: the first where the runs so far reach
-    /// `q` of all, and at least one. `None` if empty or `q` is out of range.
-    pub fn quantile_bucket(&self, q: f64) -> Option<u16> {
-        self.locate(q).map(|(index, _)| index)
     }
 
     /// Latency at quantile `q` in `[0, 1]`, in microseconds, interpolated within the bucket as if
@@ -232,8 +213,9 @@ mod tests {
             for value in &values {
                 hdr.record(*value).unwrap();
             }
-            let sparse = SparseHistogram::from_hdr(&hdr);
-            let index = sparse.quantile_bucket(q).unwrap();
+            let samples: Vec<_> = values.iter().map(|value| (*value, 1)).collect();
+            let sparse = of(&samples);
+            let (index, _) = sparse.locate(q).unwrap();
             let value = hdr.value_at_quantile(q);
             prop_assert!(bucket_low_us(index) <= value && value < bucket_high_us(index));
             let us = sparse.quantile_us(q).unwrap();

@@ -119,14 +119,13 @@ fn placement_prints_as_documented() {
 fn placement_answers_what_verdicts_ask() {
     let placement = crate::samples::placement();
     assert!(placement.requests_npu());
-    assert_eq!(placement.npu_node_share(), Some(1.0 / 3.0));
+    assert_eq!((placement.n_npu_nodes(), placement.n_nodes), (1, 3));
     assert_eq!(placement.npu_macs_share(), Some(0.75));
     assert_eq!(placement.cpu_macs_share(), Some(0.25));
     assert_eq!(placement.cpu_ops(), ["Gemm"]);
     let unknown = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
-    assert_eq!(unknown.npu_node_share(), None);
+    assert_eq!((unknown.n_npu_nodes(), unknown.n_nodes), (0, 0));
     assert_eq!(unknown.npu_macs_share(), None);
-    assert!(!unknown.is_comparable(&placement));
     let wire = v1::Placement::from(&unknown);
     assert_eq!(Placement::try_from(wire), Ok(unknown));
 }

@@ -55,9 +55,17 @@ fn golden_reports_parse() {
 
 /// Sum and extremes as doubles, every count written out.
 #[test]
-fn a_report_of_the_first_senders_parses() {
-    let bytes = fs::read(folder().join("report_full_in_us.bin")).unwrap();
-    assert_eq!(Report::parse(&bytes), Ok(samples::full_report()));
+fn a_report_without_the_short_forms_parses_to_the_same() {
+    let mut wire = v1::Report::from(&samples::full_report());
+    let series = &mut wire.series[0];
+    assert!(series.whole_ns.take().is_some());
+    let parsed = samples::series();
+    (series.sum_us, series.min_us, series.max_us) = (parsed.sum_us, parsed.min_us, parsed.max_us);
+    (series.runs_seen, series.sampled_one_in) = (parsed.runs_seen, parsed.sampled_one_in);
+    assert_eq!(
+        Report::parse(&wire.encode_to_vec()),
+        Ok(samples::full_report())
+    );
 }
 
 #[test]

@@ -320,6 +320,5 @@ mod tests {
             &[],
         );
         assert_eq!(placement.graph_kind, GraphKind::EpContext);
-        assert_eq!(placement.npu_node_share(), None);
     }
 }
