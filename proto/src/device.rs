@@ -6,8 +6,8 @@ use crate::{
     chipset::Chipset,
     error::ParseError,
     message::{
-        Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Message, Name, Text, U32,
-        each_once, message, seen_fields,
+        Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Name, Text, U32, each_once,
+        message,
     },
     text::hex,
     v1,
@@ -255,50 +255,25 @@ struct Label {
 }
 
 message! {
-    mod label_fields: Label = v1::Label, with rules {
+    mod label_fields: Label = v1::Label {
         1 key: Name<32>,
         2 value: Text<64>,
     }
-}
-
-impl Message for Label {
-    type Wire = v1::Label;
-}
-
-impl CheckedMessage for Label {
-    type Kept<'a> = &'a [u8];
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<&[u8]> {
-        let fields: label_fields::Seen<'_> = seen_fields(bytes)?;
-        Some(fields.key)
-    }
+    keeps &'a [u8] = |seen| Some(seen.key);
 }
 
 message! {
-    mod app_fields: App = v1::App, with rules {
+    mod app_fields: App = v1::App {
         1 id: Name<MAX_APP_ID_BYTES>,
         2 version: Text<64>,
         3 build: Text<64>,
         4 environment: Name<MAX_ENVIRONMENT_BYTES>,
         5 rollout_labels: Labels,
     }
-}
-
-impl Message for App {
-    type Wire = v1::App;
-}
-
-impl CheckedMessage for App {
-    /// Id and environment.
-    type Kept<'a> = (&'a str, &'a str);
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<(&str, &str)> {
-        let fields: app_fields::Seen<'_> = seen_fields(bytes)?;
-        let text = |bytes| std::str::from_utf8(bytes).ok();
-        Some((text(fields.id)?, text(fields.environment)?))
-    }
+    keeps (&'a str, &'a str) = |seen| Some((
+        std::str::from_utf8(seen.id).ok()?,
+        std::str::from_utf8(seen.environment).ok()?,
+    ));
 }
 
 message! {
@@ -310,7 +285,7 @@ message! {
 }
 
 message! {
-    mod device_fields: Device = v1::Device, with rules {
+    mod device_fields: Device = v1::Device {
         1 chipset_raw: Text<128>,
         2 chipset: Chipset,
         3 soc_manufacturer: Text<64>,
@@ -328,23 +303,13 @@ message! {
         15 ram_class: Enum<RamClass>,
         16 reportable_contexts: EnumSet<ContextKind>,
     }
+    rule Device::with_own_chipset;
 }
 
-impl Message for Device {
-    type Wire = v1::Device;
-
-    fn related(mut self) -> Result<Self, ParseError> {
+impl Device {
+    fn with_own_chipset(mut self) -> Result<Self, ParseError> {
         self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
         Ok(self)
-    }
-}
-
-impl CheckedMessage for Device {
-    type Kept<'a> = ();
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<()> {
-        seen_fields::<device_fields::Seen<'_>>(bytes).map(|_| ())
     }
 }
 

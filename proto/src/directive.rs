@@ -7,9 +7,7 @@ use prost::Message as _;
 use crate::{
     chipset::MAX_CHIPSET_BYTES,
     error::ParseError,
-    message::{
-        Exact, InnerOrDefault, Kind, Message, Name, Positive32, Text, UnixMs, message, within,
-    },
+    message::{Exact, InnerOrDefault, Kind, Name, Positive32, Text, UnixMs, message, within},
     v1,
 };
 
@@ -101,7 +99,18 @@ impl Directive {
         Self::try_from(directive.map_err(|e| ParseError::not_protobuf("directive", &e))?)
     }
 
-    /// The encoded directive: what is signed.
+    fn with_bounded_life(self) -> Result<Self, ParseError> {
+        let begin = self.not_before_unix_ms;
+        within(
+            "expires_unix_ms",
+            self.expires_unix_ms,
+            begin + 1,
+            begin + MAX_LIFE_MS,
+        )?;
+        Ok(self)
+    }
+
+    /// Encodes the directive into the bytes that are signed.
     pub fn to_bytes(&self) -> Vec<u8> {
         v1::Directive::from(self).encode_to_vec()
     }
@@ -136,26 +145,14 @@ message! {
 }
 
 message! {
-    Directive = v1::Directive, with rules {
+    Directive = v1::Directive {
         id: Name<MAX_DIRECTIVE_ID_BYTES>,
         scope: InnerOrDefault<DirectiveScope>,
         action: DirectiveAction,
         not_before_unix_ms: UnixMs,
         expires_unix_ms: UnixMs,
     }
-}
-
-impl Message for Directive {
-    type Wire = v1::Directive;
-
-    fn related(self) -> Result<Self, ParseError> {
-        let (earliest, latest) = (
-            self.not_before_unix_ms + 1,
-            self.not_before_unix_ms + MAX_LIFE_MS,
-        );
-        within("expires_unix_ms", self.expires_unix_ms, earliest, latest)?;
-        Ok(self)
-    }
+    rule Directive::with_bounded_life;
 }
 
 message! {

@@ -4,8 +4,7 @@
 use crate::{
     ids::SessionUid,
     message::{
-        Bool, CheckedMessage, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Message, Name,
-        Positive64, Text, bounded, message, seen_fields,
+        Bool, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Name, Positive64, Text, bounded, message,
     },
     placement::EpNames,
     reason::ReasonCode,
@@ -86,7 +85,7 @@ bounded! {
 }
 
 message! {
-    mod test_fields: SelfTest = v1::SelfTest, with rules {
+    mod test_fields: SelfTest = v1::SelfTest {
         1 session_uid: SessionUid,
         2 input_id: Name<64>,
         3 tolerance: Maybe<Finite>,
@@ -97,19 +96,7 @@ message! {
         8 top1_equal: Maybe<Bool>,
         9 error_code: I32,
     }
-}
-
-impl Message for SelfTest {
-    type Wire = v1::SelfTest;
-}
-
-impl CheckedMessage for SelfTest {
-    /// The session's uid.
-    type Kept<'a> = u64;
-
-    fn check(bytes: &[u8]) -> Option<u64> {
-        seen_fields::<test_fields::Seen<'_>>(bytes).map(|fields| fields.session_uid)
-    }
+    keeps u64 = |seen| Some(seen.session_uid);
 }
 
 message! {
@@ -125,22 +112,10 @@ message! {
 }
 
 message! {
-    mod error_fields: RunErrors = v1::RunErrors, with rules {
+    mod error_fields: RunErrors = v1::RunErrors {
         1 session_uid: SessionUid,
         2 ort_status_code: I32,
         3 count: Positive64,
     }
-}
-
-impl Message for RunErrors {
-    type Wire = v1::RunErrors;
-}
-
-impl CheckedMessage for RunErrors {
-    /// The session's uid.
-    type Kept<'a> = u64;
-
-    fn check(bytes: &[u8]) -> Option<u64> {
-        seen_fields::<error_fields::Seen<'_>>(bytes).map(|fields| fields.session_uid)
-    }
+    keeps u64 = |seen| Some(seen.session_uid);
 }

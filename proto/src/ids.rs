@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::ParseError,
-    message::{Checked, CheckedMessage, Exact, Kind, Message, Positive64, message, seen_fields},
+    message::{Checked, Exact, Kind, Positive64, message},
     text::{hex, unhex},
     v1,
     wire::Value,
@@ -225,11 +225,16 @@ impl fmt::Display for ReportKey {
 }
 
 message! {
-    mod key_fields: v1::ReportKey {
+    mod key_fields: ReportKey from v1::ReportKey {
         1 installation_id: Exact<InstallationId, 16>,
         2 stream_id: StreamId,
         3 sequence: Positive64,
     }
+    keeps Self = |seen| Some(Self {
+        installation: InstallationId(seen.installation_id?),
+        stream: StreamId(seen.stream_id),
+        sequence: Sequence::new(seen.sequence)?,
+    });
 }
 
 impl TryFrom<v1::ReportKey> for ReportKey {
@@ -252,24 +257,6 @@ impl From<&ReportKey> for v1::ReportKey {
             stream_id: key.stream.0,
             sequence: key.sequence.get(),
         }
-    }
-}
-
-impl Message for ReportKey {
-    type Wire = v1::ReportKey;
-}
-
-impl CheckedMessage for ReportKey {
-    type Kept<'a> = Self;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<Self> {
-        let fields: key_fields::Seen<'_> = seen_fields(bytes)?;
-        Some(Self {
-            installation: InstallationId(fields.installation_id?),
-            stream: StreamId(fields.stream_id),
-            sequence: Sequence::new(fields.sequence)?,
-        })
     }
 }
 

@@ -7,8 +7,7 @@ use crate::{
     ids::SessionUid,
     message::{
         CheckedMessage, Enum, EnumNumbers, Fields, Finite, I32, Inner, Kind, List, Maybe,
-        MaybeInner, Message, Name, Numbers, Positive64, Text, U32, U64, bounded, each_once,
-        message, seen_fields,
+        MaybeInner, Name, Numbers, Positive64, Text, U32, U64, bounded, each_once, message,
     },
     stratum::{Stratum, StratumKey},
     v1,
@@ -162,7 +161,7 @@ impl SelfBaseline {
 }
 
 message! {
-    mod series_fields: v1::LatencySeries {
+    mod series_fields: LatencySeries from v1::LatencySeries {
         1 session_uid: SessionUid,
         2 stratum: Inner<Stratum>,
         3 hist_scheme: Enum<HistScheme>,
@@ -183,6 +182,7 @@ message! {
         18 baseline_absence: I32,
         19 whole_ns: MaybeInner<WholeNanoseconds>,
     }
+    checked by hand;
 }
 
 impl TryFrom<v1::LatencySeries> for LatencySeries {
@@ -234,10 +234,6 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
         counts.check()?;
         Ok(series)
     }
-}
-
-impl Message for LatencySeries {
-    type Wire = v1::LatencySeries;
 }
 
 /// A series by what no two series of a report share.
@@ -346,29 +342,16 @@ pub(crate) struct WholeNanoseconds {
 }
 
 message! {
-    mod ns_fields: WholeNanoseconds = v1::WholeNanoseconds, with rules {
+    mod ns_fields: WholeNanoseconds = v1::WholeNanoseconds {
         1 sum: U64,
         2 min: U64,
         3 max: U64,
     }
-}
-
-impl Message for WholeNanoseconds {
-    type Wire = v1::WholeNanoseconds;
-}
-
-impl CheckedMessage for WholeNanoseconds {
-    type Kept<'a> = Self;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<Self> {
-        let ns: ns_fields::Seen<'_> = seen_fields(bytes)?;
-        Some(Self {
-            sum: ns.sum,
-            min: ns.min,
-            max: ns.max,
-        })
-    }
+    keeps Self = |ns| Some(Self {
+        sum: ns.sum,
+        min: ns.min,
+        max: ns.max,
+    });
 }
 
 #[expect(clippy::cast_precision_loss, reason = "104 days of runs are exact")]
@@ -504,29 +487,16 @@ impl ExceedCounts {
 }
 
 message! {
-    mod exceed_fields: ExceedCounts = v1::ExceedCounts, with rules {
+    mod exceed_fields: ExceedCounts = v1::ExceedCounts {
         1 beyond_1_4x: U64,
         2 beyond_2x: U64,
         3 beyond_3x: U64,
     }
-}
-
-impl Message for ExceedCounts {
-    type Wire = v1::ExceedCounts;
-}
-
-impl CheckedMessage for ExceedCounts {
-    type Kept<'a> = Self;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<Self> {
-        let counts: exceed_fields::Seen<'_> = seen_fields(bytes)?;
-        Some(Self {
-            beyond_1_4x: counts.beyond_1_4x,
-            beyond_2x: counts.beyond_2x,
-            beyond_3x: counts.beyond_3x,
-        })
-    }
+    keeps Self = |counts| Some(Self {
+        beyond_1_4x: counts.beyond_1_4x,
+        beyond_2x: counts.beyond_2x,
+        beyond_3x: counts.beyond_3x,
+    });
 }
 
 bounded! {
@@ -534,7 +504,7 @@ bounded! {
 }
 
 message! {
-    mod baseline_fields: SelfBaseline = v1::SelfBaseline, with rules {
+    mod baseline_fields: SelfBaseline = v1::SelfBaseline {
         1 kind: Enum<BaselineKind>,
         2 model_version: Name<64>,
         3 n: Positive64,
@@ -546,12 +516,12 @@ message! {
         9 ort_version: Text<32>,
         10 ep_version: Text<32>,
     }
+    rule SelfBaseline::with_rising_quantiles;
+    keeps i32 = |b| (b.p50_us >= b.p10_us && b.p95_us >= b.p50_us).then_some(b.kind);
 }
 
-impl Message for SelfBaseline {
-    type Wire = v1::SelfBaseline;
-
-    fn related(self) -> Result<Self, ParseError> {
+impl SelfBaseline {
+    fn with_rising_quantiles(self) -> Result<Self, ParseError> {
         let rising = [
             ("p50_us", self.p50_us, self.p10_us),
             ("p95_us", self.p95_us, self.p50_us),
@@ -563,17 +533,6 @@ impl Message for SelfBaseline {
             }
         }
         Ok(self)
-    }
-}
-
-impl CheckedMessage for SelfBaseline {
-    /// The kind.
-    type Kept<'a> = i32;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<i32> {
-        let b: baseline_fields::Seen<'_> = seen_fields(bytes)?;
-        (b.p50_us >= b.p10_us && b.p95_us >= b.p50_us).then_some(b.kind)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     error::ParseError,
     fingerprint::{normalised_node_name, without_token},
     ids::ModelHash,
-    message::{Kind, List, Message, Positive32, Text, U64, at_most, message},
+    message::{Kind, List, Positive32, Text, U64, at_most, message},
     v1,
 };
 
@@ -151,7 +151,7 @@ impl TryFrom<SideCar> for ModelManifest {
             total_macs: side_car.total_macs,
             nodes,
         };
-        manifest.related()
+        manifest.with_possible_sum()
     }
 }
 
@@ -175,17 +175,16 @@ impl Kind for Algorithm {
 }
 
 message! {
-    ModelManifest = v1::ModelManifest, with rules {
+    ModelManifest = v1::ModelManifest {
         algorithm: Algorithm,
         total_macs: U64,
         nodes: List<NodeMacs, MAX_MANIFEST_NODES>,
     }
+    rule ModelManifest::with_possible_sum;
 }
 
-impl Message for ModelManifest {
-    type Wire = v1::ModelManifest;
-
-    fn related(self) -> Result<Self, ParseError> {
+impl ModelManifest {
+    fn with_possible_sum(self) -> Result<Self, ParseError> {
         let macs = self.nodes.iter().map(|n| n.macs);
         let sum = macs.fold(0_u64, u64::saturating_add);
         if sum > self.total_macs {

@@ -10,8 +10,7 @@ use crate::{
     ids::ModelHash,
     message::{
         AtMost32, Bool, Checked, CheckedMessage, Enum, Enums, Few, Fields, Kind, List, Maybe,
-        MaybeBytes, MaybeInner, Message, Name, Names, Positive32, Share, Text, U32, each_once,
-        message, seen_fields,
+        MaybeBytes, MaybeInner, Name, Names, Positive32, Share, Text, U32, each_once, message,
     },
     reason::ReasonCode,
     v1,
@@ -285,7 +284,7 @@ fn check_macs(attributed: Option<f64>, of_eps: f64) -> Result<(), ParseError> {
 pub(crate) type EpNames = Names<MAX_EPS, MAX_EP_NAME_BYTES>;
 
 message! {
-    mod placement_fields: Placement = v1::Placement, with rules {
+    mod placement_fields: Placement = v1::Placement {
         1 requested_eps: EpNames,
         2 eps: List<EpShare, MAX_EPS>,
         3 n_nodes: AtMost32<MAX_NODES>,
@@ -299,12 +298,12 @@ message! {
         11 normalised: MaybeInner<Fingerprint>,
         12 reasons: Enums<ReasonCode, MAX_REASONS>,
     }
+    rule Placement::with_possible_counts;
+    checked by hand;
 }
 
-impl Message for Placement {
-    type Wire = v1::Placement;
-
-    fn related(self) -> Result<Self, ParseError> {
+impl Placement {
+    fn with_possible_counts(self) -> Result<Self, ParseError> {
         each_once("eps", &self.eps, |e| &e.ep)?;
         let counts = NodeCounts {
             source: self.source,
@@ -358,19 +357,26 @@ impl CheckedMessage for Placement {
 }
 
 message! {
-    mod share_fields: EpShare = v1::EpShare, with rules {
+    mod share_fields: EpShare = v1::EpShare {
         1 ep: Name<MAX_EP_NAME_BYTES>,
         2 n_nodes: AtMost32<MAX_NODES>,
         3 n_partitions: Maybe<U32>,
         4 op_types: OpTypes,
         5 macs_share: Maybe<Share>,
     }
+    rule EpShare::with_possible_sum;
+    keeps ShareCounts<'a> = |seen| {
+        let is_possible = seen.op_types.n_nodes <= u64::from(seen.n_nodes);
+        is_possible.then_some(ShareCounts {
+            ep: seen.ep,
+            n_nodes: seen.n_nodes,
+            macs_share: seen.macs_share,
+        })
+    };
 }
 
-impl Message for EpShare {
-    type Wire = v1::EpShare;
-
-    fn related(self) -> Result<Self, ParseError> {
+impl EpShare {
+    fn with_possible_sum(self) -> Result<Self, ParseError> {
         let counted: u64 = self.op_types.values().map(|n| u64::from(*n)).sum();
         if counted > u64::from(self.n_nodes) {
             let expected = format!("at least {counted}, the sum over op_types");
@@ -385,21 +391,6 @@ pub(crate) struct ShareCounts<'a> {
     ep: &'a [u8],
     n_nodes: u32,
     macs_share: Option<f64>,
-}
-
-impl CheckedMessage for EpShare {
-    type Kept<'a> = ShareCounts<'a>;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<ShareCounts<'_>> {
-        let fields: share_fields::Seen<'_> = seen_fields(bytes)?;
-        let is_possible = fields.op_types.n_nodes <= u64::from(fields.n_nodes);
-        is_possible.then_some(ShareCounts {
-            ep: fields.ep,
-            n_nodes: fields.n_nodes,
-            macs_share: fields.macs_share,
-        })
-    }
 }
 
 /// Nodes by op type, each type once.
@@ -447,23 +438,11 @@ struct OpCount {
 }
 
 message! {
-    mod op_fields: OpCount = v1::OpCount, with rules {
+    mod op_fields: OpCount = v1::OpCount {
         1 op_type: Name<MAX_EP_NAME_BYTES>,
         2 n_nodes: Positive32,
     }
-}
-
-impl Message for OpCount {
-    type Wire = v1::OpCount;
-}
-
-impl CheckedMessage for OpCount {
-    type Kept<'a> = op_fields::Seen<'a>;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<op_fields::Seen<'_>> {
-        seen_fields(bytes)
-    }
+    keeps op_fields::Seen<'a> = Some;
 }
 
 message! {

@@ -12,10 +12,7 @@ use crate::{
     health::SdkHealth,
     ids::{ReportKey, SessionUid, StreamId},
     latency::LatencySeries,
-    message::{
-        AtMost64, CheckedMessage, Inner, List, Maybe, Message, Text, U64, UnixMs, at_most,
-        each_once, message, seen_fields,
-    },
+    message::{AtMost64, Inner, List, Maybe, Text, U64, UnixMs, at_most, each_once, message},
     session::Session,
     v1,
 };
@@ -185,7 +182,7 @@ fn check_entry_counts(report: &[u8]) -> Result<(), ParseError> {
 }
 
 message! {
-    mod report_fields: Report = v1::Report, with rules {
+    mod report_fields: Report = v1::Report {
         1 key: Inner<ReportKey>,
         2 ended_streams: List<EndedStream, MAX_ENDED_STREAMS>,
         3 interval_start_unix_ms: UnixMs,
@@ -204,13 +201,13 @@ message! {
         16 run_errors: List<RunErrors, MAX_RUN_ERRORS>,
         17 health: Inner<SdkHealth>,
     }
+    rule Report::with_known_references;
+    checked by hand;
 }
 
-impl Message for Report {
-    type Wire = v1::Report;
-
-    /// Whatever refers to each other must be there, and once.
-    fn related(self) -> Result<Self, ParseError> {
+impl Report {
+    /// Fails if an entry refers to a session that is not in the report, or two entries are the same one.
+    fn with_known_references(self) -> Result<Self, ParseError> {
         each_once("sessions", &self.sessions, |s| s.uid)?;
         let uids: BTreeSet<_> = self.sessions.iter().map(|s| s.uid).collect();
         check_uids("series", &self.series, &uids, |s| s.session_uid)?;
@@ -229,11 +226,12 @@ impl Message for Report {
 }
 
 message! {
-    mod ended_fields: v1::EndedStream {
+    mod ended_fields: EndedStream from v1::EndedStream {
         1 stream_id: StreamId,
         2 last_sequence: Maybe<U64>,
         3 unsealed_runs: Maybe<U64>,
     }
+    keeps u64 = |seen| Some(seen.stream_id);
 }
 
 impl TryFrom<v1::EndedStream> for EndedStream {
@@ -256,18 +254,5 @@ impl From<&EndedStream> for v1::EndedStream {
             last_sequence: e.last_sequence,
             unsealed_runs: e.unsealed_runs,
         }
-    }
-}
-
-impl Message for EndedStream {
-    type Wire = v1::EndedStream;
-}
-
-impl CheckedMessage for EndedStream {
-    /// The stream's id.
-    type Kept<'a> = u64;
-
-    fn check(bytes: &[u8]) -> Option<u64> {
-        seen_fields::<ended_fields::Seen<'_>>(bytes).map(|fields| fields.stream_id)
     }
 }

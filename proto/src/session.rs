@@ -4,8 +4,8 @@ use crate::{
     directive::MAX_DIRECTIVE_ID_BYTES,
     ids::{ModelHash, SessionUid},
     message::{
-        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message, Name,
-        Text, U64, UnixMs, message,
+        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Name, Text, U64,
+        UnixMs, message,
     },
     placement::{EpNames, Placement},
     v1,
@@ -81,7 +81,7 @@ message! {
 }
 
 message! {
-    mod session_fields: Session = v1::Session, with rules {
+    mod session_fields: Session = v1::Session {
         1 uid: SessionUid,
         2 model: Inner<Model>,
         3 requested_eps: EpNames,
@@ -91,10 +91,7 @@ message! {
         7 creation_us: Maybe<U64>,
         8 created_at_unix_ms: UnixMs,
     }
-}
-
-impl Message for Session {
-    type Wire = v1::Session;
+    checked by hand;
 }
 
 impl CheckedMessage for Session {

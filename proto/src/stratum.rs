@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    message::{CheckedMessage, Enum, Message, Text, message, seen_fields},
+    message::{Enum, Text, message},
     v1,
     wire_enum::wire_enum,
 };
@@ -106,7 +106,7 @@ impl Stratum {
 }
 
 message! {
-    mod stratum_fields: Stratum = v1::Stratum, with rules {
+    mod stratum_fields: Stratum = v1::Stratum {
         1 phase: Enum<Phase>,
         2 thermal: Enum<Thermal>,
         3 power_save: Enum<PowerSave>,
@@ -114,10 +114,11 @@ message! {
         5 shape_key: Text<MAX_SHAPE_KEY_BYTES>,
         6 session_age: Enum<SessionAge>,
     }
-}
-
-impl Message for Stratum {
-    type Wire = v1::Stratum;
+    keeps StratumKey<'a> = |seen| Some(StratumKey {
+        enums: [seen.phase, seen.thermal, seen.power_save, seen.session_age],
+        performance_mode: seen.performance_mode,
+        shape_key: seen.shape_key,
+    });
 }
 
 /// A stratum's fields as the wire has them.
@@ -126,23 +127,4 @@ pub(crate) struct StratumKey<'a> {
     enums: [i32; 4],
     performance_mode: &'a [u8],
     shape_key: &'a [u8],
-}
-
-impl CheckedMessage for Stratum {
-    type Kept<'a> = StratumKey<'a>;
-
-    #[inline]
-    fn check(bytes: &[u8]) -> Option<StratumKey<'_>> {
-        let fields: stratum_fields::Seen<'_> = seen_fields(bytes)?;
-        Some(StratumKey {
-            enums: [
-                fields.phase,
-                fields.thermal,
-                fields.power_save,
-                fields.session_age,
-            ],
-            performance_mode: fields.performance_mode,
-            shape_key: fields.shape_key,
-        })
-    }
 }

@@ -56,11 +56,6 @@ pub(crate) trait Checked: Kind {
 pub(crate) trait Message: TryFrom<Self::Wire, Error = ParseError> + 'static {
     /// The generated message.
     type Wire: for<'a> From<&'a Self>;
-
-    /// Checks what the fields must fulfil together.
-    fn related(self) -> Result<Self, ParseError> {
-        Ok(self)
-    }
 }
 
 /// A message that the fast validator checks.
@@ -80,38 +75,44 @@ pub(crate) trait Fields<'a>: Default {
     fn is_whole(&self) -> bool;
 }
 
-/// Checks each field of an encoded message by its kind.
+/// Checks each field of an encoded message by its kind, then keeps a part of them.
 #[inline(always)]
-pub(crate) fn seen_fields<'a, F: Fields<'a>>(bytes: &'a [u8]) -> Option<F> {
+pub(crate) fn check_fields<'a, F: Fields<'a>, K>(
+    bytes: &'a [u8],
+    keep: impl FnOnce(F) -> Option<K>,
+) -> Option<K> {
     let mut fields = F::default();
     each_field(bytes, |number, value| fields.see(number, value))?;
-    fields.is_whole().then_some(fields)
+    fields.is_whole().then_some(fields).and_then(keep)
 }
 
 /// Makes the conversions of a message from its table.
 ///
 /// - `Parsed = v1::Wire { field: Kind, ... }` for messages that only the parser reads;
 /// - `mod fields: Parsed = v1::Wire { number field: Kind, ... }` also checks encoded messages;
-/// - either with `, with rules` before the brace: `Message` and `CheckedMessage` are written by hand;
-/// - `mod fields: v1::Wire { ... }` for a parsed type that has other fields: `fields::Parsed` holds each
-///   one as its kind parses it, and the conversions are written by hand.
+/// - `mod fields: Parsed from v1::Wire { ... }` for a parsed type that has other fields: the conversions
+///   are written by hand, and `fields::Parsed` holds each field as its kind parses it.
+///
+/// After the table come, each if needed and in this order:
+/// - `rule function;` checks what the parsed fields must fulfil together;
+/// - `keeps Type = function;` does so for the checked fields, and returns the part of them that the
+///   message around this one needs; `checked by hand;` leaves `CheckedMessage` to the file.
 macro_rules! message {
-    ($parsed:ident = $wire:ty { $( $field:ident: $kind:ty, )+ }) => {
-        message!($parsed = $wire, with rules { $( $field: $kind, )+ });
+    ($parsed:ident = $wire:ty { $( $field:ident: $kind:ty, )+ } $( rule $rule:expr; )?) => {
         impl $crate::message::Message for $parsed {
             type Wire = $wire;
         }
-    };
-    ($parsed:ident = $wire:ty, with rules { $( $field:ident: $kind:ty, )+ }) => {
+
         impl TryFrom<$wire> for $parsed {
             type Error = $crate::error::ParseError;
 
             fn try_from(wire: $wire) -> Result<Self, Self::Error> {
-                use $crate::message::{Kind, Message};
+                use $crate::message::Kind;
                 let parsed = Self {
                     $( $field: <$kind>::parse(stringify!($field), wire.$field)?, )+
                 };
-                parsed.related()
+                $( let parsed = $rule(parsed)?; )?
+                Ok(parsed)
             }
         }
 
@@ -124,30 +125,23 @@ macro_rules! message {
             }
         }
     };
-    (mod $fields:ident: $parsed:ident = $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }) => {
-        message!(mod $fields: $parsed = $wire, with rules { $( $number $field: $kind, )+ });
-        impl $crate::message::Message for $parsed {
-            type Wire = $wire;
-        }
-        impl $crate::message::CheckedMessage for $parsed {
-            type Kept<'a> = ();
+    (mod $fields:ident: $parsed:ident = $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
+        $( rule $rule:expr; )? $( keeps $kept:ty = $keep:expr; )? $( checked by $hand:ident; )?) => {
+        message!($parsed = $wire { $( $field: $kind, )+ } $( rule $rule; )?);
+        message!(@check $fields $parsed $( keeps $kept = $keep )? $( by $hand )?);
 
-            #[inline]
-            fn check(bytes: &[u8]) -> Option<()> {
-                $crate::message::seen_fields::<$fields::Seen<'_>>(bytes).map(|_| ())
-            }
-        }
-    };
-    (mod $fields:ident: $parsed:ident = $wire:ty, with rules {
-        $( $number:literal $field:ident: $kind:ty, )+
-    }) => {
-        message!($parsed = $wire, with rules { $( $field: $kind, )+ });
         pub(crate) mod $fields {
             use super::*;
             message!(@seen $wire { $( $number $field: $kind, )+ });
         }
     };
-    (mod $fields:ident: $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }) => {
+    (mod $fields:ident: $parsed:ident from $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
+        $( keeps $kept:ty = $keep:expr; )? $( checked by $hand:ident; )?) => {
+        impl $crate::message::Message for $parsed {
+            type Wire = $wire;
+        }
+        message!(@check $fields $parsed $( keeps $kept = $keep )? $( by $hand )?);
+
         pub(crate) mod $fields {
             use super::*;
             message!(@seen $wire { $( $number $field: $kind, )+ });
@@ -166,6 +160,20 @@ macro_rules! message {
             }
         }
     };
+    (@check $fields:ident $parsed:ident) => {
+        message!(@check $fields $parsed keeps () = |_| Some(()));
+    };
+    (@check $fields:ident $parsed:ident keeps $kept:ty = $keep:expr) => {
+        impl $crate::message::CheckedMessage for $parsed {
+            type Kept<'a> = $kept;
+
+            #[inline]
+            fn check<'a>(bytes: &'a [u8]) -> Option<$kept> {
+                $crate::message::check_fields::<$fields::Seen<'a>, _>(bytes, $keep)
+            }
+        }
+    };
+    (@check $fields:ident $parsed:ident by hand) => {};
     (@seen $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }) => {
         #[derive(Default)]
         #[allow(dead_code, reason = "most fields are only checked")]
