@@ -260,24 +260,6 @@ SELECT * FROM incidents
 ORDER BY changed_at DESC
 LIMIT 1 BY incident_id;
 
--- Streams, as known from their own reports and from later streams that name them.
-CREATE OR REPLACE VIEW streams_v1 ${on_cluster} AS
-SELECT
-    app_id, environment, installation, stream_id,
-    max(known_sequence) AS last_sequence,
-    countIf(is_stored) AS stored,
-    argMaxIf(dropped_reports, known_sequence, is_stored) AS dropped_reports
-FROM (
-    SELECT app_id, environment, installation, stream_id, sequence AS known_sequence, true AS is_stored,
-        health_dropped_reports AS dropped_reports
-    FROM counted_reports_v1
-    UNION ALL
-    SELECT app_id, environment, installation, id AS stream_id, ifNull(last, 0) AS known_sequence, false AS is_stored,
-        health_dropped_reports AS dropped_reports
-    FROM counted_reports_v1 ARRAY JOIN ended_stream_id AS id, ended_last_sequence AS last
-)
-GROUP BY app_id, environment, installation, stream_id;
-
 -- Copies beyond the counted one: answered as duplicate at once, or found as surplus in the store.
 CREATE OR REPLACE VIEW duplicates_v1 ${on_cluster} AS
 SELECT app_id, environment, sum(copies) AS duplicate

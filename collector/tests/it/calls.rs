@@ -81,7 +81,6 @@ async fn check_views_show(store: &Store, reports: u64) {
             "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
             reports,
         ),
-        ("SELECT count() AS n FROM streams_v1", reports),
         (
             "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
             reports,
