@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::backup::is_own_backup;
@@ -74,7 +75,7 @@ pub(crate) struct RunningEngine {
     version: String,
     next_ticket: AtomicU64,
     /// The engine stops with its last connection. Never dropped: the process ends by `_exit`.
-    _keeper: std::sync::Mutex<Connection>,
+    _keeper: Mutex<Connection>,
 }
 
 impl RunningEngine {
@@ -111,7 +112,7 @@ impl RunningEngine {
             outside: OutsideNames::new(functions.lines(), engines.lines()),
             version,
             next_ticket: AtomicU64::new(1),
-            _keeper: std::sync::Mutex::new(keeper),
+            _keeper: Mutex::new(keeper),
         })
     }
 
