@@ -105,7 +105,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             pending.iter().map(|migration| migration.version).collect()
         }
-        _ if args.dry_run => schema::MIGRATIONS.iter().map(|m| m.version).collect(),
+        _ if args.dry_run => schema::MIGRATIONS.files.iter().map(|m| m.version).collect(),
         _ => {
             return wrong_use(
                 "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded \

@@ -1,7 +1,6 @@
 //! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
 
-use epwatch_store::Cluster;
-use epwatch_store::{Migration, TemplateValues};
+use epwatch_store::{Cluster, Migration, Migrations, TemplateValues};
 
 /// The database's name where nobody chose another.
 pub const DATABASE: &str = "epwatch";
@@ -16,16 +15,20 @@ macro_rules! migration {
     };
 }
 
-/// Every migration there is, oldest first.
-pub const MIGRATIONS: &[Migration] = &[
-    migration!(1, "0001_functions"),
-    migration!(2, "0002_reports"),
-    migration!(3, "0003_rollups"),
-    migration!(4, "0004_detector"),
-    migration!(5, "0005_views"),
-    migration!(6, "0006_calls"),
-    migration!(7, "0007_ledger"),
-];
+/// The migrations. The series changes if released files are ever squashed into others. Stores that were made
+/// before 0.1.0 have no series in their records.
+pub const MIGRATIONS: Migrations<'_> = Migrations {
+    series: "epwatch-1",
+    files: &[
+        migration!(1, "0001_functions"),
+        migration!(2, "0002_reports"),
+        migration!(3, "0003_rollups"),
+        migration!(4, "0004_detector"),
+        migration!(5, "0005_views"),
+        migration!(6, "0006_calls"),
+        migration!(7, "0007_ledger"),
+    ],
+};
 
 /// Days that surplus copies stay named beyond `raw_days`: a day's reports go together, up to a day after
 /// the first of them could, and when the store gets to it.
@@ -93,12 +96,14 @@ mod tests {
             .collect();
         files.sort();
         let listed: Vec<String> = MIGRATIONS
+            .files
             .iter()
             .map(|m| format!("{}.sql", m.name))
             .collect();
         assert_eq!(files, listed);
         assert!(
             MIGRATIONS
+                .files
                 .iter()
                 .zip(1..)
                 .all(|(migration, n)| migration.version == n)

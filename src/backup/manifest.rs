@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context;
-use epwatch_store::SERIES;
-use epwatch_store::backup::{SqlFunction, TableSize};
+use epwatch_collector::schema;
+use epwatch_store::embedded::backup::{SqlFunction, TableSize};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -75,7 +75,7 @@ impl Manifest {
             format: FORMAT,
             epwatch: env!("CARGO_PKG_VERSION").to_owned(),
             database: database.to_owned(),
-            schema_series: SERIES.to_owned(),
+            schema_series: schema::MIGRATIONS.series.to_owned(),
             schema_version: 0,
             taken_at_ms,
             functions: Vec::new(),

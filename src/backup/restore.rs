@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Context;
 use epwatch_collector::backup::{WalCopy, cut_back};
 use epwatch_collector::schema;
-use epwatch_store::backup::{TableSize, bring_back, tables};
-use epwatch_store::{MADE_IN_DEVELOPMENT, SERIES, embedded};
+use epwatch_store::embedded::backup::{TableSize, backups_dir, bring_back, tables};
+use epwatch_store::MADE_IN_DEVELOPMENT;
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
@@ -106,8 +106,8 @@ fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> Resul
         let text = format!("the backup was {MADE_IN_DEVELOPMENT}");
         return Err(Refused::Unsound(text));
     }
-    let known = schema::MIGRATIONS.last().map_or(0, |last| last.version);
-    if manifest.schema_series != SERIES || manifest.schema_version > known {
+    let known = schema::MIGRATIONS.files.last().map_or(0, |last| last.version);
+    if manifest.schema_series != schema::MIGRATIONS.series || manifest.schema_version > known {
         return Err(Refused::Unsound(format!(
             "the backup has schema version {}, this epwatch knows {known}; use epwatch {}",
             manifest.schema_version, manifest.epwatch
@@ -133,7 +133,7 @@ async fn put_back(
         made.0.push(config.data_dir.clone());
     }
     made.0.push(config.data_dir.join("engine"));
-    let backups = embedded::backups_dir(&config.data_dir);
+    let backups = backups_dir(&config.data_dir);
     make_private(&backups)?;
     let archive = backups.join(ARCHIVE);
     copy(&from.join(ARCHIVE), &archive).await?;
@@ -247,10 +247,10 @@ mod tests {
 
     #[test]
     fn a_backup_of_another_schema_is_refused_with_what_to_do() {
-        check(Some(SERIES), 1, "fits");
+        check(Some(schema::MIGRATIONS.series), 1, "fits");
         check(None, 15, "made by a development version");
         check(None, 1, "start a new data_dir");
-        check(Some(SERIES), 1_000, "use epwatch");
+        check(Some(schema::MIGRATIONS.series), 1_000, "use epwatch");
         check(Some("epwatch-2"), 1, "use epwatch");
     }
 }

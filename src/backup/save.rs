@@ -7,7 +7,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use epwatch_collector::backup::{WalCopy, copy_wal};
-use epwatch_store::{StoreTarget, backup, embedded};
+use epwatch_store::StoreTarget;
+use epwatch_store::embedded::backup::{self, backups_dir};
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
@@ -115,7 +116,7 @@ async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
 /// Has the engine make its archive, and moves it to where it is wanted.
 async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow::Result<()> {
     let name = format!("backup-{}.tar.zst", std::process::id());
-    let made = embedded::backups_dir(data_dir).join(&name);
+    let made = backups_dir(data_dir).join(&name);
     // Of an earlier process of this number that was killed.
     let _ = fs::remove_file(&made);
     let saved = backup::save(target, &name).await;

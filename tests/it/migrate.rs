@@ -46,7 +46,7 @@ async fn what_a_dry_run_prints_makes_the_schema() {
     let document: Value = serde_json::from_str(&printed(&["--dry-run", "--json"])).unwrap();
     assert_eq!(document["dry_run"], true, "{document:#}");
     let migrations = document["migrations"].as_array().unwrap();
-    assert_eq!(migrations.len(), MIGRATIONS.len(), "{document:#}");
+    assert_eq!(migrations.len(), MIGRATIONS.files.len(), "{document:#}");
     let of_each = migrations
         .iter()
         .map(|m| m["statements"].as_array().unwrap());
@@ -137,7 +137,7 @@ fn a_dry_run_for_one_server_chooses_the_database_after_it_is_made() {
     for word in ["Replicated", "Distributed", "ON CLUSTER", "${"] {
         assert!(!sql.contains(word), "{word} in {sql}");
     }
-    for migration in MIGRATIONS {
+    for migration in MIGRATIONS.files {
         assert!(sql.contains(&migration.checksum()), "{}", migration.name);
     }
 }

@@ -5,7 +5,6 @@
 //! `clickhouse::Client` that works the same on both. No table of ours is named here: the schema belongs to the
 //! collector, and the meaning of rows to the crates that write and read them.
 
-pub mod backup;
 mod client;
 pub mod embedded;
 mod lexer;
@@ -14,7 +13,7 @@ mod schema;
 
 pub use client::{StoreTarget, TargetError, client};
 pub use schema::{
-    Cluster, ClusterStatementError, MADE_IN_DEVELOPMENT, MigrateError, Migration, Planned,
-    PlannedMigration, SERIES, TableTtl, TemplateValues, migrate, mutated_name, pending, plan,
+    Cluster, ClusterStatementError, MADE_IN_DEVELOPMENT, MigrateError, Migration, Migrations,
+    Planned, PlannedMigration, TableTtl, TemplateValues, migrate, mutated_name, pending, plan,
     schema_version, stale_views, table_ttls,
 };

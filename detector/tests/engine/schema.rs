@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use epwatch_store::StoreTarget;
-use epwatch_store::{MigrateError, Migration, TemplateValues, migrate};
+use epwatch_store::{MigrateError, Migration, Migrations, StoreTarget, TemplateValues, migrate};
 
 /// Every file there is: one that is added is there for tests and bench at once.
 fn migrations() -> Vec<Migration> {
@@ -46,5 +45,9 @@ pub(crate) async fn apply(target: &StoreTarget) -> Result<(), MigrateError> {
         .with("raw_ttl_days", 30)
         .with("surplus_ttl_days", 32)
         .with("rollup_ttl_days", 400);
-    migrate(target, &migrations(), &values).await.map(drop)
+    let migrations = Migrations {
+        series: "epwatch-1",
+        files: &migrations(),
+    };
+    migrate(target, migrations, &values).await.map(drop)
 }

@@ -6,7 +6,7 @@
 //! `protocol` is the HTTP protocol, with the limits of third parties on a TCP port; `engine` runs statements;
 //! `binding` is the library.
 
-mod backup;
+pub mod backup;
 #[expect(unsafe_code, reason = "the binding of the embedded engine")]
 mod binding;
 mod config;
@@ -18,8 +18,6 @@ mod process;
 mod protocol;
 mod state;
 
-pub use backup::backups_dir;
-pub(crate) use backup::is_archive_name;
 pub use config::{ChildProgram, EmbeddedConfig};
 pub use process::child::run_engine_child;
 pub use process::supervisor::EmbeddedStore;

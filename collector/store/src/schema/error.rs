@@ -56,9 +56,20 @@ pub enum MigrateError {
         /// The checksum that was applied.
         stored: String,
     },
-    /// The store was made before the schema had a [`SERIES`](super::SERIES).
+    /// The records of the store have no series: it was made before 0.1.0.
     #[error("the store was {MADE_IN_DEVELOPMENT} (on a ClickHouse server: a new database)")]
     Development,
+    /// The store has the files of another series.
+    #[error(
+        "the store has the schema series {stored}, which this epwatch ({known}) cannot convert; use the \
+         epwatch that made it, or start a new data_dir (on a ClickHouse server: a new database)"
+    )]
+    OtherSeries {
+        /// Series in the store.
+        stored: String,
+        /// Series of this program.
+        known: &'static str,
+    },
     /// The store was made by a newer program.
     #[error("the store has schema version {stored}, this epwatch knows {known}; upgrade epwatch")]
     Newer {
@@ -90,6 +101,7 @@ impl MigrateError {
             | MigrateError::Cluster { .. }
             | MigrateError::Changed { .. }
             | MigrateError::Development
+            | MigrateError::OtherSeries { .. }
             | MigrateError::Newer { .. } => false,
         }
     }

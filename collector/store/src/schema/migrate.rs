@@ -1,6 +1,6 @@
 //! Brings a database to the schema of this program: numbered SQL files, forward only.
 //!
-//! The table `schema_migrations` records each applied file with its [`SERIES`] and a checksum of its text before
+//! The table `schema_migrations` records each applied file with its series and a checksum of its text before
 //! placeholders are filled.
 //!
 //! ClickHouse has no lock to take and no DDL transaction, so every statement must be harmless
@@ -13,8 +13,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use super::error::{MigrateError, unread};
-use super::plan::{SERIES, plan};
-use super::template::{Migration, TemplateValues, render_all};
+use super::plan::plan;
+use super::template::{Migration, Migrations, TemplateValues, render_all};
 use super::views::{first_stale, stored_views};
 use crate::client::{StoreTarget, client};
 
@@ -26,7 +26,7 @@ use crate::client::{StoreTarget, client};
 /// newer than this program, or it refused a statement. Nothing is run unless all could be read.
 pub fn migrate<'a>(
     target: &'a StoreTarget,
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &'a TemplateValues,
 ) -> BoxFuture<'a, Result<Vec<u32>, MigrateError>> {
     Box::pin(async move {
@@ -74,19 +74,20 @@ pub fn migrate<'a>(
 /// As [`migrate`], for what can be known without running a statement.
 pub fn pending<'a>(
     target: &'a StoreTarget,
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &'a TemplateValues,
 ) -> BoxFuture<'a, Result<Vec<&'a Migration>, MigrateError>> {
     Box::pin(async move {
         let rendered = render_all(migrations, values)?;
         let Some(applied) = applied(target).await? else {
-            return Ok(migrations.iter().collect());
+            return Ok(migrations.files.iter().collect());
         };
         let missing = missing(migrations, &applied)?;
         let first_stale = first_stale(&rendered, &stored_views(target).await?);
         let first = missing.first().map_or(u32::MAX, |first| first.version);
         let first = first.min(first_stale.unwrap_or(u32::MAX));
-        Ok(migrations.iter().filter(|m| m.version >= first).collect())
+        let files = migrations.files.iter();
+        Ok(files.filter(|file| file.version >= first).collect())
     })
 }
 
@@ -125,21 +126,26 @@ pub fn schema_version(target: &StoreTarget) -> BoxFuture<'_, Result<u32, Migrate
     })
 }
 
-/// What is known here and not applied there, after checking that the rest is the same.
+/// Returns the files that were not applied, after checking that the others are the same.
 fn missing<'a>(
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     applied: &[AppliedRow],
 ) -> Result<Vec<&'a Migration>, MigrateError> {
-    let known = migrations.last().map_or(0, |last| last.version);
-    let is_newer = |row: &&AppliedRow| row.series != SERIES || row.version > known;
-    if let Some(newer) = applied.iter().rfind(is_newer) {
+    if let Some(other) = applied.iter().find(|row| row.series != migrations.series) {
+        return Err(MigrateError::OtherSeries {
+            stored: other.series.clone(),
+            known: migrations.series,
+        });
+    }
+    let known = migrations.files.last().map_or(0, |last| last.version);
+    if let Some(newer) = applied.iter().rfind(|row| row.version > known) {
         return Err(MigrateError::Newer {
             stored: newer.version,
             known,
         });
     }
     let mut missing = Vec::new();
-    for migration in migrations {
+    for migration in migrations.files {
         let found = migration.checksum();
         let mut records = applied
             .iter()
@@ -183,9 +189,14 @@ mod tests {
         sql: "CREATE TABLE ${prefix}a",
     };
 
+    const SERIES_1: Migrations<'_> = Migrations {
+        series: "epwatch-1",
+        files: &[ONE],
+    };
+
     fn row(version: u32, checksum: &str) -> AppliedRow {
         AppliedRow {
-            series: SERIES.to_owned(),
+            series: "epwatch-1".to_owned(),
             version,
             checksum: checksum.to_owned(),
         }
@@ -194,9 +205,9 @@ mod tests {
     #[test]
     fn what_was_applied_must_be_what_is_known() {
         let sum = ONE.checksum();
-        assert_eq!(missing(&[ONE], &[]).unwrap(), [&ONE]);
-        assert_eq!(missing(&[ONE], &[row(1, &sum)]).unwrap(), [&ONE; 0]);
-        let changed = missing(&[ONE], &[row(1, "beef"), row(1, &sum)]);
+        assert_eq!(missing(SERIES_1, &[]).unwrap(), [&ONE]);
+        assert_eq!(missing(SERIES_1, &[row(1, &sum)]).unwrap(), [&ONE; 0]);
+        let changed = missing(SERIES_1, &[row(1, "beef"), row(1, &sum)]);
         assert!(matches!(
             changed,
             Err(MigrateError::Changed { version: 1, .. })
@@ -205,9 +216,15 @@ mod tests {
             series: "epwatch-2".to_owned(),
             ..row(1, "beef")
         };
-        let newer = missing(&[ONE], &[other_series]);
-        assert!(matches!(newer, Err(MigrateError::Newer { .. })));
-        let newer = missing(&[ONE], &[row(1, &sum), row(2, "beef")]);
+        let other = missing(SERIES_1, &[other_series]).unwrap_err();
+        assert!(matches!(other, MigrateError::OtherSeries { .. }), "{other}");
+        let text = other.to_string();
+        assert!(
+            text.contains("epwatch-2") && text.contains("new data_dir"),
+            "{text}"
+        );
+        assert!(!text.contains("upgrade epwatch") && !other.is_temporary());
+        let newer = missing(SERIES_1, &[row(1, &sum), row(2, "beef")]);
         assert!(matches!(
             newer,
             Err(MigrateError::Newer {

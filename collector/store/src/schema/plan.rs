@@ -2,11 +2,7 @@
 
 use super::cluster::{Cluster, Made};
 use super::error::MigrateError;
-use super::template::{Migration, TemplateValues, render_all};
-
-/// Name of the files' series. It changes if files that were released are ever squashed into others. Stores
-/// that were made before 0.1.0 have no series in their records, and no upgrade.
-pub const SERIES: &str = "epwatch-1";
+use super::template::{Migration, Migrations, TemplateValues, render_all};
 
 /// The columns of the record of a migration.
 const RECORDED: &str = "(series, version, name, checksum)";
@@ -33,13 +29,13 @@ pub struct PlannedMigration<'a> {
     pub done: String,
 }
 
-/// Returns what [`migrate`](super::migrate()) runs on a database that has nothing yet; asks nobody.
+/// Returns what [`migrate`](super::migrate()) runs on an empty database. Needs no store.
 ///
 /// # Errors
 /// The list, a placeholder or a statement is wrong.
 pub fn plan<'a>(
     database: &str,
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &TemplateValues,
 ) -> Result<Planned<'a>, MigrateError> {
     let rendered = render_all(migrations, values)?;
@@ -77,7 +73,8 @@ pub fn plan<'a>(
             |_| Cluster::written_table(database, "schema_migrations", RECORDED),
         );
         let done = format!(
-            "INSERT INTO {table} SELECT '{SERIES}', {}, '{}', '{}'",
+            "INSERT INTO {table} SELECT '{}', {}, '{}', '{}'",
+            migrations.series,
             migration.version,
             migration.name,
             migration.checksum()

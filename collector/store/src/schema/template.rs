@@ -8,6 +8,15 @@ use super::cluster::Cluster;
 use super::error::MigrateError;
 use crate::lexer::{TokenKind, tokens};
 
+/// The files of a schema. A store is only ever brought forward within one series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migrations<'a> {
+    /// Name of the series. Files that replace released ones start another series.
+    pub series: &'static str,
+    /// Oldest first.
+    pub files: &'a [Migration],
+}
+
 /// One numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
@@ -116,11 +125,11 @@ pub(super) fn view_name(statement: &str) -> Option<&str> {
 
 /// The statements of each migration, ready to run.
 pub(super) fn render_all<'a>(
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &TemplateValues,
 ) -> Result<Vec<(&'a Migration, Vec<String>)>, MigrateError> {
-    let mut rendered = Vec::with_capacity(migrations.len());
-    for (migration, expected) in migrations.iter().zip(1_u32..) {
+    let mut rendered = Vec::with_capacity(migrations.files.len());
+    for (migration, expected) in migrations.files.iter().zip(1_u32..) {
         let Migration { version, name, sql } = *migration;
         if version != expected {
             return Err(MigrateError::Numbering {
@@ -176,6 +185,13 @@ fn statements(sql: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn series(files: &[Migration]) -> Migrations<'_> {
+        Migrations {
+            series: "series",
+            files,
+        }
+    }
+
     const ONE: Migration = Migration {
         version: 1,
         name: "one",
@@ -202,7 +218,7 @@ mod tests {
         assert_eq!(values.render("$days {days}"), Ok("$days {days}".into()));
         assert_eq!(values.render("${dayz}"), Err("dayz".into()));
         assert_eq!(values.render("${days"), Err("(never closed)".into()));
-        let error = render_all(&[ONE], &values).unwrap_err();
+        let error = render_all(series(&[ONE]), &values).unwrap_err();
         assert!(error.to_string().contains("${prefix}"), "{error}");
     }
 
@@ -211,7 +227,7 @@ mod tests {
     fn a_views_mark_is_of_its_text_and_values() {
         let mark = |values: TemplateValues, sql| {
             let view = Migration { sql, ..ONE };
-            let (_, statements) = render_all(&[view], &values).unwrap().remove(0);
+            let (_, statements) = render_all(series(&[view]), &values).unwrap().remove(0);
             mark_at_end(&statements[0]).unwrap().to_owned()
         };
         let sql = "CREATE OR REPLACE VIEW v ${on_cluster} AS SELECT ${days}";
@@ -232,7 +248,7 @@ mod tests {
     fn versions_count_from_one() {
         let second = Migration { version: 3, ..ONE };
         let list = [ONE, second];
-        let error = render_all(&list, &TemplateValues::new().with("prefix", ""));
+        let error = render_all(series(&list), &TemplateValues::new().with("prefix", ""));
         assert!(matches!(
             error,
             Err(MigrateError::Numbering {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::cluster::Cluster;
 use super::error::MigrateError;
-use super::template::{Migration, TemplateValues, render_all};
+use super::template::{Migrations, TemplateValues, render_all};
 use crate::client::{StoreTarget, client};
 use crate::lexer::{Token, tokens};
 
@@ -48,7 +48,7 @@ struct Stored {
 /// The list or a placeholder is wrong, or the store did not answer.
 pub fn table_ttls<'a>(
     target: &'a StoreTarget,
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &'a TemplateValues,
 ) -> BoxFuture<'a, Result<Vec<TableTtl>, MigrateError>> {
     Box::pin(async move {

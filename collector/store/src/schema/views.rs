@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::cluster::Made;
 use super::error::{MigrateError, unread};
 use super::plan::spread;
-use super::template::{Migration, TemplateValues, mark_at_end, render_all, view_name};
+use super::template::{Migration, Migrations, TemplateValues, mark_at_end, render_all, view_name};
 use crate::client::{StoreTarget, client};
 
 /// Returns the statements that make those views of `target` anew which are there with another text than
@@ -20,7 +20,7 @@ use crate::client::{StoreTarget, client};
 /// The list, a placeholder or a statement is wrong, or the store did not answer.
 pub fn stale_views<'a>(
     target: &'a StoreTarget,
-    migrations: &'a [Migration],
+    migrations: Migrations<'a>,
     values: &'a TemplateValues,
 ) -> BoxFuture<'a, Result<Vec<String>, MigrateError>> {
     Box::pin(async move {

@@ -1,7 +1,8 @@
 //! The migrations runner on the real engine.
 
 use epwatch_store::{
-    MigrateError, Migration, StoreTarget, TemplateValues, migrate, pending, plan, schema_version,
+    MigrateError, Migration, Migrations, StoreTarget, TemplateValues, migrate, pending, plan,
+    schema_version,
 };
 
 use crate::support::TestStore;
@@ -19,6 +20,13 @@ const SECOND: Migration = Migration {
     name: "column",
     sql: "ALTER TABLE a ADD COLUMN IF NOT EXISTS y UInt8",
 };
+
+fn of(files: &[Migration]) -> Migrations<'_> {
+    Migrations {
+        series: "epwatch-1",
+        files,
+    }
+}
 
 fn values() -> TemplateValues {
     let values = TemplateValues::new()
@@ -41,16 +49,22 @@ async fn a_fresh_store_gets_everything_once() {
     let target = target(&test);
     let both = [FIRST, SECOND];
     assert_eq!(
-        versions(&pending(&target, &both, &values()).await.unwrap()),
+        versions(&pending(&target, of(&both), &values()).await.unwrap()),
         [1, 2]
     );
-    assert_eq!(migrate(&target, &[FIRST], &values()).await.unwrap(), [1]);
     assert_eq!(
-        versions(&pending(&target, &both, &values()).await.unwrap()),
+        migrate(&target, of(&[FIRST]), &values()).await.unwrap(),
+        [1]
+    );
+    assert_eq!(
+        versions(&pending(&target, of(&both), &values()).await.unwrap()),
         [2]
     );
-    assert_eq!(migrate(&target, &both, &values()).await.unwrap(), [2]);
-    assert_eq!(migrate(&target, &both, &values()).await.unwrap(), [0; 0]);
+    assert_eq!(migrate(&target, of(&both), &values()).await.unwrap(), [2]);
+    assert_eq!(
+        migrate(&target, of(&both), &values()).await.unwrap(),
+        [0; 0]
+    );
     let client = test.store.client("fresh");
     client
         .query("INSERT INTO a (x, y) VALUES (5, 1)")
@@ -73,11 +87,16 @@ async fn two_runners_at_once_end_in_the_same_schema() {
     let target = target(&test);
     let both = [FIRST, SECOND];
     let values = values();
-    let runs = (0..4).map(|_| migrate(&target, &both, &values));
+    let runs = (0..4).map(|_| migrate(&target, of(&both), &values));
     for done in futures::future::join_all(runs).await {
         done.unwrap();
     }
-    assert!(pending(&target, &both, &values).await.unwrap().is_empty());
+    assert!(
+        pending(&target, of(&both), &values)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(schema_version(&target).await.unwrap(), 2);
     test.store.stop().await;
 }
@@ -94,22 +113,27 @@ async fn what_a_runner_that_came_late_and_died_put_back_is_mended() {
     let test = TestStore::start().await;
     let (target, values) = (target(&test), values());
     let all = [FIRST, SECOND, THIRD];
-    migrate(&target, &all, &values).await.unwrap();
+    migrate(&target, of(&all), &values).await.unwrap();
     let client = test.store.client("fresh");
-    let planned = plan("fresh", &all, &values).unwrap();
+    let planned = plan("fresh", of(&all), &values).unwrap();
     for statement in &planned.migrations[0].statements {
         client.query_raw(statement).execute().await.unwrap();
     }
 
     assert_eq!(
-        versions(&pending(&target, &all, &values).await.unwrap()),
+        versions(&pending(&target, of(&all), &values).await.unwrap()),
         [3]
     );
-    assert_eq!(migrate(&target, &all, &values).await.unwrap(), [3]);
+    assert_eq!(migrate(&target, of(&all), &values).await.unwrap(), [3]);
     let much = client.query("SELECT much FROM v UNION ALL SELECT 'end'");
     let much = much.fetch_all::<String>().await.unwrap();
     assert!(much.contains(&"all".to_owned()), "{much:?}");
-    assert!(pending(&target, &all, &values).await.unwrap().is_empty());
+    assert!(
+        pending(&target, of(&all), &values)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     test.store.stop().await;
 }
 
@@ -117,19 +141,21 @@ async fn what_a_runner_that_came_late_and_died_put_back_is_mended() {
 async fn a_changed_file_and_a_newer_store_are_refused() {
     let test = TestStore::start().await;
     let target = target(&test);
-    migrate(&target, &[FIRST, SECOND], &values()).await.unwrap();
+    migrate(&target, of(&[FIRST, SECOND]), &values())
+        .await
+        .unwrap();
     let changed = Migration {
         sql: "SELECT 1",
         ..FIRST
     };
-    let error = migrate(&target, &[changed, SECOND], &values())
+    let error = migrate(&target, of(&[changed, SECOND]), &values())
         .await
         .unwrap_err();
     assert!(
         matches!(error, MigrateError::Changed { version: 1, .. }),
         "{error}"
     );
-    let error = migrate(&target, &[FIRST], &values()).await.unwrap_err();
+    let error = migrate(&target, of(&[FIRST]), &values()).await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -141,7 +167,7 @@ async fn a_changed_file_and_a_newer_store_are_refused() {
         "{error}"
     );
     // Values are no part of the checksum: a longer TTL is not another schema.
-    migrate(&target, &[FIRST, SECOND], &values().with("days", 60))
+    migrate(&target, of(&[FIRST, SECOND]), &values().with("days", 60))
         .await
         .unwrap();
     test.store.stop().await;
@@ -162,8 +188,8 @@ async fn a_store_of_a_development_version_is_refused_and_left_as_it_is() {
         server.query_raw(sql).execute().await.unwrap();
     }
     let refusals = [
-        migrate(&target, &[FIRST], &values()).await.unwrap_err(),
-        pending(&target, &[FIRST], &values()).await.unwrap_err(),
+        migrate(&target, of(&[FIRST]), &values()).await.unwrap_err(),
+        pending(&target, of(&[FIRST]), &values()).await.unwrap_err(),
         schema_version(&target).await.unwrap_err(),
     ];
     for error in refusals {
@@ -187,7 +213,7 @@ async fn a_refused_statement_is_named_and_not_recorded() {
         sql: "SELECT 1;\nALTER TABLE missing ADD COLUMN z UInt8",
         ..SECOND
     };
-    let error = migrate(&target, &[FIRST, broken], &values())
+    let error = migrate(&target, of(&[FIRST, broken]), &values())
         .await
         .unwrap_err();
     let text = error.to_string();
@@ -195,7 +221,9 @@ async fn a_refused_statement_is_named_and_not_recorded() {
     assert!(!error.is_temporary());
     // Nothing was recorded, so the mended file goes through.
     assert_eq!(
-        migrate(&target, &[FIRST, SECOND], &values()).await.unwrap(),
+        migrate(&target, of(&[FIRST, SECOND]), &values())
+            .await
+            .unwrap(),
         [2]
     );
     test.store.stop().await;
@@ -205,6 +233,6 @@ async fn a_refused_statement_is_named_and_not_recorded() {
 async fn a_store_that_is_away_is_a_temporary_error() {
     let dir = tempfile::tempdir().unwrap();
     let target = StoreTarget::unix(&dir.path().join("no.sock"), "d");
-    let error = migrate(&target, &[FIRST], &values()).await.unwrap_err();
+    let error = migrate(&target, of(&[FIRST]), &values()).await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
 }
