@@ -1,13 +1,13 @@
-//! Reads numbers, texts and the extent of columns from bytes that may end too early.
+//! Reader of numbers, texts and the extent of columns in bytes that may end too early.
 
 use super::types::ColumnType;
 use super::{HAS_OWN_KEYS, LOW_CARDINALITY_VERSION};
 
-/// Longest part of a column in bytes, far above what an engine sends at once: a hostile length must not
-/// make a reader collect bytes for ever.
+/// Longest part of a column in bytes, far above what an engine sends at once. Without it a hostile length
+/// would make a reader collect bytes for ever.
 pub(super) const MAX_BYTES: usize = 1 << 30;
 
-/// Bytes that are no blocks this program can read.
+/// Why bytes are not blocks that can be read here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidBlock {
     #[error("column {column:?}: type {data_type}")]
@@ -95,7 +95,6 @@ impl<'a> Cursor<'a> {
                 other => invalid(format!("LowCardinality of version {other}")),
             },
             ColumnType::Nullable(inner) | ColumnType::Array(inner) => self.skip_prefix(inner),
-            ColumnType::Map(pair) => pair.iter().try_for_each(|inner| self.skip_prefix(inner)),
             ColumnType::Tuple(elements) => elements
                 .iter()
                 .try_for_each(|inner| self.skip_prefix(inner)),
@@ -118,12 +117,6 @@ impl<'a> Cursor<'a> {
             ColumnType::Array(inner) => {
                 let n = self.last_end(rows)?;
                 self.skip(inner, n)?;
-            }
-            ColumnType::Map(pair) => {
-                let n = self.last_end(rows)?;
-                for inner in pair.iter() {
-                    self.skip(inner, n)?;
-                }
             }
             ColumnType::Tuple(elements) => {
                 for element in elements {

@@ -1,10 +1,9 @@
-//! Blocks as clients of a protocol version expect them.
+//! Blocks in the form that clients of a protocol version expect.
 //!
-//! The engine writes blocks of revision 0. A client that announces `client_protocol_version=N`
-//! (clickhouse-go, so Grafana's official plugin; clickhouse-connect; clickhouse-driver) expects a
-//! block info before every block, and from 54454 on a byte after every column's type that says
-//! whether its serialisation is a special one. A column whose length does not follow from its type
-//! is refused, since the place of the next one would be a guess.
+//! The engine writes blocks of revision 0. Some clients announce `client_protocol_version=N`: clickhouse-go
+//! (and Grafana's official plugin with it), clickhouse-connect, clickhouse-driver. They expect a block info
+//! before every block. From 54454 on they expect a byte after every column's type for a special serialisation.
+//! A column whose length does not follow from its type is refused, because the start of the next one is unknown.
 
 use super::cursor::InvalidBlock;
 use super::put_varint;
@@ -24,7 +23,7 @@ pub(crate) struct Reframer {
 }
 
 impl Reframer {
-    /// For a client of this protocol version; `None` if the client expects what the engine writes.
+    /// `None` for version 0, which the engine writes.
     pub(crate) fn new(revision: u64) -> Option<Reframer> {
         (revision > 0).then(|| Reframer {
             revision,
@@ -32,7 +31,7 @@ impl Reframer {
         })
     }
 
-    /// Takes bytes of the engine and returns the columns that are whole by now.
+    /// Adds bytes of the engine and returns the columns that are complete.
     ///
     /// # Errors
     /// The length of a column does not follow from its type; the text is ClickHouse-like.

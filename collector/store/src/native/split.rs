@@ -1,4 +1,4 @@
-//! Cuts an answer into the columns of its blocks, however its bytes arrive.
+//! Cuts an answer, whose bytes arrive in any pieces, into the columns of its blocks.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -20,7 +20,7 @@ pub(super) struct RawColumn {
     pub(super) name: String,
     pub(super) type_name: String,
     pub(super) data_type: ColumnType,
-    /// Name and type as they came.
+    /// Encoded name and type.
     pub(super) head: Bytes,
     /// Prefixes and data; empty in a block without rows.
     pub(super) data: Bytes,
@@ -29,7 +29,7 @@ pub(super) struct RawColumn {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     held: BytesMut,
-    /// Columns of the open block that were not cut off yet.
+    /// Columns of the open block that have not arrived.
     n_columns_left: usize,
     n_rows: usize,
 }
@@ -53,7 +53,7 @@ impl Splitter {
         }
     }
 
-    /// Says whether the answer ended at the end of a block.
+    /// Returns whether the answer ended at the end of a block.
     pub(super) fn is_at_end(&self) -> bool {
         self.held.is_empty() && self.n_columns_left == 0
     }

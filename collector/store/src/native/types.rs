@@ -31,8 +31,6 @@ pub(super) enum ColumnType {
     Nullable(Box<ColumnType>),
     Array(Box<ColumnType>),
     Tuple(Vec<ColumnType>),
-    /// Keys and values.
-    Map(Box<[ColumnType; 2]>),
     /// Keys of this type, which has no `Nullable` here: the first key stands for NULL.
     LowCardinality(Box<ColumnType>),
 }
@@ -56,8 +54,11 @@ impl ColumnType {
             "Array" => Self::Array(Box::new(inner(arguments?)?)),
             "Tuple" => Self::Tuple(elements(&list(), inner)?),
             "Nested" => Self::Array(Box::new(Self::Tuple(elements(&list(), inner)?))),
+            // A map lies as an array of its keys and values.
             "Map" => match list()[..] {
-                [key, value] => Self::Map(Box::new([inner(key)?, inner(value)?])),
+                [key, value] => {
+                    Self::Array(Box::new(Self::Tuple(vec![inner(key)?, inner(value)?])))
+                }
                 _ => return None,
             },
             "SimpleAggregateFunction" => inner(list().last()?)?,
@@ -87,7 +88,6 @@ impl ColumnType {
                 inner.count(is)
             }
             Self::Tuple(elements) => elements.iter().map(|element| element.count(is)).sum(),
-            Self::Map(pair) => pair.iter().map(|element| element.count(is)).sum(),
         };
         inside + usize::from(is(self))
     }
@@ -178,10 +178,10 @@ mod tests {
             ),
             (
                 "Map(LowCardinality(Nullable(String)), UInt64)",
-                ColumnType::Map(Box::new([
+                ColumnType::Array(Box::new(ColumnType::Tuple(vec![
                     ColumnType::LowCardinality(Box::new(ColumnType::String)),
                     fixed("UInt64", 8),
-                ])),
+                ]))),
             ),
             ("SimpleAggregateFunction(sum, UInt64)", fixed("UInt64", 8)),
         ] {

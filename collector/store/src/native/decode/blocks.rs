@@ -1,5 +1,5 @@
-//! Blocks of an answer, read as it arrives. Nothing in it is believed: lengths must fit, and memory is
-//! reserved for what came, not for what was announced.
+//! Blocks of an answer, read as it arrives. The answer is not trusted: lengths are checked, and memory is
+//! reserved for bytes that arrived, not for announced ones.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::native::types::ColumnType;
 
 use super::values::{Column, Texts, Values};
 
-/// Rows that came together, column by column.
+/// The columns of a block.
 #[derive(Debug, PartialEq)]
 pub struct Block {
     n_columns: usize,
@@ -35,7 +35,7 @@ impl Block {
     }
 }
 
-/// The blocks of a query's answer, one after the other.
+/// Stream of the blocks of a query's answer.
 pub struct Blocks {
     chunks: BytesCursor,
     decoder: BlockDecoder,
@@ -194,7 +194,7 @@ impl ColumnData<'_> {
         Ok(self.bytes.slice_ref(values))
     }
 
-    /// Where arrays end: numbers that never fall.
+    /// Reads the ends of `n` arrays, which never decrease.
     fn ends(&mut self, n: usize) -> Result<Vec<usize>, Stop> {
         let bytes = self.cursor.values(n, 8)?;
         let mut ends = Vec::with_capacity(n);

@@ -1,55 +1,35 @@
-//! Columns of a block that belong together, and the rows that are made of their values.
+//! Columns of a block that belong together, and the rows made of their values.
 
 use clickhouse::error::Error;
 
 use super::blocks::Block;
 use super::values::{CellColumn, Value};
 
-/// Reads columns of a block that belong together. For [`columns!`] alone.
-#[derive(Debug)]
-pub struct Columns<'a> {
+/// Returns a column with one value a row, or with an array a row if `is_array`. For [`columns!`] alone.
+///
+/// The arrays of columns that belong together have the same lengths. The first of them sets `ends`, the end of
+/// each row's values.
+///
+/// # Errors
+/// The column is missing, or it has another type or other lengths.
+pub fn column<'a, T: Value<'a>>(
     block: &'a Block,
-    /// Where each row's values end; `None` before the first column of arrays.
-    ends: Option<&'a [usize]>,
-}
-
-impl<'a> Columns<'a> {
-    /// Reads from `block`.
-    #[must_use]
-    pub fn of(block: &'a Block) -> Self {
-        Self { block, ends: None }
-    }
-
-    /// Returns a column with one value a row, or with an array a row if `is_array`. The arrays of one group
-    /// have the same lengths.
-    ///
-    /// # Errors
-    /// The column is missing, or it has another type or other lengths.
-    pub fn column<T: Value<'a>>(&mut self, name: &str, is_array: bool) -> Result<T::Column, Error> {
-        let wrong = |what: &str| Error::SchemaMismatch(format!("column {name:?}{what}"));
-        let column = self.block.column(name);
-        let column = column.ok_or_else(|| wrong(" is missing"))?;
-        let other_type = || {
-            wrong(&format!(
-                ": type {} is not the expected one",
-                column.type_name
-            ))
-        };
-        let mut cells = CellColumn::of(column);
-        if is_array {
-            let ends = cells.take_array().ok_or_else(other_type)?;
-            if **self.ends.get_or_insert(ends) != *ends {
-                return Err(wrong(" is of another length"));
-            }
+    name: &str,
+    is_array: bool,
+    ends: &mut Option<&'a [usize]>,
+) -> Result<T::Column, Error> {
+    let wrong = |what: &str| Error::SchemaMismatch(format!("column {name:?}{what}"));
+    let column = block.column(name).ok_or_else(|| wrong(" is missing"))?;
+    let of = &column.type_name;
+    let other_type = || wrong(&format!(": type {of} is not the expected one"));
+    let mut cells = CellColumn::of(column);
+    if is_array {
+        let own = cells.take_array().ok_or_else(other_type)?;
+        if **ends.get_or_insert(own) != *own {
+            return Err(wrong(" is of another length"));
         }
-        T::column(cells).ok_or_else(other_type)
     }
-
-    /// Returns where the arrays of each row end, if columns of arrays were read.
-    #[must_use]
-    pub fn ends(self) -> Option<&'a [usize]> {
-        self.ends
-    }
+    T::column(cells).ok_or_else(other_type)
 }
 
 /// Declares columns whose names begin with a prefix, and rows of their values: one a row of the block,
@@ -74,13 +54,15 @@ macro_rules! columns {
             fn of(
                 block: &'a $crate::native::decode::Block,
             ) -> Result<Self, ::clickhouse::error::Error> {
-                let mut columns = $crate::native::decode::Columns::of(block);
+                let mut ends = None;
                 Ok(Self {
-                    $($field: columns.column::<$type>(
+                    $($field: $crate::native::decode::column::<$type>(
+                        block,
                         concat!($prefix, stringify!($field)),
                         $is_array,
+                        &mut ends,
                     )?,)*
-                    ends: columns.ends(),
+                    ends,
                 })
             }
 

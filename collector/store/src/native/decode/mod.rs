@@ -1,9 +1,9 @@
 //! Answers of the store as blocks of columns.
 //!
-//! [`Blocks`] reads a query's answer, [`columns!`] names columns and the rows that are made of them. The values
-//! of a column of arrays lie one after the other, and are read where they lie. The client crate's own reader of
-//! blocks makes an iterator for each array: on reports, which are little else than arrays, that took the
-//! detector longer than everything it then does with them.
+//! [`Blocks`] reads a query's answer, [`columns!`] names columns and the rows made of them. The values of a
+//! column of arrays follow each other, and are read in place. The client crate's own reader makes an iterator
+//! for each array. On reports, which are mostly arrays, that took longer than everything the detector does
+//! with them.
 
 mod blocks;
 mod columns;
@@ -14,5 +14,5 @@ mod values;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::blocks::BlockDecoder;
 pub use self::blocks::{Block, Blocks};
-pub use self::columns::{Columns, columns};
-pub use self::values::{CellColumn, FixedBytes, List, Millis, Value, range_of};
+pub use self::columns::{column, columns};
+pub use self::values::{CellColumn, FixedBytes, FixedColumn, List, Millis, Value, range_of};

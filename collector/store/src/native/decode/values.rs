@@ -13,7 +13,7 @@ pub(super) struct Column {
     pub(super) type_name: String,
     /// Where each array ends, for arrays from the outer to the inner.
     pub(super) arrays: Vec<Vec<usize>>,
-    /// Those of all rows, those of arrays one after the other.
+    /// Values of all rows; those of arrays follow each other.
     pub(super) values: Values,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Column {
 pub(super) enum Values {
     Fixed {
         of: FixedType,
-        /// Of a nullable type: a byte for each value, 1 for NULL.
+        /// A byte for each value of a `Nullable`, 1 for NULL.
         nulls: Option<Bytes>,
         bytes: Bytes,
     },
@@ -33,11 +33,11 @@ pub(super) enum Values {
     },
 }
 
-/// Texts one after the other.
+/// Texts that follow each other.
 #[derive(Debug, Default, PartialEq)]
 pub struct Texts {
     pub(super) text: String,
-    /// Where each ends; on a boundary of characters.
+    /// Ends of the texts, on boundaries of characters.
     pub(super) ends: Vec<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Texts {
     }
 }
 
-/// Returns where a row's values lie in a column of arrays that end at `ends`.
+/// Returns the range of a row's values in a column of arrays that end at `ends`.
 #[must_use]
 pub fn range_of(ends: Option<&[usize]>, row: usize) -> Range<usize> {
     let Some(ends) = ends else {
@@ -80,36 +80,34 @@ impl<'a> CellColumn<'a> {
         Some(ends)
     }
 
-    /// Values of the type `name` without NULLs.
-    fn fixed<const WIDTH: usize>(self, name: &str) -> Option<&'a [[u8; WIDTH]]> {
-        let (nulls, values) = self.maybe_nullable(name)?;
-        nulls.is_none().then_some(values)
-    }
-
-    /// Values of the type `name` with the bytes that say which are NULL.
-    fn nullable<const WIDTH: usize>(self, name: &str) -> Option<(&'a [u8], &'a [[u8; WIDTH]])> {
-        let (nulls, values) = self.maybe_nullable(name)?;
-        Some((nulls?, values))
-    }
-
-    fn maybe_nullable<const WIDTH: usize>(self, name: &str) -> Option<NullsAndValues<'a, WIDTH>> {
-        match self.values {
-            Values::Fixed { of, nulls, bytes }
-                if self.arrays.is_empty() && of.name == name && of.width == WIDTH =>
-            {
-                Some((nulls.as_deref(), bytes.as_chunks().0))
-            }
-            _ => None,
-        }
+    /// Returns values of the type `name`, which is `Nullable` or not.
+    fn fixed<const WIDTH: usize>(
+        self,
+        name: &str,
+        is_nullable: bool,
+    ) -> Option<FixedColumn<'a, WIDTH>> {
+        let Values::Fixed { of, nulls, bytes } = self.values else {
+            return None;
+        };
+        let is_it = self.arrays.is_empty() && of.name == name && of.width == WIDTH;
+        (is_it && nulls.is_some() == is_nullable).then(|| FixedColumn {
+            nulls: nulls.as_deref().unwrap_or_default(),
+            values: bytes.as_chunks().0,
+        })
     }
 }
 
-/// Values of one width, and of a `Nullable` the bytes that say which are NULL.
-type NullsAndValues<'a, const WIDTH: usize> = (Option<&'a [u8]>, &'a [[u8; WIDTH]]);
+/// Values of one width.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedColumn<'a, const WIDTH: usize> {
+    /// A byte for each value of a `Nullable`, 1 for NULL; else empty.
+    nulls: &'a [u8],
+    values: &'a [[u8; WIDTH]],
+}
 
-/// The types that a cell can be read as.
+/// A type that cells can be read as.
 pub trait Value<'a>: Sized {
-    /// A column that is known to hold such values.
+    /// A column that holds such values.
     type Column: Copy;
 
     /// `None` for a column of another type.
@@ -127,27 +125,27 @@ pub struct Millis(pub i64);
 macro_rules! fixed {
     ($($value:ty: $name:literal, $width:literal, $read:expr;)*) => {$(
         impl<'a> Value<'a> for $value {
-            type Column = &'a [[u8; $width]];
+            type Column = FixedColumn<'a, $width>;
 
             fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
-                cells.fixed($name)
+                cells.fixed($name, false)
             }
 
             fn at(column: &Self::Column, at: usize) -> Option<Self> {
-                column.get(at).copied().map($read)
+                column.values.get(at).copied().map($read)
             }
         }
 
         impl<'a> Value<'a> for Option<$value> {
-            type Column = (&'a [u8], &'a [[u8; $width]]);
+            type Column = FixedColumn<'a, $width>;
 
             fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
-                cells.nullable($name)
+                cells.fixed($name, true)
             }
 
-            fn at((nulls, values): &Self::Column, at: usize) -> Option<Self> {
-                let is_null = *nulls.get(at)? != 0;
-                let value = values.get(at).copied().map($read)?;
+            fn at(column: &Self::Column, at: usize) -> Option<Self> {
+                let is_null = *column.nulls.get(at)? != 0;
+                let value = column.values.get(at).copied().map($read)?;
                 Some((!is_null).then_some(value))
             }
         }
@@ -169,14 +167,14 @@ fixed! {
 pub struct FixedBytes<const N: usize>(pub [u8; N]);
 
 impl<'a, const N: usize> Value<'a> for FixedBytes<N> {
-    type Column = &'a [[u8; N]];
+    type Column = FixedColumn<'a, N>;
 
     fn column(cells: CellColumn<'a>) -> Option<Self::Column> {
-        cells.fixed("FixedString")
+        cells.fixed("FixedString", false)
     }
 
     fn at(column: &Self::Column, at: usize) -> Option<Self> {
-        column.get(at).copied().map(Self)
+        column.values.get(at).copied().map(Self)
     }
 }
 
@@ -200,7 +198,7 @@ impl<'a> Value<'a> for &'a str {
     }
 }
 
-/// A cell with an array, not read yet.
+/// A cell with an array, which is read on demand.
 #[derive(Debug)]
 pub struct List<'a, T: Value<'a>> {
     column: T::Column,
@@ -208,10 +206,10 @@ pub struct List<'a, T: Value<'a>> {
 }
 
 impl<'a, T: Value<'a>> List<'a, T> {
-    /// Returns its values.
+    /// Returns the array's values.
     #[must_use]
     pub fn collected(&self) -> Vec<T> {
-        // Its length is that of values which came.
+        // The length is bounded by the values that arrived.
         let mut values = Vec::with_capacity(self.range.len());
         values.extend(self.range.clone().map_while(|at| T::at(&self.column, at)));
         values

@@ -8,11 +8,11 @@ use crate::native::{LOW_CARDINALITY_VERSION, put_text};
 /// The values of one column. Its type decides which parts are used.
 #[derive(Debug, Default)]
 pub struct ColumnBuilder {
-    /// Of lists, and of the lists in them.
+    /// Those of the lists, then those of the lists in them.
     ends: [Ends; 2],
     /// The number of lists around the next value.
     depth: usize,
-    /// Of `LowCardinality` values; the second one holds a map's values.
+    /// For `LowCardinality` values. The second one holds a map's values.
     dictionaries: [Dictionary; 2],
     nulls: Vec<u8>,
     values: Vec<u8>,
@@ -32,29 +32,20 @@ pub trait FixedWidth: Copy {
 }
 
 macro_rules! fixed_width {
-    ($($type:ty)+) => {
+    ($($type:ty: $bytes:expr,)+) => {
         $(impl FixedWidth for $type {
             #[inline]
             fn put(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
+                out.extend_from_slice(&($bytes)(self));
             }
         })+
     };
 }
-fixed_width! { u16 u32 u64 i32 i64 f32 f64 }
-
-impl FixedWidth for bool {
-    #[inline]
-    fn put(self, out: &mut Vec<u8>) {
-        out.push(u8::from(self));
-    }
-}
-
-impl FixedWidth for [u8; 16] {
-    #[inline]
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self);
-    }
+fixed_width! {
+    bool: |flag| [u8::from(flag)], [u8; 16]: |bytes| bytes,
+    u16: u16::to_le_bytes, u32: u32::to_le_bytes, u64: u64::to_le_bytes,
+    i32: i32::to_le_bytes, i64: i64::to_le_bytes,
+    f32: f32::to_le_bytes, f64: f64::to_le_bytes,
 }
 
 impl ColumnBuilder {
@@ -136,14 +127,14 @@ impl ColumnBuilder {
         chunks: &mut ChunkWriter<B, impl Fn() -> B>,
         data_type: &ColumnType,
     ) {
-        let is_list = |part: &ColumnType| matches!(part, ColumnType::Array(_) | ColumnType::Map(_));
+        let is_list = |part: &ColumnType| matches!(part, ColumnType::Array(_));
         for _ in 0..data_type.count(|part| matches!(part, ColumnType::LowCardinality(_))) {
             chunks.number(LOW_CARDINALITY_VERSION);
         }
         for ends in self.ends.iter().take(data_type.count(is_list)) {
             chunks.add(&ends.encoded);
         }
-        // A map's numbers stand behind its keys.
+        // A map's numbers follow its keys.
         let [keys, values] = &self.dictionaries;
         keys.add_to(chunks);
         chunks.add(&self.nulls);
@@ -152,14 +143,10 @@ impl ColumnBuilder {
     }
 
     pub(super) fn clear(&mut self) {
-        for ends in &mut self.ends {
-            ends.last = 0;
-            ends.encoded.clear();
-        }
         self.depth = 0;
+        self.ends.iter_mut().for_each(|ends| ends.last = 0);
+        self.parts_mut().for_each(Vec::clear);
         self.dictionaries.iter_mut().for_each(Dictionary::clear);
-        self.nulls.clear();
-        self.values.clear();
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -172,14 +159,16 @@ impl ColumnBuilder {
         ends.chain([&self.nulls, &self.values])
     }
 
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Vec<u8>> {
+        let ends = self.ends.iter_mut().map(|ends| &mut ends.encoded);
+        ends.chain([&mut self.nulls, &mut self.values])
+    }
+
     /// Reserves memory for `times` as many values as there are.
     pub(super) fn make_room(&mut self, times: usize) {
-        let ends = self.ends.iter_mut().map(|ends| &mut ends.encoded);
-        for part in ends.chain([&mut self.nulls, &mut self.values]) {
-            part.reserve(part.len() * times);
-        }
-        for dictionary in &mut self.dictionaries {
-            dictionary.make_room(times);
-        }
+        self.parts_mut()
+            .for_each(|part| part.reserve(part.len() * times));
+        let dictionaries = self.dictionaries.iter_mut();
+        dictionaries.for_each(|dictionary| dictionary.make_room(times));
     }
 }

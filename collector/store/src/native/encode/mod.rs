@@ -1,4 +1,4 @@
-//! Rows of a table as one block, column after column, encoded once for all tries of their insert.
+//! Rows of a table as one block, encoded once for all attempts of their insert.
 //!
 //! The collector lists a table's columns with [`ColumnDef`], adds rows to a [`BlockBuilder`] and sends the
 //! [`EncodedBlock`]. The store checks each column's type by its name in the block, so no value is stored as
@@ -73,7 +73,7 @@ impl<F> BlockBuilder<F> {
         }
     }
 
-    /// Begins a batch of about `most_rows` rows. Rows of an earlier batch that was given up are dropped.
+    /// Begins a batch of about `most_rows` rows, and drops the rows of an abandoned batch.
     pub fn begin(&mut self, most_rows: usize) {
         let kept_bytes: usize = self.columns.iter().map(ColumnBuilder::capacity).sum();
         if kept_bytes > KEPT_BYTES {
@@ -86,8 +86,8 @@ impl<F> BlockBuilder<F> {
         self.most_rows = most_rows;
     }
 
-    /// Adds rows. `fill` adds one value of a row to a column. A column takes the values of all `rows` before
-    /// the next column does, so a few rows a call stay in the processor's cache.
+    /// Adds rows. `fill` adds one value of a row to a column. All `rows` go into one column before the next one,
+    /// so that a few rows a call stay in the processor's cache.
     #[inline]
     pub fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut ColumnBuilder, &R)) {
         for (of, column) in self.layout.iter().zip(&mut self.columns) {
@@ -102,13 +102,13 @@ impl<F> BlockBuilder<F> {
         }
     }
 
-    /// Reserves memory for all expected rows from the size of those that were added. Growing step by step
-    /// would take twice as much, and each fresh page costs time.
+    /// Reserves memory for all expected rows, estimated from the added ones. Growing step by step would take
+    /// twice as much, and each fresh page costs time.
     fn make_room(&mut self) {
         let times = self.most_rows.div_ceil(self.n_rows);
         let bytes =
             |column: &ColumnBuilder| column.parts().map(|part| part.len() * times).sum::<usize>();
-        // Large rows at the front do not mean that all rows are large.
+        // A batch may begin with large rows and go on with small ones.
         if self.columns.iter().map(bytes).sum::<usize>() <= KEPT_BYTES {
             for column in &mut self.columns {
                 column.make_room(times);
