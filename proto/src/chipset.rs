@@ -1,7 +1,7 @@
-//! Chipsets: one code for the many ways phones spell theirs, and what is known of each.
+//! Chipsets: one code for the many spellings of phones, and a table of Qualcomm's.
 //!
-//! Three number spaces, never mixed: the text of `ro.soc.model` (`SM8650`), the kernel's
-//! `soc_id` (639), and QNN's `soc_model` (57).
+//! Three number spaces are never mixed: the text of `ro.soc.model` (`SM8650`), the kernel's `soc_id` (639),
+//! and QNN's `soc_model` (57).
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ use crate::wire::Value;
 
 /// Longest chipset, in bytes.
 pub const MAX_CHIPSET_BYTES: usize = 64;
-/// What starts the chipset of a vendor that has no code here.
+/// Prefix of chipsets that have no Qualcomm code.
 const OTHER: &str = "other:";
 
 /// A normalised chipset: `SM8650` or the like for Qualcomm, `other:<raw>` for others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chipset(String);
 
-/// What is known of one Qualcomm chipset.
+/// One Qualcomm chipset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Soc {
-    /// Its code, for example `SM8650`.
+    /// Code, for example `SM8650`.
     pub soc: &'static str,
-    /// What it is sold as.
+    /// Trade name.
     pub name: &'static str,
     /// Hexagon architecture version of its HTP, for example 75.
     pub hexagon_arch: u32,
@@ -63,9 +63,9 @@ const fn soc(
     }
 }
 
-/// Known chipsets with an HTP: code, Hexagon version and number as the tables of onnxruntime-qnn
-/// 2.7.0 (QNN SDK 2.51) have them, FP16 as its HTP emulator answered for each number. Where QNN's
-/// own name ends in a letter (`SXR2230P`), the code goes without, as in [`Chipset`].
+/// Known chipsets with an HTP. Code, Hexagon version and number are from the tables of onnxruntime-qnn 2.7.0
+/// (QNN SDK 2.51). FP16 is the answer of its HTP emulator for each number. If QNN's own name ends in a letter
+/// (`SXR2230P`), the code omits it, as [`Chipset`] does.
 pub const SOCS: [Soc; 50] = [
     soc("SM8350", "Snapdragon 888", 68, 30, Fp16::ManyOpsFail),
     soc("SM8450", "Snapdragon 8 Gen 1", 69, 36, Fp16::Yes),
@@ -119,7 +119,7 @@ pub const SOCS: [Soc; 50] = [
     soc("SAR2230", "SAR2230P", 81, 95, Fp16::No),
 ];
 
-/// The same silicon under another family's name, QNN's table having one of them only.
+/// The same silicon under another family's name. QNN's table has only one of the names.
 const SAME_SILICON: [(&str, &str); 7] = [
     ("QCM6490", "QCS6490"),
     ("SC7280", "QCS6490"),
@@ -130,15 +130,14 @@ const SAME_SILICON: [(&str, &str); 7] = [
     ("QCS6690", "QCM6690"),
 ];
 
-/// The names that onnxruntime-qnn 2.7.0 takes for its option `soc_model`, in whichever case. Any
-/// other text, a chipset's name or not, it takes for its default chipset, with a warning at most;
-/// numbers it takes all.
+/// The names that onnxruntime-qnn 2.7.0 accepts in its option `soc_model`, in any case. It takes any other text
+/// for its default chipset, with a warning at most, and accepts all numbers.
 pub const QNN_SOC_MODEL_NAMES: [&str; 13] = [
     "SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475", "SM8550", "SM8635",
     "SM8650", "SM8750", "SM8850", "SM8975",
 ];
 
-/// Boards that name one chipset; taro and lahaina, for example, do not.
+/// Boards that have one chipset only. Others, for example taro and lahaina, have several.
 const BOARDS: [(&str, &str); 4] = [
     ("kona", "SM8250"),
     ("kalama", "SM8550"),
@@ -149,7 +148,7 @@ const BOARDS: [(&str, &str); 4] = [
 /// Qualcomm's families; four digits follow.
 const PREFIXES: [&str; 8] = ["QCS", "QCM", "SXR", "SSG", "SAR", "SM", "SA", "SC"];
 
-/// Other vendors, some of whose codes look like Qualcomm's (Unisoc's `SC9863A`).
+/// Other vendors. Some of their codes look like Qualcomm's (Unisoc's `SC9863A`).
 const OTHER_VENDORS: [&str; 12] = [
     "mediatek",
     "samsung",
@@ -166,11 +165,11 @@ const OTHER_VENDORS: [&str; 12] = [
 ];
 
 impl Chipset {
-    /// The chipset that a device's own words name.
+    /// Returns the chipset of a device.
     ///
-    /// Takes the platform's text (`QTI SM8750-AC`), the SoC's manufacturer and the board; each may
-    /// be empty. Qualcomm's code wins, then a board that names one chipset; everything else is
-    /// `other:` and the text as it is, `other:unknown` without any.
+    /// Takes the platform's text (`QTI SM8750-AC`), the SoC's manufacturer and the board; each may be empty. A
+    /// Qualcomm code in the text comes first, then a board that has one chipset only. Otherwise the result is
+    /// `other:` with the text, or `other:unknown`.
     pub fn normalise(raw: &str, soc_manufacturer: &str, board: &str) -> Self {
         if !names_other_vendor(soc_manufacturer) && !names_other_vendor(raw) {
             let by_board = || {
@@ -193,17 +192,17 @@ impl Chipset {
         Self(clipped(&format!("{OTHER}{text}"), MAX_CHIPSET_BYTES))
     }
 
-    /// The code, or `other:` and the raw text.
+    /// Returns the code, or `other:` and the raw text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is a Qualcomm code.
+    /// Returns whether this is a Qualcomm code.
     pub fn is_qualcomm(&self) -> bool {
         !self.0.starts_with(OTHER)
     }
 
-    /// What is known of it.
+    /// Returns its entry in the table.
     pub fn soc(&self) -> Option<&'static Soc> {
         soc_by_name(&self.0)
     }
@@ -221,7 +220,7 @@ impl Serialize for Chipset {
     }
 }
 
-/// The sender's word, which the device's other fields replace once they are parsed.
+/// The sender's claim. The value derived from the device's other fields replaces it.
 impl Kind for Chipset {
     type Wire = String;
     type Parsed = Self;
@@ -244,14 +243,14 @@ impl Checked for Chipset {
     }
 }
 
-/// The known chipset of that code, or the one of the same silicon.
+/// Finds a known chipset by its code, or by another name of the same silicon.
 pub fn soc_by_name(soc: &str) -> Option<&'static Soc> {
     let same = SAME_SILICON.iter().find(|(other, _)| *other == soc);
     let soc = same.map_or(soc, |(_, known)| known);
     SOCS.iter().find(|s| s.soc == soc)
 }
 
-/// The known chipset of that QNN `soc_model` number.
+/// Finds a known chipset by its QNN `soc_model` number.
 pub fn soc_by_qnn_id(qnn_id: u32) -> Option<&'static Soc> {
     SOCS.iter().find(|s| s.qnn_id == qnn_id)
 }
@@ -267,8 +266,8 @@ fn names_other_vendor(text: &str) -> bool {
     })
 }
 
-/// The first Qualcomm code in a text: family and four digits, what follows them cut
-/// (`SM8750-AC`, `SM8750P`), unless the table knows it by a longer name (`SC8380XP`).
+/// Finds the first Qualcomm code in a text: a family and four digits. The rest (`SM8750-AC`, `SM8750P`) is cut,
+/// unless the table has a longer name (`SC8380XP`).
 fn qualcomm_code(raw: &str) -> Option<String> {
     let text = raw.to_ascii_uppercase();
     for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
@@ -283,7 +282,7 @@ fn qualcomm_code(raw: &str) -> Option<String> {
             continue;
         }
         let code = &word[..prefix.len() + 4];
-        // Unisoc's, where the manufacturer's name is missing.
+        // These are Unisoc's, in a text without the manufacturer's name.
         if code.starts_with("SC9") || code.starts_with("SC77") {
             continue;
         }

@@ -17,64 +17,53 @@ use crate::{
 
 wire_enum! {
     /// Size of the device's memory.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum RamClass: RamClass {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// Under 4 GiB.
         Under4Gib = Under4Gib "under_4_gib",
-        /// 4 to 6 GiB.
         From4To6Gib = RamClass4To6Gib "4_to_6_gib",
-        /// 6 to 8 GiB.
         From6To8Gib = RamClass6To8Gib "6_to_8_gib",
-        /// 8 to 12 GiB.
         From8To12Gib = RamClass8To12Gib "8_to_12_gib",
-        /// Over 12 GiB.
         Over12Gib = Over12Gib "over_12_gib",
     }
 }
 
 wire_enum! {
     /// A context that a device can report at all.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum ContextKind: ContextKind {
-        /// Thermal status.
         Thermal = Thermal "thermal",
-        /// Power save.
         PowerSave = PowerSave "power_save",
-        /// Performance mode.
         PerformanceMode = PerformanceMode "performance_mode",
-        /// Input shapes.
         InputShape = InputShape "input_shape",
     }
 }
 
 wire_enum! {
     /// How the EP comes into the process.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum EpLinkage: EpLinkage {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// Built into ONNX Runtime.
         BuiltIn = BuiltIn "built_in",
-        /// A library of its own.
         Plugin = Plugin "plugin",
     }
 }
 
 wire_enum! {
     /// What the EP's back end computes on.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum EpBackend: EpBackend {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// The NPU.
         Htp = Htp "htp",
-        /// The GPU.
         Gpu = Gpu "gpu",
-        /// The CPU.
         Cpu = Cpu "cpu",
     }
 }
 
 pub(crate) const MAX_APP_ID_BYTES: usize = 128;
 pub(crate) const MAX_ENVIRONMENT_BYTES: usize = 32;
+/// Longest version of ONNX Runtime or an EP, in bytes.
+pub(crate) const MAX_RUNTIME_VERSION_BYTES: usize = 32;
 /// Most roll-out labels of an app.
 pub const MAX_ROLLOUT_LABELS: usize = 8;
 /// Characters of a vendor fingerprint's hash.
@@ -82,100 +71,75 @@ pub const VENDOR_FINGERPRINT_HASH_CHARS: usize = 32;
 
 /// The app that embeds the SDK.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct App {
-    /// As registered with the collector.
     pub id: String,
-    /// What its users see.
     pub version: String,
-    /// Build.
     pub build: String,
-    /// For example `production`.
     pub environment: String,
-    /// Roll-out groups, key and value.
     pub rollout_labels: Vec<(String, String)>,
 }
 
 /// The SDK itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Sdk {
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
-    /// Language of the binding that the host uses.
     pub language: String,
 }
 
 /// Facts of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Device {
-    /// The chipset as the platform says it.
     pub chipset_raw: String,
-    /// Normalised. Derived again from the raw text by whoever parses: never the sender's word.
+    /// Normalised. The parser derives it from the other fields and ignores the sender's value.
     pub chipset: Chipset,
-    /// Manufacturer of the SoC.
     pub soc_manufacturer: String,
-    /// The kernel's soc_id.
     pub soc_id: Option<u32>,
-    /// Board.
     pub board: String,
-    /// For example `arm64-v8a`.
     pub abi: String,
-    /// Manufacturer of the device.
     pub manufacturer: String,
-    /// Device model.
     pub model: String,
-    /// `android`, `linux`.
     pub os: String,
-    /// Its version.
     pub os_version: String,
-    /// Android's API level.
     pub api_level: Option<u32>,
     /// The firmware: [`vendor_fingerprint_hash`], or empty.
     pub vendor_fingerprint_hash: String,
-    /// For example `2026-05-01`.
     pub security_patch: String,
-    /// Hexagon architecture version.
     pub hexagon_arch: Option<u32>,
-    /// Size of memory.
     pub ram_class: RamClass,
-    /// What this device can report at all, each once.
     pub reportable_contexts: Vec<ContextKind>,
 }
 
 /// The inference runtime in the process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Runtime {
-    /// As the library says it.
     pub ort_version: String,
-    /// For example `onnxruntime-qnn`.
     pub ep_package: String,
-    /// Its version.
     pub ep_version: String,
-    /// Built in or plugin.
     pub ep_linkage: EpLinkage,
-    /// What its back end computes on.
     pub backend: EpBackend,
-    /// QNN SDK that the EP was built with.
     pub qnn_sdk_version: String,
-    /// Build id of the back end.
     pub backend_build_id: String,
 }
 
 impl Runtime {
-    /// The name under which runtimes are compared and shown: `<ORT version>/<EP version>`.
+    /// Returns the name by which runtimes are compared and shown: `<ORT version>/<EP version>`.
     pub fn name(&self) -> String {
         runtime_name(&self.ort_version, &self.ep_version)
     }
 }
 
-/// Name of the runtime that has these versions: see [`Runtime::name`].
+/// Returns the name of the runtime with these versions: see [`Runtime::name`].
 pub fn runtime_name(ort_version: &str, ep_version: &str) -> String {
     format!("{ort_version}/{ep_version}")
 }
 
-/// Hash of a vendor build fingerprint: lower-case hex of the first 16 bytes of SHA-256; empty for
-/// an empty fingerprint.
+/// Returns the hash of a vendor build fingerprint: lower-case hex of the first 16 bytes of SHA-256. It is empty
+/// for an empty fingerprint.
 pub fn vendor_fingerprint_hash(fingerprint: &str) -> String {
     if fingerprint.is_empty() {
         return String::new();
@@ -315,9 +279,9 @@ impl Device {
 
 message! {
     mod runtime_fields: Runtime = v1::Runtime {
-        1 ort_version: Text<32>,
+        1 ort_version: Text<MAX_RUNTIME_VERSION_BYTES>,
         2 ep_package: Text<64>,
-        3 ep_version: Text<32>,
+        3 ep_version: Text<MAX_RUNTIME_VERSION_BYTES>,
         4 ep_linkage: Enum<EpLinkage>,
         5 backend: Enum<EpBackend>,
         6 qnn_sdk_version: Text<64>,

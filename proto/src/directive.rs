@@ -1,19 +1,21 @@
-//! What an operator tells devices. Parsing says what a directive means; whether it may be obeyed
-//! (signature, scope, time) is the SDK's to decide.
+//! Directives of operators to devices. Only their form is checked here. The SDK checks signature, scope and time
+//! before it obeys one.
 
 use bytes::Bytes;
 use prost::Message as _;
 
 use crate::{
     chipset::MAX_CHIPSET_BYTES,
+    device::{MAX_APP_ID_BYTES, VENDOR_FINGERPRINT_HASH_CHARS},
     error::ParseError,
+    ids::MAX_DIRECTIVE_ID_BYTES,
     message::{Exact, InnerOrDefault, Kind, Name, Positive32, Text, UnixMs, message, within},
+    session::{MAX_MODEL_ID_BYTES, MAX_MODEL_VERSION_BYTES},
     v1,
 };
 
 /// Largest encoded directive.
 pub const MAX_DIRECTIVE_BYTES: usize = 4 << 10;
-pub(crate) const MAX_DIRECTIVE_ID_BYTES: usize = 64;
 /// Longest life of a directive: 90 days.
 pub const MAX_LIFE_MS: i64 = 90 * 24 * 3_600_000;
 /// Shortest and longest report interval: one second, seven days.
@@ -21,46 +23,36 @@ pub const REPORT_INTERVAL_MS: (u64, u64) = (1_000, 7 * 24 * 3_600_000);
 
 /// A directive with the signature over exactly its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SignedDirective {
-    /// An encoded directive.
     pub directive: Bytes,
-    /// Which public key of the app verifies it.
     pub key_id: String,
-    /// Ed25519.
     pub signature: [u8; 64],
 }
 
-/// One instruction, for whom, and until when.
+/// One instruction with its scope and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Directive {
-    /// Unique for ever.
     pub id: String,
-    /// Whom it is for.
     pub scope: DirectiveScope,
-    /// What to do.
     pub action: DirectiveAction,
-    /// Holds from then on.
     pub not_before_unix_ms: i64,
-    /// Holds until then.
     pub expires_unix_ms: i64,
 }
 
-/// Whom it is for; an empty field matches everything, all fields must match.
+/// Devices that a directive is for. All fields must match; an empty one matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct DirectiveScope {
-    /// App.
     pub app_id: String,
-    /// Model.
     pub model_id: String,
-    /// Model version.
     pub model_version: String,
-    /// Normalised chipset.
     pub chipset: String,
-    /// Firmware.
     pub vendor_fingerprint_hash: String,
 }
 
-/// What to do.
+/// The instruction of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectiveAction {
     /// Record one run in this many, 1 or more.
@@ -76,7 +68,7 @@ pub enum DirectiveAction {
 }
 
 impl SignedDirective {
-    /// Reads what is signed. Obey it only after the signature was verified.
+    /// Reads the signed bytes. The directive may be obeyed only after the signature was verified.
     ///
     /// # Errors
     /// Names the refused field.
@@ -157,11 +149,11 @@ message! {
 
 message! {
     DirectiveScope = v1::DirectiveScope {
-        app_id: Text<128>,
-        model_id: Text<128>,
-        model_version: Text<64>,
+        app_id: Text<MAX_APP_ID_BYTES>,
+        model_id: Text<MAX_MODEL_ID_BYTES>,
+        model_version: Text<MAX_MODEL_VERSION_BYTES>,
         chipset: Text<MAX_CHIPSET_BYTES>,
-        vendor_fingerprint_hash: Text<32>,
+        vendor_fingerprint_hash: Text<VENDOR_FINGERPRINT_HASH_CHARS>,
     }
 }
 

@@ -1,5 +1,4 @@
-//! What went wrong or was tested beside the runs: self-tests, sessions that could not be made,
-//! runs that failed.
+//! Self-tests, sessions that could not be created, and runs that failed.
 
 use crate::{
     ids::SessionUid,
@@ -14,69 +13,50 @@ use crate::{
 };
 
 wire_enum! {
-    /// How far a session came that could not be made as asked.
+    /// Step in which the creation of a session failed.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum StartPhase: StartPhase {
-        /// Loading the runtime's library.
         LibraryLoad = LibraryLoad "library_load",
-        /// Registering the EP.
         EpRegistration = EpRegistration "ep_registration",
-        /// Creating the session.
         SessionCreation = SessionCreation "session_creation",
-        /// Creating it again after a failed run.
         RecreationAfterRunError = RecreationAfterRunError "recreation_after_run_error",
     }
 }
 
 /// A golden input run on the NPU session and on a CPU session. Never a tensor.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SelfTest {
-    /// The session, described in the same report.
     pub session_uid: SessionUid,
-    /// Which input.
     pub input_id: String,
-    /// Greatest absolute difference that the model's owner accepts.
     pub tolerance: Option<f64>,
-    /// Cut SHA-256 of the NPU's output.
     pub npu_output_hash: Option<[u8; 16]>,
-    /// Cut SHA-256 of the CPU's output.
     pub cpu_output_hash: Option<[u8; 16]>,
-    /// Greatest absolute difference.
     pub max_abs: Option<f64>,
-    /// Cosine of the outputs, -1 to 1.
     pub cosine: Option<f64>,
-    /// Whether the largest element is the same.
     pub top1_equal: Option<bool>,
-    /// ORT status code when a run failed; 0 is OK; below 0 what the SDK itself found.
     pub error_code: i32,
 }
 
-/// A session that could not be made as asked.
+/// A session that could not be created as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct StartFailure {
-    /// What it should have run.
     pub model: Model,
-    /// EPs that were asked for in effect.
     pub requested_eps: Vec<String>,
-    /// How far it came.
     pub phase: StartPhase,
-    /// Why it failed.
     pub reason: ReasonCode,
-    /// OrtErrorCode; 0 when ORT was not reached.
     pub ort_status_code: i32,
-    /// First line of the error, scrubbed.
     pub text: String,
-    /// How often, 1 or more.
     pub count: u64,
 }
 
 /// Failed runs of one session in the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct RunErrors {
-    /// The session, described in the same report.
     pub session_uid: SessionUid,
-    /// OrtErrorCode.
     pub ort_status_code: i32,
-    /// How often, 1 or more.
     pub count: u64,
 }
 

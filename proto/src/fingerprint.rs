@@ -1,12 +1,12 @@
-//! What makes two placements equal: names of nodes, and hashes over them.
+//! Fingerprints of placements: hashes over the names of nodes and their EPs.
 //!
 //! Algorithm 1. Both fingerprints are the first 8 bytes, big-endian, of SHA-256 over sorted
-//! (name, EP) pairs, each text preceded by its length (u32, big-endian).
-//!  - *exact*: every node as ORT names it, duplicates included.
-//!  - *normalised*: computing nodes only, names as [`normalised_node_name`] gives them (the op
-//!    type in angle brackets where there is none), each pair once. Left out are QuantizeLinear
-//!    and DequantizeLinear, which come and go at the edges with the runtime's version, and the
-//!    Transposes that the layout transform put in (`..._token_N`).
+//! (name, EP) pairs. Each text follows its length (u32, big-endian).
+//!  - *exact*: every node by ORT's name, duplicates included.
+//!  - *normalised*: computing nodes only, each pair once. Names are those of [`normalised_node_name`]; a node
+//!    without a name has its op type in angle brackets. QuantizeLinear and DequantizeLinear are left out, because
+//!    they come and go at the edges with the runtime's version. So are the Transposes that the layout
+//!    transform inserts (`..._token_N`).
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 use crate::message::{Fixed64, Positive32, message};
 use crate::v1;
 
-/// The algorithm that this version makes fingerprints with.
+/// Version of the rules above.
 pub const FINGERPRINT_ALGORITHM: u32 = 1;
 
-/// A hash and the version of the rules that made it. Only equal algorithms compare.
+/// A hash and the version of its rules. Fingerprints compare only if their algorithms are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint {
     /// Version of the rules, 1 or more.
@@ -41,13 +41,13 @@ impl Serialize for Fingerprint {
     }
 }
 
-/// A node's name as in the model file, as far as it can be told: without the `_token_N` of the
-/// layout transform, then without the trailing `/XxxFusion` of a level-1 fusion.
+/// Returns a node's name as the model file probably has it: without the `_token_N` of the layout transform,
+/// then without the trailing `/XxxFusion` of a level-1 fusion.
 pub fn normalised_node_name(name: &str) -> &str {
     without_fusion(without_token(name))
 }
 
-/// Without a trailing `_token_N`.
+/// Cuts a trailing `_token_N`.
 pub fn without_token(name: &str) -> &str {
     match name.rsplit_once("_token_") {
         Some((head, digits))
@@ -59,8 +59,8 @@ pub fn without_token(name: &str) -> &str {
     }
 }
 
-/// Without a trailing `/XxxFusion` or `/XxxFusion/`.
-pub fn without_fusion(name: &str) -> &str {
+/// Cuts a trailing `/XxxFusion` or `/XxxFusion/`.
+fn without_fusion(name: &str) -> &str {
     let open = name.strip_suffix('/').unwrap_or(name);
     match open.rsplit_once('/') {
         Some((head, fusion)) if fusion.ends_with("Fusion") => head,
@@ -68,19 +68,19 @@ pub fn without_fusion(name: &str) -> &str {
     }
 }
 
-/// Whether the QNN EP leaves a node of this kind at the graph's edge to the CPU on purpose.
+/// Returns whether the QNN EP leaves such a node at the graph's edge to the CPU on purpose.
 pub fn is_edge_quantization(op_type: &str) -> bool {
     matches!(op_type, "QuantizeLinear" | "DequantizeLinear")
 }
 
-/// Fingerprint of the nodes as they are; takes (node name, EP).
+/// Returns the exact fingerprint of nodes, given as (node name, EP).
 pub fn fingerprint_exact<'a>(nodes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Fingerprint {
     let mut pairs: Vec<_> = nodes.into_iter().collect();
     pairs.sort_unstable();
     hash(&pairs)
 }
 
-/// Fingerprint of the computing nodes with names normalised; takes (node name, op type, EP).
+/// Returns the normalised fingerprint of nodes, given as (node name, op type, EP).
 pub fn fingerprint_normalised<'a>(
     nodes: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
 ) -> Fingerprint {

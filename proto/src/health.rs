@@ -1,4 +1,4 @@
-//! The SDK's own counters, cumulative since the stream began: what makes the loss ledger close.
+//! The SDK's own counters, cumulative since the stream began. With them the loss ledger closes.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -12,41 +12,30 @@ use crate::{
 };
 
 wire_enum! {
-    /// Why the device gave something up.
+    /// Why the device dropped reports or runs.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum DropReason: DropReason {
-        /// The spool was full: the oldest goes first.
         SpoolFull = SpoolFull "spool_full",
-        /// Older than the spool keeps.
         SpoolAge = SpoolAge "spool_age",
-        /// The spool could not be written.
         SpoolIo = SpoolIo "spool_io",
-        /// Torn or corrupt on disk.
         SpoolCorrupt = SpoolCorrupt "spool_corrupt",
-        /// Refused for good by the collector.
         Refused = Refused "refused",
-        /// Another thread held the series at that moment.
         Contended = Contended "contended",
-        /// Recorded at the highest trackable value; nothing is missing.
         Clipped = Clipped "clipped",
-        /// Consent was withdrawn.
         Consent = Consent "consent",
     }
 }
 
 wire_enum! {
     /// How an upload failed.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum UploadFailureKind: UploadFailureKind {
-        /// No connection.
         Unreachable = Unreachable "unreachable",
-        /// No answer in time.
         Timeout = Timeout "timeout",
-        /// The connection could not be secured.
         Tls = Tls "tls",
-        /// The key was refused.
         Unauthenticated = Unauthenticated "unauthenticated",
         /// The collector asked to slow down.
         PushedBack = PushedBack "pushed_back",
-        /// The collector failed.
         Server = Server "server",
         /// The byte budget is used up.
         Budget = Budget "budget",
@@ -55,56 +44,42 @@ wire_enum! {
 
 wire_enum! {
     /// Why a directive was refused.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum DirectiveRefusal: DirectiveRefusal {
-        /// The signature does not fit.
         BadSignature = BadSignature "bad_signature",
-        /// The key is not known.
         UnknownKey = UnknownKey "unknown_key",
-        /// It is over.
         Expired = Expired "expired",
-        /// It is for others.
         OutOfScope = OutOfScope "out_of_scope",
-        /// It cannot be read.
         Malformed = Malformed "malformed",
     }
 }
 
-/// What was given up for one reason.
+/// Losses for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Dropped {
-    /// Sealed reports, each of which has a sequence number that will never arrive.
     pub reports: u64,
-    /// Runs, those inside such reports included.
     pub runs: u64,
 }
 
 /// The SDK's own counters, cumulative since the stream began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SdkHealth {
-    /// Runs the host made on observed sessions.
     pub runs_observed: u64,
-    /// Runs in the histograms of this and earlier reports of the stream.
     pub runs_recorded: u64,
-    /// What was given up, by reason.
     pub dropped: BTreeMap<DropReason, Dropped>,
-    /// Series that went into the overflow stratum.
     pub overflowed_keys: u64,
-    /// Failed uploads by kind.
     pub upload_failures: BTreeMap<UploadFailureKind, u64>,
-    /// Bytes in the spool.
     pub spool_bytes: u64,
-    /// Age of the oldest report in the spool; `None`: the spool is empty.
     pub spool_oldest_ms: Option<u64>,
-    /// Directives applied.
     pub directives_applied: u64,
-    /// Directives refused, by reason.
     pub directives_refused: BTreeMap<DirectiveRefusal, u64>,
-    /// Times that consent was given or withdrawn.
     pub consent_changes: u64,
 }
 
 impl SdkHealth {
-    /// Reports given up for any reason.
+    /// Sums the dropped reports over all reasons.
     pub fn dropped_reports(&self) -> u64 {
         let reports = self.dropped.values().map(|d| d.reports);
         reports.fold(0, u64::saturating_add)
@@ -210,7 +185,7 @@ impl<W: Entry> Kind for Counters<W> {
 impl<W: Entry> Checked for Counters<W> {
     type Seen<'a> = EnumNumbers;
 
-    /// In each of these messages field 1 is the key, and what follows are counts.
+    /// In each of these messages field 1 is the key, and the others are counts.
     #[inline]
     fn see<'a>(seen: &mut EnumNumbers, value: Value<'a>) -> Option<()> {
         let mut key = 0;

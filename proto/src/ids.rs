@@ -1,5 +1,5 @@
-//! What things are known by. Text forms of an installation are shortened: logs hold no device
-//! identifiers.
+//! Ids of installations, streams, reports, sessions and models. The text form of an installation is shortened,
+//! because logs hold no device identifiers.
 
 use std::{fmt, num::NonZeroU64};
 
@@ -13,6 +13,8 @@ use crate::{
     v1,
     wire::Value,
 };
+
+pub(crate) const MAX_DIRECTIVE_ID_BYTES: usize = 64;
 
 /// One installation of an app: 128 bits of SHA-256 over a secret that only it knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -186,21 +188,21 @@ impl Serialize for ModelHash {
     }
 }
 
-/// What a report is known by, everywhere.
+/// Key of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReportKey {
-    /// Who reports.
+    /// The reporting installation.
     pub installation: InstallationId,
-    /// Which start of a process.
+    /// One start of its process.
     pub stream: StreamId,
-    /// Which report of it.
+    /// Position of the report in the stream.
     pub sequence: Sequence,
 }
 
 impl ReportKey {
     /// Reads the key of an encoded report that may be malformed elsewhere.
     ///
-    /// `None` if it cannot be read that far. Looks no further than field 1.
+    /// `None` if the bytes cannot be read up to the key. Reads no further than field 1.
     pub fn peek(report: &[u8]) -> Option<Self> {
         use prost::{Message, encoding};
         let mut rest = report;

@@ -1,7 +1,7 @@
-//! Latency of one session's runs in one stratum, and what the device was used to before.
+//! Latency of one session's runs in one stratum, and the device's own earlier latency.
 
 use crate::{
-    device::runtime_name,
+    device::{MAX_RUNTIME_VERSION_BYTES, VENDOR_FINGERPRINT_HASH_CHARS, runtime_name},
     error::{Inside, ParseError},
     histogram::{HistScheme, SparseHistogram},
     ids::SessionUid,
@@ -9,6 +9,7 @@ use crate::{
         CheckedMessage, Enum, EnumNumbers, Fields, Finite, I32, Inner, Kind, List, Maybe,
         MaybeInner, Name, Numbers, Positive64, Text, U32, U64, bounded, each_once, message,
     },
+    session::MAX_MODEL_VERSION_BYTES,
     stratum::{Stratum, StratumKey},
     v1,
     wire::each_field,
@@ -16,76 +17,58 @@ use crate::{
 };
 
 wire_enum! {
-    /// What a self baseline was learnt on.
+    /// Which earlier state of the device a self baseline is from.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum BaselineKind: BaselineKind {
-        /// The last settled version of the model before this one.
         PreviousVersion = PreviousVersion "previous_version",
-        /// This version on earlier firmware or runtime.
         EarlierRuntime = EarlierRuntime "earlier_runtime",
     }
 }
 
 wire_enum! {
     /// Why there is no self baseline.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum BaselineAbsence: BaselineAbsence {
-        /// No earlier version was ever seen here.
         FirstVersion = FirstVersion "first_version",
-        /// Too few clean runs of the earlier version.
         TooFewRuns = TooFewRuns "too_few_runs",
-        /// Another input shape than before.
         NewShape = NewShape "new_shape",
-        /// The file could not be read or was reset.
         Lost = Lost "lost",
-        /// This sender keeps none.
         NotKept = NotKept "not_kept",
     }
 }
 
-/// Most first runs of a session that are sent apart.
+/// Most first runs of a session that are listed one by one.
 pub const MAX_FIRST_RUNS: usize = 3;
 /// One of each kind.
 const MAX_BASELINES: usize = BaselineKind::ALL.len();
 
 /// Latency of the runs of one session in one stratum during the interval.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct LatencySeries {
-    /// The session, described in the same report.
     pub session_uid: SessionUid,
-    /// What held while they were measured.
     pub stratum: Stratum,
-    /// Layout of the histogram.
     pub hist_scheme: HistScheme,
-    /// Recorded runs by bucket; its total is `n`.
     pub histogram: SparseHistogram,
-    /// Recorded runs, 1 or more.
     pub n: u64,
-    /// Their sum in microseconds.
     pub sum_us: f64,
-    /// Sum of squared deviations from their own mean.
     pub m2_us2: f64,
-    /// Shortest.
     pub min_us: f64,
-    /// Longest.
     pub max_us: f64,
     /// Runs the host made in this stratum; at least `n + dropped_runs`.
     pub runs_seen: u64,
     /// One run in this many was recorded.
     pub sampled_one_in: u32,
-    /// Runs that should have been recorded and were not.
     pub dropped_runs: u64,
-    /// The session's first runs, if they fell into this series.
     pub first_runs_us: Vec<u64>,
-    /// Changes between slow and fast; `None` when several threads recorded.
     pub slow_fast_switches: Option<u64>,
-    /// Longest streak of slow runs; `None` when several threads recorded.
     pub longest_slow_streak: Option<u64>,
-    /// Runs far beyond what the device was used to; `None` without a baseline.
     pub exceed: Option<ExceedCounts>,
-    /// What the device was used to, or why it is not known.
+    /// The device's own baselines, or why there are none.
     pub baselines: Baselines,
 }
 
-/// A device's own past, never silently empty.
+/// A device's own baselines, or the reason for their absence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Baselines {
     /// One or two, at most one of each kind; `exceed` refers to the first.
@@ -95,7 +78,7 @@ pub enum Baselines {
 }
 
 impl Baselines {
-    /// All of them.
+    /// Returns the baselines, which may be none.
     pub fn known(&self) -> &[SelfBaseline] {
         match self {
             Self::Known(baselines) => baselines,
@@ -103,12 +86,12 @@ impl Baselines {
         }
     }
 
-    /// The one of a kind.
+    /// Returns the baseline of a kind.
     pub fn of_kind(&self, kind: BaselineKind) -> Option<&SelfBaseline> {
         self.known().iter().find(|b| b.kind == kind)
     }
 
-    /// Why there is none.
+    /// Returns why there is none.
     pub fn absence(&self) -> Option<BaselineAbsence> {
         match self {
             Self::Known(_) => None,
@@ -119,23 +102,19 @@ impl Baselines {
 
 /// Runs beyond multiples of the p95 of the first baseline: each includes the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct ExceedCounts {
-    /// Beyond 1.4 times.
     pub beyond_1_4x: u64,
-    /// Beyond 2 times.
     pub beyond_2x: u64,
-    /// Beyond 3 times.
     pub beyond_3x: u64,
 }
 
 /// The device's own earlier latency of the same model and input shape, clean warm runs only.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SelfBaseline {
-    /// What it was learnt on.
     pub kind: BaselineKind,
-    /// Model version it was learnt on.
     pub model_version: String,
-    /// Runs it was learnt from, 1 or more.
     pub n: u64,
     /// Latency at quantile 0.1, above zero.
     pub p10_us: f64,
@@ -143,18 +122,14 @@ pub struct SelfBaseline {
     pub p50_us: f64,
     /// At 0.95, no less than p50.
     pub p95_us: f64,
-    /// Standard deviation over mean.
     pub cv: f64,
-    /// Firmware it was learnt on; empty: not known.
     pub vendor_fingerprint_hash: String,
-    /// ORT it was learnt on; empty: not known.
     pub ort_version: String,
-    /// EP it was learnt on; empty: not known.
     pub ep_version: String,
 }
 
 impl SelfBaseline {
-    /// Name of the runtime it was learnt on, as [`Runtime::name`](crate::Runtime::name) makes it.
+    /// Returns the name of the baseline's runtime, in the form of [`Runtime::name`](crate::Runtime::name).
     pub fn runtime_name(&self) -> String {
         runtime_name(&self.ort_version, &self.ep_version)
     }
@@ -236,7 +211,7 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
     }
 }
 
-/// A series by what no two series of a report share.
+/// Key of a series, unique in a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct SeriesKey<'a> {
     pub(crate) session_uid: u64,
@@ -293,7 +268,7 @@ impl CheckedMessage for LatencySeries {
     }
 }
 
-/// The wire leaves `runs_seen` out where it says nothing new.
+/// On the wire `runs_seen` is left out if it equals `n + dropped_runs`.
 fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
     match sent {
         0 => n.saturating_add(dropped_runs),
@@ -301,7 +276,7 @@ fn runs_seen(sent: u64, n: u64, dropped_runs: u64) -> u64 {
     }
 }
 
-/// Sum and extremes, which come as microseconds or, where they are whole, as nanoseconds.
+/// Sum and extremes, which are sent as microseconds or, if they are whole, as nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Extent {
     sum_us: f64,
@@ -323,7 +298,7 @@ impl Extent {
         })
     }
 
-    /// `None` where a value would not come back as the same number.
+    /// `None` if a value would not convert back to the same number.
     fn whole_ns(self) -> Option<v1::WholeNanoseconds> {
         Some(v1::WholeNanoseconds {
             sum: ns(self.sum_us)?,
@@ -380,8 +355,8 @@ struct Moments {
 }
 
 impl Moments {
-    /// The tolerance is what adding up `n` floating-point numbers can lose, and far below what
-    /// detection can see.
+    /// The tolerance covers the rounding of a sum of `n` floating-point numbers. It is far below the effects that
+    /// detection looks for.
     #[expect(clippy::cast_precision_loss, reason = "a tolerance follows")]
     fn check(&self) -> Result<(), ParseError> {
         const TOLERANCE: f64 = 1e-6;
@@ -506,15 +481,15 @@ bounded! {
 message! {
     mod baseline_fields: SelfBaseline = v1::SelfBaseline {
         1 kind: Enum<BaselineKind>,
-        2 model_version: Name<64>,
+        2 model_version: Name<MAX_MODEL_VERSION_BYTES>,
         3 n: Positive64,
         4 p10_us: AboveZero,
         5 p50_us: Finite,
         6 p95_us: Finite,
         7 cv: Finite,
-        8 vendor_fingerprint_hash: Text<32>,
-        9 ort_version: Text<32>,
-        10 ep_version: Text<32>,
+        8 vendor_fingerprint_hash: Text<VENDOR_FINGERPRINT_HASH_CHARS>,
+        9 ort_version: Text<MAX_RUNTIME_VERSION_BYTES>,
+        10 ep_version: Text<MAX_RUNTIME_VERSION_BYTES>,
     }
     rule SelfBaseline::with_rising_quantiles;
     keeps i32 = |b| (b.p50_us >= b.p10_us && b.p95_us >= b.p50_us).then_some(b.kind);

@@ -1,21 +1,19 @@
-//! The wire contract: what a device and the collector say to each other, parsed.
+//! The wire contract between devices and the collector, parsed.
 //!
-//! In the path `run -> histogram -> report -> spool -> upload -> ingest -> ...` this crate is the
-//! form in which each stage hands on. Bytes come in from devices, files and the network; out come
-//! types that hold only what the contract allows, or a [`ParseError`] that names the field. The
-//! messages themselves are [`v1`], generated from `epwatch/v1/*.proto`, which says names, units
-//! and bounds; nothing in them is checked. Every parsed type converts back, so a sender builds
-//! parsed types and encodes them.
+//! In the path `run -> histogram -> report -> spool -> upload -> ingest -> ...` this crate is the form of the
+//! data between stages. It takes bytes from devices, files and the network. It returns types that hold only
+//! what the contract allows, or a [`ParseError`] that names the field. The messages themselves are [`v1`],
+//! generated from `epwatch/v1/*.proto`, which defines names, units and bounds; they are not checked. Every
+//! parsed type converts back, so a sender builds parsed types and encodes them.
 //!
 //! - report: [`Report`], with [`Session`], [`LatencySeries`], [`Placement`], [`Device`] and so on;
 //! - upload: [`UploadRequest`], [`UploadResponse`], [`Outcome`];
-//! - words that all crates share: [`chipset`], [`fingerprint`], [`histogram`], [`manifest`],
+//! - terms that all crates share: [`chipset`], [`fingerprint`], [`histogram`], [`manifest`],
 //!   [`ReasonCode`];
 //! - files: [`recorded`].
 //!
-//! It never does I/O (but for the reader and writer of recorded reports, over what it is given),
-//! reads no clock, verifies no signature, and never allocates what a header says: memory is
-//! bounded by the bytes that really came.
+//! It never opens a file or a connection, reads no clock and verifies no signature. It never allocates by an
+//! announced length: memory is bounded by the bytes that arrived.
 
 pub mod chipset;
 #[cfg(any(feature = "client", feature = "server"))]
@@ -74,8 +72,7 @@ pub use text::{clipped, hex, unhex};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 pub use validate::{FastValidator, ValidReport};
 
-/// The messages as they travel, made from `epwatch/v1/*.proto` by `just generate`. Nothing in them
-/// is checked.
+/// The unchecked messages, generated from `epwatch/v1/*.proto` by `just generate`.
 #[allow(
     missing_docs,
     unreachable_pub,

@@ -1,8 +1,8 @@
-//! MACs per node of a model file, and how they fall on the nodes of a placement.
+//! MACs per node of a model file, and their attribution to the nodes of a placement.
 //!
 //! The side-car file is JSON: `{"model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`.
-//! Names in a placement are the file's, give or take what the runtime did to them, so they are
-//! matched exactly, then without `_token_N`, then without the trailing `/XxxFusion` too.
+//! The runtime may extend the names of nodes. So names are matched exactly, then without `_token_N`, then also
+//! without the trailing `/XxxFusion`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,27 +26,23 @@ pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
 
 /// MACs per node of one model file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct ModelManifest {
-    /// Version of the counting rules.
     pub algorithm: u32,
-    /// Sum over all nodes, named or not.
     pub total_macs: u64,
-    /// Nodes with MACs.
     pub nodes: Vec<NodeMacs>,
 }
 
 /// MACs of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct NodeMacs {
-    /// Exactly as in the file; empty: unnamed.
     pub name: String,
-    /// Op type; empty: not known.
     pub op_type: String,
-    /// Multiply-accumulates.
     pub macs: u64,
 }
 
-/// The side-car file beside a model.
+/// The side-car file next to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideCar {
     /// SHA-256 of the model file, hexadecimal.
@@ -57,10 +53,10 @@ pub struct SideCar {
     pub nodes: BTreeMap<String, u64>,
 }
 
-/// How a model's MACs fall on a placement's nodes. Shares are of `total_macs`, 0 to 1.
+/// Shares of a model's MACs on a placement's nodes: of `total_macs`, 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribution {
-    /// How much could be attributed to any node. Shares compare only from 0.95 on.
+    /// Share that could be attributed to any node. Placements compare by shares only from 0.95 on.
     pub attributed: f64,
     /// Share of each EP that holds a node.
     pub by_ep: BTreeMap<String, f64>,
@@ -69,15 +65,15 @@ pub struct Attribution {
 }
 
 impl ModelManifest {
-    /// What the manifest is known by: SHA-256 of its encoded bytes.
+    /// Returns the manifest's id: SHA-256 of its encoded bytes.
     pub fn sha256(&self) -> ModelHash {
         ModelHash::of(&v1::ModelManifest::from(self).encode_to_vec())
     }
 
     /// Attributes MACs to nodes of a placement, given as (name, EP) in any order.
     ///
-    /// Each entry of the manifest is given to at most one node, to the one whose name is nearest:
-    /// shares never add up to more than 1. Without any MACs everything is 0.
+    /// Each entry of the manifest goes to at most one node, the one with the nearest name. So shares never add up
+    /// to more than 1. Without any MACs all shares are 0.
     #[expect(clippy::cast_precision_loss, reason = "shares of a sum")]
     pub fn attribute<'a>(
         &self,
@@ -155,7 +151,7 @@ impl TryFrom<SideCar> for ModelManifest {
     }
 }
 
-/// A version of the counting rules that this version knows.
+/// A known version of the counting rules.
 struct Algorithm;
 
 impl Kind for Algorithm {

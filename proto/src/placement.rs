@@ -1,4 +1,4 @@
-//! Which execution provider (EP) got which node: requested and actual, always apart.
+//! Placements: which execution provider (EP) got which node, with the request separate from the result.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,21 @@ use crate::{
 };
 
 wire_enum! {
-    /// How the graph came to its partitions.
+    /// How the graph was partitioned.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum GraphKind: GraphKind {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// Partitioned and compiled when the session was created.
         Jit = Jit "jit",
-        /// Precompiled: a partition is one node, so node counts mean nothing.
         EpContext = Epcontext "epcontext",
     }
 }
 
 wire_enum! {
-    /// Where a placement was read.
+    /// Source of a placement.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum PlacementSource: PlacementSource {
-        /// ORT's EP graph assignment (1.24 and later).
         AssignmentApi = AssignmentApi "assignment_api",
-        /// The session's log.
         Log = Log "log",
-        /// This runtime gives no answer.
         Unavailable = Unavailable "unavailable",
     }
 }
@@ -64,83 +60,64 @@ const MOST_OP_TYPES: usize = 32;
 /// Most reason codes.
 pub const MAX_REASONS: usize = 16;
 
-/// Whether an EP of this name puts nodes on the NPU. With a GPU or CPU back end it does not:
-/// that is in the runtime's `backend`.
+/// Returns whether an EP of this name puts nodes on the NPU. With a GPU or CPU back end, which is in the
+/// runtime's `backend`, it does not.
 pub fn is_npu_ep(name: &str) -> bool {
     name == QNN_EP
 }
 
-/// A share of MACs as the store holds it, with some six digits.
+/// Returns a share of MACs as the store holds it, with about six digits.
 #[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
 pub fn stored_share(share: f64) -> f32 {
     share as f32
 }
 
-/// Where a session's graph really runs, read when it was created.
+/// Where a session's graph really runs, read when the session was created.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Placement {
-    /// EPs asked for in effect, in order. Not what the session got.
     pub requested_eps: Vec<String>,
-    /// What each EP got; names exactly as ORT gives them.
     pub eps: Vec<EpShare>,
-    /// Nodes of all EPs.
     pub n_nodes: u32,
     /// Nodes on the CPU, in ORT's order, at most [`MAX_CPU_NODES`].
     pub cpu_nodes: Vec<CpuNode>,
-    /// Whether there are more CPU nodes than those.
     pub cpu_nodes_truncated: bool,
-    /// How much of the model's MACs could be attributed to nodes, 0 to 1.
     pub macs_attributed: Option<f64>,
-    /// The manifest that the shares come from.
     pub manifest_sha256: Option<ModelHash>,
-    /// How the graph came to its partitions.
     pub graph_kind: GraphKind,
-    /// Where this was read.
     pub source: PlacementSource,
-    /// Fingerprint of the nodes as they are.
     pub exact: Option<Fingerprint>,
-    /// Fingerprint of the computing nodes, names normalised.
     pub normalised: Option<Fingerprint>,
-    /// Why the NPU did not get (all of) the graph, as far as it is known.
     pub reasons: Vec<ReasonCode>,
 }
 
 /// What one EP got.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct EpShare {
     /// For example [`QNN_EP`].
     pub ep: String,
-    /// Nodes.
     pub n_nodes: u32,
-    /// Partitions; `None` for the CPU EP, where the count says nothing.
     pub n_partitions: Option<u32>,
-    /// Nodes by op type.
     pub op_types: BTreeMap<String, u32>,
-    /// Share of the model's MACs, 0 to 1; `None` without a manifest.
     pub macs_share: Option<f64>,
 }
 
 /// A node that the NPU did not get.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct CpuNode {
-    /// As ORT gives it.
     pub name: String,
-    /// Op type.
     pub op_type: String,
-    /// Domain; empty for ONNX's own.
     pub domain: String,
-    /// Expected on the CPU: edge QuantizeLinear and DequantizeLinear of a quantised graph.
     pub benign: bool,
-    /// Why it is there.
     pub reason: ReasonCode,
-    /// The validator's own sentence, if it was captured.
     pub reason_text: String,
-    /// Share of the model's MACs, 0 to 1.
     pub macs_share: Option<f64>,
 }
 
 impl Placement {
-    /// A placement of which nothing but the request is known.
+    /// Returns a placement of which only the request is known.
     pub fn unavailable(requested_eps: Vec<String>, reason: ReasonCode) -> Self {
         Self {
             requested_eps,
@@ -158,56 +135,56 @@ impl Placement {
         }
     }
 
-    /// What an EP of this name got.
+    /// Returns the share of an EP.
     pub fn ep(&self, name: &str) -> Option<&EpShare> {
         self.eps.iter().find(|e| e.ep == name)
     }
 
-    /// Whether the effective request names an NPU: only such sessions vote.
+    /// Returns whether the effective request names an NPU. Only such sessions vote.
     pub fn requests_npu(&self) -> bool {
         self.requested_eps.iter().any(|ep| is_npu_ep(ep))
     }
 
-    /// Nodes on the NPU.
+    /// Counts the nodes on the NPU.
     pub fn n_npu_nodes(&self) -> u32 {
         self.npu_shares().map(|e| e.n_nodes).sum()
     }
 
-    /// Partitions on the NPU.
+    /// Counts the partitions on the NPU.
     pub fn n_npu_partitions(&self) -> u32 {
         self.npu_shares().filter_map(|e| e.n_partitions).sum()
     }
 
-    /// Nodes of the CPU EP, named or not.
+    /// Counts the nodes of the CPU EP, named or not.
     pub fn n_cpu_nodes(&self) -> u32 {
         self.ep(CPU_EP).map_or(0, |e| e.n_nodes)
     }
 
-    /// Named CPU nodes that are expected there.
+    /// Counts the named CPU nodes that are expected there.
     pub fn n_benign_cpu_nodes(&self) -> u32 {
         let n_benign = self.cpu_nodes.iter().filter(|node| node.benign).count();
         u32::try_from(n_benign).unwrap_or(u32::MAX)
     }
 
-    /// Version of the fingerprints' rules, which both share; 0 without a fingerprint.
+    /// Returns the version of the rules of both fingerprints; 0 without a fingerprint.
     pub fn fingerprint_algorithm(&self) -> u32 {
         let print = self.normalised.or(self.exact);
         print.map_or(0, |print| print.algorithm)
     }
 
-    /// Share of the model's MACs on the NPU, 0 to 1. `None` without a manifest.
+    /// Returns the share of the model's MACs on the NPU, 0 to 1. `None` without a manifest.
     pub fn npu_macs_share(&self) -> Option<f64> {
         self.macs_attributed?;
         Some(self.npu_shares().filter_map(|e| e.macs_share).sum())
     }
 
-    /// Share of the model's MACs on the CPU EP, 0 to 1. `None` without a manifest.
+    /// Returns the share of the model's MACs on the CPU EP, 0 to 1. `None` without a manifest.
     pub fn cpu_macs_share(&self) -> Option<f64> {
         self.macs_attributed?;
         Some(self.ep(CPU_EP).and_then(|e| e.macs_share).unwrap_or(0.0))
     }
 
-    /// Op types on the CPU that are not benign, in the order of their first node, each once.
+    /// Lists the op types of CPU nodes that are not benign, each once, in the order of their first node.
     pub fn cpu_ops(&self) -> Vec<&str> {
         let mut ops = Vec::new();
         for node in self.cpu_nodes.iter().filter(|n| !n.benign) {
@@ -233,9 +210,9 @@ struct NodeCounts {
     of_eps: u64,
     /// Nodes of the CPU EP.
     on_cpu: usize,
-    /// Those of them that are named.
+    /// Named nodes of the CPU EP.
     named: usize,
-    /// Whether the sender says that not all are.
+    /// Whether the sender left some of them out.
     is_truncated: bool,
 }
 

@@ -1,80 +1,53 @@
-//! Why the NPU did not get a node, a graph or a session: closed codes, each with its meaning and
-//! what to do about it.
+//! Reasons for which the NPU did not get a node, a graph or a session. Each code has a meaning and a fix.
 
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
-    /// Why the NPU did not get a node, a graph or a session.
+    /// Reason for which the NPU did not get a node, a graph or a session.
+    #[expect(missing_docs, reason = "`meaning` returns it as text")]
     pub enum ReasonCode: ReasonCode {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// The session did not ask for it.
         EpNotRequested = EpNotRequested "ep_not_requested",
-        /// It is not in this ORT and was not registered.
         EpNotAvailable = EpNotAvailable "ep_not_available",
-        /// It is registered and offers no device.
         NoEpDevice = NoEpDevice "no_ep_device",
-        /// An operator's directive took it off.
         NpuOffByDirective = NpuOffByDirective "npu_off_by_directive",
-        /// Its back end's library is not there.
         BackendLibraryMissing = BackendLibraryMissing "backend_library_missing",
-        /// Its back end did not start.
         BackendSetupFailed = BackendSetupFailed "backend_setup_failed",
-        /// It does not know the soc_model.
         SocModelUnknown = SocModelUnknown "soc_model_unknown",
-        /// It was built for an older ORT.
         EpTooOldForOrt = EpTooOldForOrt "ep_too_old_for_ort",
-        /// The DSP went down.
         DspRestarted = DspRestarted "dsp_restarted",
-        /// A dimension is not fixed.
         DynamicShape = DynamicShape "dynamic_shape",
-        /// The op is not supported at all.
         OpNotSupported = OpNotSupported "op_not_supported",
-        /// The op is, this use of it is not.
         OpConfigRejected = OpConfigRejected "op_config_rejected",
-        /// The HTP has no FP16.
         Fp16NotSupported = Fp16NotSupported "fp16_not_supported",
-        /// The layout transform asked for a node that was then not taken.
         LayoutNotSelected = LayoutNotSelected "layout_not_selected",
-        /// The graph could not be prepared.
         PrepareFailed = PrepareFailed "prepare_failed",
-        /// An edge node of a quantised graph: on the CPU on purpose.
         EdgeQuantization = EdgeQuantization "edge_quantization",
-        /// A precompiled graph without its EP.
         EpcontextWithoutEp = EpcontextWithoutEp "epcontext_without_ep",
-        /// A precompiled graph for another runtime or chipset.
         EpcontextIncompatible = EpcontextIncompatible "epcontext_incompatible",
-        /// The manifest does not declare the DSP library.
         NativeLibraryNotDeclared = NativeLibraryNotDeclared "native_library_not_declared",
-        /// ADSP_LIBRARY_PATH is not set.
         AdspLibraryPathUnset = AdspLibraryPathUnset "adsp_library_path_unset",
-        /// ADSP_LIBRARY_PATH has the wrong separator.
         AdspLibraryPathSeparator = AdspLibraryPathSeparator "adsp_library_path_separator",
-        /// Native libraries stay inside the APK.
         NativeLibrariesNotExtracted = NativeLibrariesNotExtracted
             "native_libraries_not_extracted",
-        /// The runtime is older than the model's export.
         RuntimeOlderThanModel = RuntimeOlderThanModel "runtime_older_than_model",
-        /// This ORT gives no placement.
         AssignmentApiUnavailable = AssignmentApiUnavailable "assignment_api_unavailable",
-        /// This session did not record its placement.
         AssignmentNotRecorded = AssignmentNotRecorded "assignment_not_recorded",
     }
 }
 
 impl ReasonCode {
-    /// One sentence: what it means.
+    /// Returns the meaning as one sentence.
     pub fn meaning(self) -> &'static str {
         self.texts().0
     }
 
-    /// One sentence: what to do about it.
+    /// Returns what to do about it as one sentence.
     pub fn fix(self) -> &'static str {
         self.texts().1
     }
 
-    /// Whether the back end or the request failed as a whole: a failure to start, not a node
-    /// that was refused.
+    /// Returns whether the back end failed to start, in contrast to a node that it refused.
     pub fn is_setup_failure(self) -> bool {
         matches!(
             self,

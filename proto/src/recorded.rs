@@ -1,5 +1,5 @@
-//! Files of recorded reports: what `replay` reads and what the collector's log can be dumped to.
-//! Each is preceded by its length as a varint.
+//! Files of recorded reports, which the collector's WAL is dumped to and `replay` reads. Each record follows its
+//! length as a varint.
 
 use std::io::{self, Read, Write};
 
@@ -15,23 +15,19 @@ use crate::{
     v1,
 };
 
-/// Largest encoded record: a report and what stands around it.
+/// Largest encoded record: a report and the fields around it.
 pub const MAX_RECORDED_BYTES: usize = MAX_REPORT_BYTES + (1 << 10);
 
-/// A report as the collector took it in.
+/// A report as the collector received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct RecordedReport {
-    /// Stamped by the collector.
     pub received_at_unix_ms: i64,
-    /// App that the key proved.
     pub app_id: String,
-    /// Environment that the key proved.
     pub environment: String,
-    /// The bytes that came in.
+    /// The received bytes.
     pub report: Bytes,
-    /// The device's clocks at sending, as far as they were known.
     pub sent: SendClock,
-    /// The installation was new beyond its app's or its network's quota, and does not vote.
     pub is_unproven: bool,
 }
 
@@ -45,7 +41,7 @@ impl RecordedReport {
     }
 }
 
-/// Why a file of recorded reports could not be read on.
+/// Why a file of recorded reports could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
     /// The file could not be read.
@@ -77,7 +73,7 @@ pub enum RecordedError {
 /// Appends one record.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer failed.
 pub fn write_recorded(to: &mut impl Write, record: &RecordedReport) -> io::Result<()> {
     let message = v1::RecordedReport::from(record);
     let len = message.encoded_len();
@@ -87,7 +83,7 @@ pub fn write_recorded(to: &mut impl Write, record: &RecordedReport) -> io::Resul
     to.write_all(&bytes)
 }
 
-/// Reads records one by one; holds one at a time. After an error it ends.
+/// Reads records one by one, with one at a time in memory. It ends after an error.
 #[derive(Debug)]
 pub struct RecordedReader<R> {
     from: R,
@@ -96,7 +92,7 @@ pub struct RecordedReader<R> {
 }
 
 impl<R: Read> RecordedReader<R> {
-    /// Reads from the beginning of `from`; give it a buffered reader.
+    /// Reads from the beginning of `from`, which should be buffered.
     pub fn new(from: R) -> Self {
         Self {
             from,
@@ -156,7 +152,7 @@ impl<R: Read> RecordedReader<R> {
                 return Ok(Some(value));
             }
         }
-        // Longer than any varint: the length check names it.
+        // No varint is as long. The check of the length reports it.
         Ok(Some(u64::MAX))
     }
 }

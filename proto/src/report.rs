@@ -65,51 +65,33 @@ const MAX_ENTRIES: [(u32, &str, usize); 6] = [
 
 /// One upload unit.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Report {
-    /// What it is known by.
     pub key: ReportKey,
-    /// Streams of this installation that ended before this one began.
     pub ended_streams: Vec<EndedStream>,
-    /// When the interval began, by the device's wall clock.
     pub interval_start_unix_ms: i64,
-    /// When it ended; may precede the start when the clock was set back.
     pub interval_end_unix_ms: i64,
-    /// How long it was by the monotonic clock.
     pub interval_length_ms: u64,
-    /// Id of the boot at its end; empty: not known.
     pub boot_id: String,
-    /// Time since boot at its end.
     pub uptime_at_end_ms: Option<u64>,
-    /// The app.
     pub app: App,
-    /// The device.
     pub device: Device,
-    /// The inference runtime.
     pub runtime: Runtime,
-    /// The SDK that recorded.
     pub sdk: Sdk,
-    /// Sessions, each once.
     pub sessions: Vec<Session>,
-    /// Latency, by session and stratum.
     pub series: Vec<LatencySeries>,
-    /// Self-tests.
     pub self_tests: Vec<SelfTest>,
-    /// Sessions that could not be made.
     pub start_failures: Vec<StartFailure>,
-    /// Failed runs.
     pub run_errors: Vec<RunErrors>,
-    /// The SDK's own counters.
     pub health: SdkHealth,
 }
 
 /// The end of an earlier stream, so that what it lost is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct EndedStream {
-    /// Which one.
     pub stream: StreamId,
-    /// The highest sequence that was sealed, 0 if none was; `None`: not known.
     pub last_sequence: Option<u64>,
-    /// Runs recorded but never sealed into a report; `None`: not known.
     pub unsealed_runs: Option<u64>,
 }
 
@@ -133,12 +115,12 @@ impl Report {
         Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
     }
 
-    /// The encoded report, as a device sends it.
+    /// Encodes the report as a device sends it.
     pub fn to_bytes(&self) -> Vec<u8> {
         v1::Report::from(self).encode_to_vec()
     }
 
-    /// The session of that uid.
+    /// Finds a session by its uid.
     pub fn session(&self, uid: SessionUid) -> Option<&Session> {
         self.sessions.iter().find(|s| s.uid == uid)
     }

@@ -1,70 +1,59 @@
-//! ONNX Runtime sessions: the model, what was asked for, and where it ended up.
+//! ONNX Runtime sessions: the model, the request, and the placement.
 
 use crate::{
-    directive::MAX_DIRECTIVE_ID_BYTES,
-    ids::{ModelHash, SessionUid},
+    ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
         CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Name, Text, U64,
         UnixMs, message,
     },
     placement::{EpNames, Placement},
+    stratum::MAX_PERFORMANCE_MODE_BYTES,
     v1,
     wire::each_field,
 };
 
+pub(crate) const MAX_MODEL_ID_BYTES: usize = 128;
+pub(crate) const MAX_MODEL_VERSION_BYTES: usize = 64;
+
 /// A model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Model {
-    /// What the app calls it.
     pub id: String,
-    /// Its version.
     pub version: String,
-    /// Hash of the file.
     pub sha256: Option<ModelHash>,
-    /// For EPContext files: hash of the model it was compiled from.
     pub source_sha256: Option<ModelHash>,
-    /// For EPContext files: the text under `ep_compatibility_info.<EP>`.
     pub ep_compatibility: String,
 }
 
 /// One ORT session. It spans reports and is repeated in each that refers to it.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Session {
-    /// Random id.
     pub uid: SessionUid,
-    /// What it runs.
     pub model: Model,
-    /// EPs the app asked for. What was asked for in effect is in the placement.
     pub requested_eps: Vec<String>,
-    /// The directive that changed them; empty: none.
     pub directive_id: String,
-    /// Options that matter.
     pub options: SessionOptions,
-    /// Where it runs.
     pub placement: Placement,
-    /// How long the creation took, in microseconds.
     pub creation_us: Option<u64>,
-    /// When it was created, by the device's clock.
     pub created_at_unix_ms: i64,
 }
 
 /// Session options that change where or how fast a model runs; empty: not given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SessionOptions {
-    /// QNN's htp_performance_mode.
     pub performance_mode: String,
-    /// QNN's soc_model as given.
     pub soc_model: String,
-    /// QNN's htp_arch as given.
     pub htp_arch: String,
-    /// ORT's graph optimisation level as given.
     pub graph_optimization_level: String,
 }
 
 message! {
     mod model_fields: Model = v1::Model {
-        1 id: Name<128>,
-        2 version: Name<64>,
+        1 id: Name<MAX_MODEL_ID_BYTES>,
+        2 version: Name<MAX_MODEL_VERSION_BYTES>,
         3 sha256: MaybeBytes<ModelHash, 32>,
         4 source_sha256: MaybeBytes<ModelHash, 32>,
         5 ep_compatibility: Text<512>,
@@ -73,7 +62,7 @@ message! {
 
 message! {
     mod options_fields: SessionOptions = v1::SessionOptions {
-        1 performance_mode: Text<32>,
+        1 performance_mode: Text<MAX_PERFORMANCE_MODE_BYTES>,
         2 soc_model: Text<32>,
         3 htp_arch: Text<16>,
         4 graph_optimization_level: Text<16>,

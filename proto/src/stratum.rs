@@ -1,4 +1,4 @@
-//! What held while a run was measured. Runs of different strata are never added up on the device.
+//! Conditions of a run. Runs of different strata are never added up on the device.
 
 use serde::Serialize;
 
@@ -9,59 +9,46 @@ use crate::{
 };
 
 wire_enum! {
-    /// Where in the session's life a run lies.
+    /// Whether a run is one of the session's first.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum Phase: Phase {
-        /// The session's first runs.
         Cold = Cold "cold",
-        /// Those after.
         Warm = Warm "warm",
     }
 }
 
 wire_enum! {
     /// Android's thermal status.
+    #[expect(missing_docs, reason = "Android documents the values")]
     pub enum Thermal: Thermal {
-        /// Not known, which is not "none".
         Unknown = Unknown "unknown",
-        /// No throttling.
         None = None "none",
-        /// Not noticed by users.
         Light = Light "light",
-        /// Noticed a little.
         Moderate = Moderate "moderate",
-        /// Noticed a lot.
         Severe = Severe "severe",
-        /// Everything is reduced.
         Critical = Critical "critical",
-        /// Components are shut down.
         Emergency = Emergency "emergency",
-        /// The device is about to go off.
         Shutdown = Shutdown "shutdown",
     }
 }
 
 wire_enum! {
     /// Whether the platform saves power.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum PowerSave: PowerSave {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// No.
         Off = Off "off",
-        /// Yes.
         On = On "on",
     }
 }
 
 wire_enum! {
     /// Age of the session when the run began.
+    #[expect(missing_docs, reason = "the names say it")]
     pub enum SessionAge: SessionAge {
-        /// Not known.
         Unknown = Unknown "unknown",
-        /// Under one minute.
         Under1Min = Under1Min "under_1_min",
-        /// One to ten minutes.
         From1To10Min = SessionAge1To10Min "1_to_10_min",
-        /// Over ten minutes.
         Over10Min = Over10Min "over_10_min",
     }
 }
@@ -75,27 +62,22 @@ pub const MAX_SHAPE_KEY_BYTES: usize = 128;
 /// Longest `performance_mode`, in bytes.
 pub const MAX_PERFORMANCE_MODE_BYTES: usize = 32;
 
-/// What held while a run was measured.
+/// The conditions of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Stratum {
-    /// Cold or warm.
     pub phase: Phase,
-    /// Thermal status.
     pub thermal: Thermal,
-    /// Power save.
     pub power_save: PowerSave,
-    /// As the host says it; empty: unknown.
     pub performance_mode: String,
     /// Input shapes, [`STATIC_SHAPE`], [`OTHER_SHAPE`]; empty: unknown.
     pub shape_key: String,
-    /// Age of the session.
     pub session_age: SessionAge,
 }
 
 impl Stratum {
-    /// Warm runs, thermal none or light, no power save: the only ones that vote. "Unknown" is
-    /// not clean evidence of anything, but devices that cannot report are judged too, so unknown
-    /// thermal state and power save count as clean.
+    /// Returns whether the runs vote: warm, at most lightly hot, and without power save. Unknown thermal state and
+    /// power save count as clean, because devices that cannot report them are judged too.
     pub fn is_clean(&self) -> bool {
         let cool = matches!(
             self.thermal,

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::{
     device::Sdk,
-    directive::{MAX_DIRECTIVE_ID_BYTES, SignedDirective},
+    directive::SignedDirective,
     error::{MAX_DETAIL_BYTES, ParseError},
-    ids::ReportKey,
+    ids::{MAX_DIRECTIVE_ID_BYTES, ReportKey},
     message::{
         Bool, Inner, InnerOrDefault, Kind, List, Maybe, MaybeInner, Name, Names, Text, U32, U64,
         UnixMs, at_most, message,
@@ -25,76 +25,62 @@ pub const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// Largest attestation token.
 pub const MAX_ATTESTATION_BYTES: usize = 16 << 10;
 
-/// One call of Upload. The reports are the bytes that came in, not yet parsed: one that is
-/// malformed must not take the others with it.
+/// One call of Upload. The reports are the received bytes, not parsed: a malformed report must not fail the
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct UploadRequest {
     /// Encoded reports, 1 to [`MAX_REPORTS`].
     pub reports: Vec<Bytes>,
-    /// The device's clocks when the call was made.
     pub clock: SendClock,
-    /// The SDK that sends.
     pub sdk: Sdk,
-    /// Directives that the device holds.
     pub held_directive_ids: Vec<String>,
-    /// Proof by the platform.
     pub attestation: Option<Attestation>,
 }
 
 /// A device's clocks at one instant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SendClock {
-    /// Wall clock.
     pub wall_unix_ms: Option<i64>,
-    /// Time since boot, sleep included.
     pub uptime_ms: Option<u64>,
-    /// Id of the boot; empty: not known.
     pub boot_id: String,
 }
 
 /// A platform's attestation, opaque here.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Attestation {
-    /// For example `play_integrity`.
     pub kind: String,
-    /// The platform's token.
     pub token: Bytes,
 }
 
 /// The answer to Upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct UploadResponse {
-    /// One for each report that was not newly stored.
     pub results: Vec<ReportResult>,
-    /// The collector's wall clock.
     pub server_time_unix_ms: i64,
-    /// Wait at least this long before the next call.
     pub retry_after_ms: Option<u64>,
-    /// Send this often from now on.
     pub next_interval_ms: Option<u64>,
-    /// Accept no larger request than this.
     pub max_request_bytes: Option<u64>,
-    /// Directives that the device does not hold; signatures not yet verified.
     pub directives: Vec<SignedDirective>,
 }
 
 /// How one report of a request ended, if it was not newly stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct ReportResult {
-    /// Position in the request.
     pub index: u32,
-    /// Key, if the report could be read that far.
     pub key: Option<ReportKey>,
     /// How it ended; `None`: an outcome that a newer collector has and this version does not.
     pub outcome: Option<Outcome>,
-    /// Whether the same bytes may be accepted later.
     pub retryable: bool,
-    /// Names the refused field and what was expected.
     pub detail: String,
 }
 
 impl ReportResult {
-    /// A result whose retry advice follows from its outcome; the detail is clipped.
+    /// Returns a result whose retry advice follows from its outcome; the detail is clipped.
     pub fn new(index: u32, key: Option<ReportKey>, outcome: Outcome, detail: &str) -> Self {
         Self {
             index,
@@ -105,7 +91,7 @@ impl ReportResult {
         }
     }
 
-    /// Whether the device keeps its copy.
+    /// Returns whether the device keeps its copy.
     pub fn keep(&self) -> bool {
         self.retryable && !self.outcome.is_some_and(Outcome::is_ack)
     }
@@ -186,8 +172,7 @@ message! {
     }
 }
 
-/// An outcome that may be a newer collector's: a device outlives collectors, and judges an unknown
-/// one by `retryable`.
+/// An outcome, which may be one of a newer collector. For an unknown one `retryable` decides.
 struct KnownOutcome;
 
 impl Kind for KnownOutcome {

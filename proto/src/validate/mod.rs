@@ -1,10 +1,10 @@
 //! Validates an encoded report in one pass over its bytes, without building it.
 //!
-//! For a receiver that keeps the bytes and only has to know that they can be parsed later. The
-//! validator walks the tables of the parser. It accepts only what
-//! [`Report::parse`](crate::Report::parse) accepts, and every report that senders of this version make. It leaves to the
-//! full parser whatever it is not sure of: a field merged from two places, more entries than its
-//! small sets hold, anything invalid. The parser also names the refused field.
+//! The collector keeps the bytes, and only has to make sure that they can be parsed later. The validator walks
+//! the parser's tables. It accepts only reports that [`Report::parse`](crate::Report::parse) accepts, and
+//! accepts every report that senders of this version make. Uncertain cases are left to the full parser: a field
+//! merged from two places, more entries than the small sets hold, anything invalid. The parser also names the
+//! refused field.
 
 use crate::device::{App, Device, Runtime, Sdk};
 use crate::failure::{RunErrors, SelfTest};
