@@ -1,4 +1,4 @@
--- What a histogram bucket is, in SQL.
+-- Edges and middles of histogram buckets.
 --
 -- A bucket is its index in an HDR histogram of 2 significant digits from 1 us (scheme
 -- `hdr_us_2sd_1_60s`): 128 sub-buckets, each octave twice as wide. The same formula is

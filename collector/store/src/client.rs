@@ -1,4 +1,4 @@
-//! Where ClickHouse is, and the client for it: a server by URL or a Unix socket, one code path.
+//! Address of a ClickHouse, and the client for it: a server by URL or a Unix socket, with one code path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,12 +40,12 @@ pub enum TargetError {
     /// `unix:` with a relative path.
     #[error("store address unix:{0} needs an absolute path")]
     RelativePath(String),
-    /// Not the certificates of who signs.
+    /// The text holds no certificates of an authority.
     #[error("expected certificates (PEM), got {0}")]
     Certificates(String),
 }
 
-/// A ClickHouse to talk to. Prints its password as `***`.
+/// Address, database, credentials and settings of a ClickHouse. The password is printed as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreTarget {
     address: Address,
@@ -53,7 +53,7 @@ pub struct StoreTarget {
     user: Option<String>,
     password: Option<String>,
     settings: BTreeMap<String, String>,
-    /// Of who signs the server's; empty for the bundled web roots.
+    /// Authorities of the server's certificate; empty for the bundled web roots.
     ca: Vec<CertificateDer<'static>>,
 }
 
@@ -64,11 +64,11 @@ enum Address {
 }
 
 impl StoreTarget {
-    /// Reads `http://host:port`, `https://host:port` or `unix:/path`; credentials may stand in
-    /// the URL. An empty `database` means none.
+    /// Reads `http://host:port`, `https://host:port` or `unix:/path`. The URL may hold credentials. An empty
+    /// `database` means none.
     ///
     /// # Errors
-    /// The address has another form; the text never holds a password.
+    /// The address has another form. The error's text never holds a password.
     pub fn parse(address: &str, database: &str) -> Result<StoreTarget, TargetError> {
         if let Some(path) = address.strip_prefix("unix:") {
             // unix:///path is as common as unix:/path.
@@ -89,7 +89,7 @@ impl StoreTarget {
         let decoded = |text: &str| percent_decoded(text);
         let user = Some(decoded(url.username())).filter(|user| !user.is_empty());
         let password = url.password().map(decoded);
-        // Credentials go in headers. Both calls fail only for URLs without a host.
+        // Headers carry the credentials. Both calls fail only for URLs without a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         Ok(StoreTarget {
@@ -102,7 +102,7 @@ impl StoreTarget {
         })
     }
 
-    /// The engine behind a Unix socket.
+    /// Returns the engine behind a Unix socket.
     pub fn unix(socket: &Path, database: &str) -> StoreTarget {
         StoreTarget {
             address: Address::Unix(socket.to_owned()),
@@ -114,14 +114,14 @@ impl StoreTarget {
         }
     }
 
-    /// The same place with another database; an empty name means none.
+    /// Replaces the database; an empty name means none.
     #[must_use]
     pub fn with_database(mut self, database: &str) -> StoreTarget {
         database.clone_into(&mut self.database);
         self
     }
 
-    /// The same place as another user.
+    /// Replaces user and password.
     #[must_use]
     pub fn with_credentials(mut self, user: &str, password: Option<&str>) -> StoreTarget {
         self.user = Some(user.to_owned());
@@ -129,14 +129,14 @@ impl StoreTarget {
         self
     }
 
-    /// The same place, asked with a ClickHouse setting in every statement.
+    /// Adds a ClickHouse setting to every statement.
     #[must_use]
     pub fn with_setting(mut self, name: &str, value: &str) -> StoreTarget {
         self.settings.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// The same place as one of a cluster: with the settings that a cluster needs in every statement.
+    /// Adds the settings that a cluster needs in every statement.
     #[must_use]
     pub fn of_cluster(self) -> StoreTarget {
         let add =
@@ -144,10 +144,10 @@ impl StoreTarget {
         CLUSTER_SETTINGS.iter().fold(self, add)
     }
 
-    /// The same place, whose `https` certificate is signed by one of these (PEM) and by nobody else.
+    /// Trusts only these authorities (PEM) for the certificate of `https`.
     ///
     /// # Errors
-    /// They are not certificates, or there is none.
+    /// The text holds no certificates, or damaged ones.
     pub fn with_ca(mut self, pem: &[u8]) -> Result<StoreTarget, TargetError> {
         let wrong = |error: &dyn fmt::Display| TargetError::Certificates(error.to_string());
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -163,7 +163,7 @@ impl StoreTarget {
         Ok(self)
     }
 
-    /// Whether it is asked over TLS.
+    /// Returns whether the connection uses TLS.
     pub fn is_https(&self) -> bool {
         matches!(&self.address, Address::Url(url) if url.scheme() == "https")
     }
@@ -209,7 +209,7 @@ pub fn client(target: &StoreTarget) -> Client {
             let http = HyperClient::builder(TokioExecutor::new())
                 .pool_idle_timeout(Duration::from_secs(30))
                 .build(UnixConnector(Arc::from(path.as_path())));
-            // The host is never resolved; compressing what stays in memory only costs.
+            // The host is never resolved. Compression would only cost time, because the bytes stay in memory.
             Client::with_http_client(http)
                 .with_url("http://store")
                 .with_compression(Compression::None)
@@ -233,7 +233,7 @@ pub fn client(target: &StoreTarget) -> Client {
     client
 }
 
-/// As the client's own over TCP, but for whom it trusts.
+/// Returns a client like the default one over TCP, but with these authorities.
 fn trusting(ca: &[CertificateDer<'static>]) -> Client {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(ca.iter().cloned());
@@ -250,16 +250,16 @@ fn trusting(ca: &[CertificateDer<'static>]) -> Client {
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
-    // A server closes what is idle for 3 s, unless its config says otherwise.
+    // A server closes idle connections after 3 s by default.
     let http = HyperClient::builder(TokioExecutor::new())
         .pool_idle_timeout(Duration::from_secs(2))
         .build(connector);
     Client::with_http_client(http)
 }
 
-/// Decodes a URL's user or password, in which `=` is always escaped.
+/// Decodes a URL's user or password, where `=` is always escaped.
 fn percent_decoded(text: &str) -> String {
-    // The form decoder knows two more signs than percent, which stand for themselves here.
+    // The form decoder treats two more characters than percent specially. Here they are plain.
     let text = text.replace('+', "%2B").replace('&', "%26");
     let name = url::form_urlencoded::parse(text.as_bytes()).next();
     name.map(|(name, _)| name.into_owned()).unwrap_or_default()
@@ -287,7 +287,7 @@ impl tower_service::Service<hyper::Uri> for UnixConnector {
     }
 }
 
-/// A socket as hyper's client wants it; `TokioIo` alone does not say it is a connection.
+/// A socket for hyper's client. `TokioIo` alone does not implement `Connection`.
 struct UnixIo(TokioIo<UnixStream>);
 
 impl Connection for UnixIo {

@@ -1,9 +1,9 @@
 //! Tokens of ClickHouse SQL, just enough to tell code from quoted text and comments.
 //!
-//! Shared by the statement reader of the engine's socket and by the migrations runner. It never
-//! fails: an unclosed quote or comment runs to the end, and the engine then refuses the text.
+//! The checks of the engine's socket and the migrations runner use it. It never fails: an unclosed quote or comment
+//! runs to the end, and the engine then refuses the text.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// A bare word or number: keyword, identifier, literal.
@@ -16,11 +16,11 @@ pub(crate) enum TokenKind {
     Close,
     Semicolon,
     Other,
-    /// A control or non-ASCII character. ClickHouse takes some for blanks, some for quotes.
+    /// A control or non-ASCII character. ClickHouse reads some as blanks, some as quotes.
     Foreign,
 }
 
-/// One token and where it lies in the text, in bytes.
+/// One token and its position in the text, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind,
@@ -33,7 +33,7 @@ impl<'a> Token<'a> {
         self.start + self.text.len()
     }
 
-    /// Says whether this is the given keyword, in any case, unquoted.
+    /// Returns whether this is the given keyword, unquoted and in any case.
     pub(crate) fn is_word(&self, word: &str) -> bool {
         self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
     }

@@ -1,13 +1,13 @@
 //! Run-time binding of libchdb, and all `unsafe` of this crate.
 //!
-//! Bound with `dlopen`, so building and most testing need no engine. Rules that the calls below
-//! keep, each learned from a crash or a loss:
+//! It uses `dlopen`, so builds and most tests need no engine. The calls below keep these rules, each of which
+//! avoids a crash or a loss that happened:
 //! - the library is never closed: its threads and TLS destructors outlive any handle;
 //! - signal handlers are declined before the first connect, else the engine takes SIGTERM;
 //! - the engine stops with its last connection, so a caller keeps one open (`chdb_shutdown` is
 //!   not used) and the process ends by [`exit_now`], never by return: atexit handlers crash it;
 //! - rows go through the insert stream only. `chdb_query` cuts inline data at the first blank
-//!   line and runs what follows as SQL.
+//!   line and runs the rest as SQL.
 
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -99,19 +99,19 @@ struct RawAnalysis {
     query_class: u32,
 }
 
-/// What kind of statement the engine's own parser sees.
+/// Class of a statement by the engine's own parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatementClass {
     ReadOnly,
     Mutating,
-    /// Changes what belongs to no database: functions, users, the `system` database.
+    /// Changes objects outside databases: functions, users, the `system` database.
     MutatingGlobal,
     /// SET, USE, SYSTEM, KILL, BACKUP, ATTACH and the like.
     Control,
     Unknown,
 }
 
-/// The engine's own reading of a text, without running it.
+/// The engine's analysis of a text that is not run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Analysis {
     pub(crate) n_statements: u32,
@@ -284,7 +284,7 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Asks the engine's parser what `sql` is. `None` if it cannot say.
+    /// Classifies `sql` with the engine's parser. `None` if the parser cannot.
     pub(crate) fn classify(&mut self, sql: &str) -> Option<Analysis> {
         let mut raw = RawAnalysis {
             struct_size: u32::try_from(size_of::<RawAnalysis>()).expect("16 bytes"),
@@ -351,7 +351,7 @@ impl Drop for Connection {
     }
 }
 
-/// What a statement read and wrote.
+/// Rows and bytes that a statement read and wrote.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Stats {
     pub(crate) elapsed_ns: u64,
@@ -475,7 +475,7 @@ pub(crate) struct InsertStream<'a> {
 }
 
 impl InsertStream<'_> {
-    /// Hands on the next bytes of the rows, cut anywhere.
+    /// Passes on the next bytes of the rows, which may be cut anywhere.
     pub(crate) fn append(&mut self, data: &[u8]) -> Result<(), BindingError> {
         if data.is_empty() {
             return Ok(());
@@ -550,7 +550,7 @@ pub(crate) fn exit_now(code: u8) -> ! {
 
 /// Asks the kernel for SIGTERM when the thread that spawned this process ends.
 ///
-/// Linux only; elsewhere the end of the control channel says the same, a little later.
+/// Linux only. Elsewhere the end of the control channel has the same effect a little later.
 pub(crate) fn end_with_parent() {
     #[cfg(target_os = "linux")]
     // SAFETY: sets one attribute of this process.

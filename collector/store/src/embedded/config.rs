@@ -1,4 +1,4 @@
-//! What the embedded engine is told: its folder, library, limits, and how its child is started.
+//! Settings of the embedded engine: folder, library, limits, and the program of its child.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -17,13 +17,13 @@ pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
 /// Longest path a Unix socket can have: `sun_path` less its NUL (104 on the BSDs, 108 on Linux).
 const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The engine's server configuration. It exists so that `./config.xml` is never read; caches are
-/// sized for a store beside a collector instead of the server's gigabytes; and inserts reach the
-/// disk before they are acknowledged. Rows of reports have 150 columns: by default each would take
-/// a megabyte of buffers while parts are merged, and two files in every part of an insert.
+/// The engine's server configuration. It exists so that `./config.xml` is never read. Caches have the size for a
+/// store next to a collector, instead of a server's gigabytes. Inserts reach the disk before they are
+/// acknowledged. Rows of reports have 150 columns: by default each would take a megabyte of buffers during a
+/// merge, and two files in every part of an insert.
 ///
-/// `BACKUPS` stands for the folder that archives are made in and read from, `EXTRA` for what
-/// [`EmbeddedConfig::with_engine_config`] adds.
+/// `BACKUPS` is replaced by the folder of archives, `EXTRA` by the elements of
+/// [`EmbeddedConfig::with_engine_config`].
 const ENGINE_CONFIG: &str = "\
 <clickhouse>
     <backups>
@@ -108,7 +108,7 @@ impl ChildProgram {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.args);
-        // Times mean the same on every machine; the library heeds only the environment here.
+        // Times must not depend on the machine, and the library takes its zone from the environment only.
         command.env("TZ", "UTC");
         if self.is_test {
             command.env(CHILD_ENV, "1");
@@ -155,48 +155,47 @@ impl EmbeddedConfig {
         }
     }
 
-    /// Where the socket lies. Its folder should be readable by this user alone. Default:
-    /// `store.sock` in the engine's folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
+    /// Sets the socket's path. Its folder should be readable by this user alone. Default: `store.sock` in the
+    /// engine's folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
     pub fn with_socket(mut self, socket: impl Into<PathBuf>) -> EmbeddedConfig {
         self.socket = Some(socket.into());
         self
     }
 
-    /// The engine's memory, in bytes, at least 256 MiB; one statement gets three quarters of it.
-    /// Default 2 GiB.
+    /// Sets the engine's memory in bytes, at least 256 MiB. One statement gets three quarters of it. Default 2 GiB.
     pub fn with_memory_limit(mut self, bytes: u64) -> EmbeddedConfig {
         self.memory_limit_bytes = bytes.max(256 << 20);
         self
     }
 
-    /// Statements at once; four times as many wait, more are refused. Default 64.
+    /// Sets the number of concurrent statements. Four times as many wait, more are refused. Default 64.
     pub fn with_max_concurrent_queries(mut self, n: usize) -> EmbeddedConfig {
         self.max_concurrent_queries = n.max(1);
         self
     }
 
-    /// How long a start may take before the child is killed and tried again. Default 60 s.
+    /// Sets how long a start may take before the child is killed and started again. Default 60 s.
     pub fn with_start_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
         self.start_timeout = timeout;
         self
     }
 
-    /// How long a stop waits for running statements before the child is killed, and a start for a
+    /// Sets how long a stop waits for running statements before the child is killed. A start waits as long for a
     /// folder that another process still has open. Default 10 s.
     pub fn with_stop_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
         self.stop_timeout = timeout;
         self
     }
 
-    /// A loopback port where third parties may read with a password. Default: none.
+    /// Opens a loopback port where third parties may read with a password. Default: none.
     pub fn with_readers(mut self, readers: ReaderAccess) -> EmbeddedConfig {
         self.readers = Some(readers);
         self
     }
 
-    /// XML elements to add to the engine's server configuration, as ClickHouse documents them: a
-    /// cluster and a Keeper to try a schema on. Not checked here; an engine that cannot read them
-    /// does not start. Default: none.
+    /// Adds XML elements to the engine's server configuration, as ClickHouse documents them: for example a cluster
+    /// and a Keeper for trials of a schema. They are not checked here; an engine that cannot read them does not
+    /// start. Default: none.
     pub fn with_engine_config(mut self, elements: impl Into<String>) -> EmbeddedConfig {
         self.engine_config = elements.into();
         self
@@ -209,7 +208,7 @@ impl EmbeddedConfig {
         )]
     }
 
-    /// What every request starts with: a connection does not inherit the engine's arguments.
+    /// Returns the settings of every request, because a connection does not inherit the engine's arguments.
     pub(super) fn default_settings(&self) -> Vec<(String, String)> {
         let query_bytes = self.memory_limit_bytes / 4 * 3;
         [
@@ -237,11 +236,11 @@ impl Layout {
             let path = path.to_owned();
             move |source| EmbeddedError::DataDir { path, source }
         };
-        // A folder of our own: the mode of the one we were given is not ours to change.
+        // Only a folder of our own may get another mode.
         let home = config.data_dir.join("engine");
         fs::create_dir_all(&home).map_err(failed(&home))?;
         fs::set_permissions(&home, Permissions::from_mode(0o700)).map_err(failed(&home))?;
-        // One spelling a folder: the engine compares paths as text.
+        // The engine compares paths as text, so a folder needs one spelling.
         let home = home.canonicalize().map_err(failed(&home))?;
         if home.to_str().is_none() {
             let source = io::Error::other("the path is no UTF-8, which the engine cannot take");

@@ -1,8 +1,8 @@
 //! The running engine: one keeper connection, and a fresh connection for each request.
 //!
-//! A connection costs about half a millisecond and nothing of one request leaks into the next.
-//! Calls block, so they run on blocking threads; the results cross to the HTTP side in channels
-//! that hold a few chunks, so a slow reader slows the engine and fills no memory.
+//! A connection costs about half a millisecond, and no state of a request reaches the next one. Calls block, so
+//! they run on blocking threads. Results go to the HTTP side through channels of a few chunks, so a slow reader
+//! slows the engine and fills no memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(crate) struct Job {
     pub(crate) database: Option<String>,
 }
 
-/// Rows of an INSERT on their way in. Only `End` finishes it: a channel that just closes means
-/// the client left, and then nothing may be written.
+/// Rows of an INSERT. Only `End` finishes it. If the channel closes without it, the client left, and nothing may be
+/// written.
 #[derive(Debug)]
 pub(crate) enum Input {
     Rows(Bytes),
@@ -60,7 +60,7 @@ pub(crate) struct JobChannels {
 /// Follows one job, so that it ends when its client leaves.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    /// Unique in this process; stands in `log_comment`, as the library sets no query id.
+    /// Unique in this process. It is in `log_comment`, because the library sets no query id.
     tag: String,
     abandoned: AtomicBool,
     finished: AtomicBool,
@@ -102,7 +102,7 @@ impl RunningEngine {
         )?;
         // The library overlays `default` with the file system: default.`/any/file.csv` reads
         // that file. New connections need a database of that name, so it becomes one that
-        // forgets its tables; the library makes its own anew at each start.
+        // forgets its tables; the library creates its own again at each start.
         keeper.execute("DROP DATABASE IF EXISTS default")?;
         keeper.execute("CREATE DATABASE default ENGINE = Memory")?;
         Ok(RunningEngine {
@@ -217,7 +217,7 @@ impl KillOnDrop {
         }
     }
 
-    /// Says whether the job came to its end; false in a guard that was disarmed.
+    /// Returns whether the job has ended; false in a disarmed guard.
     pub(crate) fn is_finished(&self) -> bool {
         let finished = |(_, ticket): &(_, Arc<Ticket>)| ticket.finished.load(Ordering::Acquire);
         self.job.as_ref().is_some_and(finished)

@@ -1,5 +1,5 @@
-//! What whoever may connect to the engine's HTTP front sends, as functions of bytes: the fuzz targets of
-//! `tests/fuzz` call these, and a test here runs them over the seeds. None may panic.
+//! Input of strangers to the engine's HTTP front, as functions of bytes. The fuzz targets of `tests/fuzz` call
+//! them, and a test here runs them over the seeds. None may panic.
 
 use hyper::{HeaderMap, header};
 
@@ -14,7 +14,7 @@ use crate::native::reframe::Reframer;
 /// one after the other with a line feed between.
 ///
 /// # Panics
-/// Where a request is read otherwise than it was checked: that is what the fuzzer looks for.
+/// A request is read differently than it was checked: the fuzzer looks for that.
 pub fn request(bytes: &[u8]) {
     let mut parts = bytes.splitn(4, |byte| *byte == b'\n');
     let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
@@ -63,8 +63,8 @@ fn check_password(credentials: &str, parameters: &Parameters) {
     let _ = access.check_password(&headers, parameters);
 }
 
-/// Compressed rows as they come in, in pieces of a length that the first byte gives: as they are, and as
-/// a frame whose checksum is right, which no fuzzer guesses.
+/// Compressed rows in pieces, whose length is the first byte: once unchanged, and once as a frame with a correct
+/// checksum, which no fuzzer guesses.
 pub fn compressed_rows(bytes: &[u8]) {
     let [piece, rest @ ..] = bytes else {
         return;
@@ -100,7 +100,7 @@ fn decompress(rows: &[u8], piece: usize) {
 /// Native blocks, which must be reframed and decoded alike as a whole and in pieces.
 ///
 /// # Panics
-/// They are not: that is what the fuzzer looks for.
+/// They are not: the fuzzer looks for that.
 pub fn native_blocks(bytes: &[u8]) {
     let [revision, piece, blocks @ ..] = bytes else {
         return;

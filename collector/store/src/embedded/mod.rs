@@ -1,5 +1,5 @@
-//! The embedded engine: libchdb in a supervised child process that speaks ClickHouse's HTTP
-//! protocol on a Unix socket.
+//! The embedded engine: libchdb in a supervised child process, which serves ClickHouse's HTTP protocol on a Unix
+//! socket.
 //!
 //! [`EmbeddedStore`] starts the child, restarts it when it dies, and returns clients for its socket, which are
 //! the same clients as for a server. `process` is the life of both processes. The rest runs in the child:

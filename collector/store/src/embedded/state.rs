@@ -1,4 +1,4 @@
-//! How the embedded engine is, and why it cannot be used.
+//! State of the embedded engine, and reasons why it cannot be used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,8 +43,8 @@ pub enum EmbeddedError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineFailure {
-    /// Another process has the folder open (ClickHouse code 76): another server, or the engine of
-    /// one that was killed, which needs a moment to end.
+    /// Another process has the folder open (ClickHouse code 76): another server, or the engine of a killed one,
+    /// which needs a moment to end.
     #[error(
         "the data folder {data_dir} is in use by another process; stop that one, or choose \
          another folder"
@@ -76,17 +76,17 @@ pub enum EngineFailure {
 }
 
 impl EngineFailure {
-    /// Says whether trying again could help.
+    /// Returns whether another attempt would fail too.
     pub(super) fn is_final(&self) -> bool {
         !matches!(self, EngineFailure::Start { .. })
     }
 }
 
-/// How the engine is.
+/// State of the engine.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum EngineState {
-    /// A child is starting, or the next one waits for its turn.
+    /// A child is starting, or the next start waits for its backoff.
     Starting {
         /// Children that died so far.
         n_restarts: u64,
@@ -102,7 +102,7 @@ pub enum EngineState {
         /// Where readers connect, if they were asked for.
         readers: Option<SocketAddr>,
     },
-    /// It gave up; it will not come back.
+    /// The supervisor gave up. The engine will not come back.
     Failed {
         /// Why.
         reason: EngineFailure,

@@ -1,36 +1,34 @@
 //! One schema, for one server or for a replicated, sharded cluster.
 //!
-//! Migrations are written for one server. For a cluster each statement becomes what does the same
-//! there: a table is two, a replicated one on each shard in the database `<name>_shard` and a
-//! `Distributed` one over it in `<name>`; views stay as they are, over the latter, with subqueries
-//! that are asked once for all shards (`GLOBAL`). So readers and writers name what they always name,
-//! and need the settings of [`CLUSTER_SETTINGS`]. Every name is qualified: a statement that runs `ON
-//! CLUSTER` finds no current database on the other servers.
+//! Migrations are written for one server. For a cluster each statement becomes those that do the same there. A
+//! table becomes two: a replicated one on each shard in the database `<name>_shard`, and a `Distributed` one over
+//! it in `<name>`. Views stay over the latter, with subqueries that run once for all shards (`GLOBAL`). So readers
+//! and writers use the same names, and need the settings of [`CLUSTER_SETTINGS`]. Every name is qualified, because
+//! a statement that runs `ON CLUSTER` has no current database on the other servers.
 //!
-//! Rows of an installation lie on one shard. Rows without one are spread by their sorting key, so
-//! that rows which replace each other, or add up, meet.
+//! Rows of an installation lie on one shard. Other rows are spread by their sorting key, so that rows which replace
+//! each other, or add up, are on one shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lexer::{Token, TokenKind, tokens};
 
-/// What clients of a cluster ask for with every statement: with the servers' defaults an insert is
-/// acknowledged before its rows are on their shard, and a reader may be sent to a replica that lags
-/// behind the one that was written.
+/// Settings of every statement on a cluster. With the servers' defaults an insert is acknowledged before its rows are
+/// on their shard, and a read may go to a replica that lags behind the written one.
 pub(crate) const CLUSTER_SETTINGS: &[(&str, &str)] = &[
-    // An ack means that the shards have the rows: what a checkpoint stands on.
+    // An ack means that the shards have the rows. Checkpoints depend on it.
     ("distributed_foreground_insert", "1"),
-    // A subquery in a statement of ours is asked once for all shards, as in the views.
+    // A subquery in our statements runs once for all shards, as in the views.
     ("distributed_product_mode", "global"),
     // Rows go to the shard of their key, not where they were selected.
     ("parallel_distributed_insert_select", "0"),
-    // Everyone writes to and reads from a shard's first replica, whichever server they ask, as long
-    // as it is up: what was written is seen.
+    // All writes and reads of a shard go to its first replica while it is up, from any server, so that reads see
+    // the writes.
     ("prefer_localhost_replica", "0"),
     ("load_balancing", "in_order"),
 ];
 
-/// How the tables of a cluster are laid out.
+/// Layout of the tables of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     name: String,
@@ -38,7 +36,7 @@ pub struct Cluster {
     is_replicated: bool,
 }
 
-/// A statement that nobody taught us to spread.
+/// A statement that has no form for a cluster.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "statement {0:?} cannot be turned into one for a cluster; expected CREATE TABLE, VIEW or \
@@ -47,8 +45,8 @@ pub struct Cluster {
 pub struct ClusterStatementError(String);
 
 impl Cluster {
-    /// A cluster that the servers' `remote_servers` define under this name; each server's macros
-    /// say its `{shard}` and `{replica}`. Statements run on all of them (`ON CLUSTER`).
+    /// A cluster that the servers' `remote_servers` define under this name. Each server has the macros `{shard}` and
+    /// `{replica}`. Statements run on all servers (`ON CLUSTER`).
     #[must_use]
     pub fn new(name: &str) -> Cluster {
         Cluster {
@@ -58,23 +56,21 @@ impl Cluster {
         }
     }
 
-    /// Statements run on the server that is asked, and nowhere else: for a cluster where each is
-    /// asked in turn.
+    /// Runs statements without `ON CLUSTER`, for a cluster whose servers are migrated one by one.
     #[must_use]
     pub fn on_each_server(mut self) -> Cluster {
         self.on_cluster = false;
         self
     }
 
-    /// Shards have one replica each, and their tables are plain ones: no Keeper is needed, and a
-    /// lost disk loses its rows. For trials.
+    /// Uses plain tables, with one replica a shard. That needs no Keeper, and a lost disk loses its rows: for trials.
     #[must_use]
     pub fn without_replicas(mut self) -> Cluster {
         self.is_replicated = false;
         self
     }
 
-    /// What the engines' names begin with.
+    /// Returns the prefix of the engines' names.
     #[must_use]
     pub fn engine_prefix(&self) -> &'static str {
         if self.is_replicated { "Replicated" } else { "" }
@@ -90,7 +86,7 @@ impl Cluster {
         }
     }
 
-    /// The clause that follows a name in DDL; empty where each server is asked.
+    /// Returns the clause after a name in DDL; empty without `ON CLUSTER`.
     #[must_use]
     pub fn on_cluster(&self) -> String {
         if self.on_cluster {
@@ -100,13 +96,13 @@ impl Cluster {
         }
     }
 
-    /// The database of the shards' own tables.
+    /// Returns the database of the shards' own tables.
     #[must_use]
     pub fn shard_database(database: &str) -> String {
         format!("{database}_shard")
     }
 
-    /// What follows `INSERT INTO` where rows must be on their shards when the statement returns.
+    /// Returns the target of an `INSERT INTO` whose rows are on their shards when it returns.
     pub(crate) fn written_table(database: &str, table: &str, columns: &str) -> String {
         let (database, table) = (quoted(database), quoted(table));
         format!("{database}.{table} {columns} SETTINGS distributed_foreground_insert = 1")
@@ -159,7 +155,7 @@ impl Cluster {
             if tokens.windows(2).any(is_of_rows) {
                 return Ok(vec![of_shard]);
             }
-            // It holds no rows, and takes its columns from the shards' table anew.
+            // It holds no rows, and takes its columns from the shards' table again.
             let over_all = self.distributed(database, made, name, "CREATE OR REPLACE TABLE");
             return Ok(vec![of_shard, over_all]);
         }
@@ -227,10 +223,10 @@ impl Cluster {
     }
 }
 
-/// What the statements so far made.
+/// Tables and views of the statements so far.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// By what each table's rows are spread.
+    /// The key that spreads each table's rows.
     shard_keys: BTreeMap<String, String>,
     views: BTreeSet<String>,
 }
@@ -246,7 +242,7 @@ struct Table<'a> {
     name: &'a str,
     name_at: usize,
     name_end: usize,
-    /// Where the engine's first argument stands, or would.
+    /// Position of the engine's first argument.
     arguments_at: usize,
     has_arguments: bool,
     /// Index of the token after the engine's name.
@@ -272,7 +268,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The installation where the table is sorted by it too, else the whole sorting key.
+    /// Returns the installation if the sorting key has it, else the whole sorting key.
     fn shard_key(&self, tokens: &[Token<'_>]) -> Option<String> {
         let rest = &tokens[self.after_engine..];
         let order = rest
@@ -295,8 +291,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Qualifies the names of a view, and makes its `IN (SELECT ...)` and joins ask all shards once, on
-/// behalf of all.
+/// Qualifies the names of a view, and makes its `IN (SELECT ...)` and joins run once for all shards.
 fn spread_view(database: &str, made: &Made, statement: &str, tokens: &[Token<'_>]) -> String {
     let qualifier = format!("{}.", quoted(database));
     let mut out = String::with_capacity(statement.len() + 256);
@@ -353,10 +348,10 @@ fn is_subquery(after_in: &[Token<'_>]) -> bool {
             .is_some_and(|t| t.is_word("SELECT") || t.is_word("WITH"))
 }
 
-/// Returns how a statement that changes rows in place names a table: mutations do not go through a
-/// `Distributed` table, so they name the shards' own and run on all of them.
+/// Returns a table's name for a statement that changes rows in place. Mutations do not go through a `Distributed`
+/// table, so they name the shards' own tables and run on all of them.
 ///
-/// `engine_full` is what `system.tables` says of the table. `None`: it holds its rows itself.
+/// `engine_full` is the column of `system.tables`. `None` if the table holds its rows itself.
 #[must_use]
 pub fn mutated_name(engine_full: &str) -> Option<String> {
     let mut tokens = tokens(engine_full);
@@ -367,7 +362,7 @@ pub fn mutated_name(engine_full: &str) -> Option<String> {
     let [cluster, database, table, ..] = &arguments[..] else {
         return None;
     };
-    // They come as literals, and a name takes the same escapes.
+    // Literals and names have the same escapes.
     let name = |t: &Token<'_>| t.text.trim_matches('\'').replace('`', "\\`");
     Some(format!(
         "`{}`.`{}` ON CLUSTER `{}`",

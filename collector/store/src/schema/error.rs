@@ -10,14 +10,14 @@ pub const MADE_IN_DEVELOPMENT: &str =
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {
-    /// The program's own list is wrong.
+    /// The versions in the list are not 1, 2, 3 and so on.
     #[error("migration {name} has version {found}, expected {expected}: versions count from 1")]
     Numbering {
         /// The file.
         name: &'static str,
         /// Its version.
         found: u32,
-        /// The version its place in the list asks for.
+        /// The version of its position.
         expected: u32,
     },
     /// A placeholder without a value.
@@ -27,10 +27,10 @@ pub enum MigrateError {
         version: u32,
         /// The file.
         name: &'static str,
-        /// What has no value.
+        /// Name of the placeholder.
         placeholder: String,
     },
-    /// A statement that has no form for a cluster.
+    /// A statement cannot be spread over a cluster.
     #[error("failed to spread migration {version} ({name}) over the cluster")]
     Cluster {
         /// The file's version; 0 for the runner's own table.
@@ -90,9 +90,8 @@ pub enum MigrateError {
 }
 
 impl MigrateError {
-    /// Says whether the same call may succeed later, the operator's hand apart: all that a store, its
-    /// Keeper or a proxy before it says in bad times. What it is that nobody thought of passes for
-    /// that too, since who waits for a store loses nothing.
+    /// Returns whether the same call may succeed later without an operator: every error of a store, its Keeper or
+    /// a proxy that is not known to be final. An unknown error counts as temporary, because a wait loses nothing.
     pub fn is_temporary(&self) -> bool {
         match self {
             MigrateError::Store { .. } => self.code().is_none_or(|code| !FOR_GOOD.contains(&code)),
@@ -106,7 +105,7 @@ impl MigrateError {
         }
     }
 
-    /// Returns ClickHouse's number of the error, where it was ClickHouse that answered.
+    /// Returns ClickHouse's number of the error, if ClickHouse answered.
     pub fn code(&self) -> Option<u32> {
         let MigrateError::Store {
             source: clickhouse::error::Error::BadResponse(text),
@@ -121,8 +120,7 @@ impl MigrateError {
     }
 }
 
-/// ClickHouse's codes of errors that no waiting mends: the statement, the server's version or the
-/// user's rights are not what they have to be.
+/// ClickHouse's codes of final errors: the statement, the server's version or the user's rights are wrong.
 const FOR_GOOD: [u32; 15] = [
     46,  // UNKNOWN_FUNCTION
     47,  // UNKNOWN_IDENTIFIER

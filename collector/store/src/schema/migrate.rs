@@ -3,10 +3,10 @@
 //! The table `schema_migrations` records each applied file with its series and a checksum of its text before
 //! placeholders are filled.
 //!
-//! ClickHouse has no lock to take and no DDL transaction, so every statement must be harmless
-//! when run again (`IF NOT EXISTS`, `OR REPLACE`). Then two runners at once, and a runner killed
-//! half way, end in the same schema; the record of a version may stand twice and counts once.
-//! If views have another text than they should, the migrations from the first of them on run again.
+//! ClickHouse has no locks and no DDL transactions, so a repeated statement must have no effect (`IF NOT EXISTS`,
+//! `OR REPLACE`). Then two concurrent runners, or a killed runner, end in the same schema. The record of a version
+//! may exist twice and counts once. If a view has another text than the files give it, the migrations from the
+//! first such view on run again.
 
 use clickhouse::{Client, Row};
 use futures::future::BoxFuture;
@@ -18,12 +18,12 @@ use super::template::{Migration, Migrations, TemplateValues, render_all};
 use super::views::{first_stale, stored_views};
 use crate::client::{StoreTarget, client};
 
-/// Makes the target's database if need be and applies what it lacks, in order. Returns the
-/// versions that were applied. Where nothing lacks, nothing but SELECT is asked for.
+/// Makes the target's database if it does not exist, and applies the missing migrations in order. Returns the
+/// applied versions. If none is missing, only SELECT statements run.
 ///
 /// # Errors
-/// The list or a placeholder is wrong, a file was changed after it was applied, the store is
-/// newer than this program, or it refused a statement. Nothing is run unless all could be read.
+/// The list or a placeholder is wrong, a file was changed after it was applied, the store is newer than this
+/// program or of another series, or it refused a statement. No statement runs unless all files could be read.
 pub fn migrate<'a>(
     target: &'a StoreTarget,
     migrations: Migrations<'a>,
@@ -71,7 +71,7 @@ pub fn migrate<'a>(
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.
 ///
 /// # Errors
-/// As [`migrate`], for what can be known without running a statement.
+/// As [`migrate`], as far as they show without running a statement.
 pub fn pending<'a>(
     target: &'a StoreTarget,
     migrations: Migrations<'a>,
@@ -171,7 +171,7 @@ async fn execute(
     sql: &str,
     what: impl FnOnce() -> String,
 ) -> Result<(), MigrateError> {
-    // Raw, since elsewhere a question mark is a value to be bound.
+    // The raw form, because `query` binds a value to each question mark.
     let done = client.query_raw(sql).execute().await;
     done.map_err(|source| MigrateError::Store {
         what: what(),

@@ -1,6 +1,6 @@
 //! The store's schema: migrations from files of the caller, on one server or on a cluster.
 //!
-//! The collector hands in its files; nothing here names a table of theirs. A file holds several statements and
+//! The collector passes in its files; no table of theirs is named here. A file holds several statements and
 //! `${name}` placeholders, so that one text serves a single engine and a replicated cluster.
 
 mod cluster;

@@ -10,22 +10,22 @@ const RECORDED: &str = "(series, version, name, checksum)";
 /// The statements of a schema, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned<'a> {
-    /// What makes the databases; run without one.
+    /// Statements that create the databases. They run without a database.
     pub databases: Vec<String>,
-    /// What makes the table that says which migrations were applied.
+    /// Statements that create the table of applied migrations.
     pub record: Vec<String>,
-    /// In order; run in the database.
+    /// The migrations in order. Their statements run in the database.
     pub migrations: Vec<PlannedMigration<'a>>,
 }
 
-/// What one migration runs.
+/// The statements of one migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedMigration<'a> {
     /// The file.
     pub migration: &'a Migration,
-    /// What changes the schema.
+    /// Statements that change the schema.
     pub statements: Vec<String>,
-    /// What says afterwards that this was applied.
+    /// Statement that records the migration as applied.
     pub done: String,
 }
 
@@ -92,7 +92,7 @@ pub fn plan<'a>(
     })
 }
 
-/// What a statement of a migration is on the server or cluster that `values` are for.
+/// Returns the statements that do the same on the server or cluster of `values`.
 pub(super) fn spread(
     values: &TemplateValues,
     database: &str,

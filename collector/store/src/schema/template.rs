@@ -22,14 +22,14 @@ pub struct Migrations<'a> {
 pub struct Migration {
     /// 1 for the first, then one more each.
     pub version: u32,
-    /// What it brings, for logs and errors.
+    /// Content of the file, for logs and errors.
     pub name: &'static str,
     /// Statements separated by `;`, with placeholders.
     pub sql: &'static str,
 }
 
 impl Migration {
-    /// SHA-256 of the file as it is written, in lower-case hex: what is recorded of it.
+    /// Returns the recorded SHA-256 of the file before placeholders are filled, in lower-case hex.
     #[must_use]
     pub fn checksum(&self) -> String {
         checksum(self.sql)
@@ -43,11 +43,10 @@ fn checksum(text: &str) -> String {
 /// The placeholders that a cluster fills.
 const LAYOUT: [&str; 3] = ["on_cluster", "replicated", "deduplication_window"];
 
-/// Values for the placeholders. They become SQL as they are: give numbers, and names that are
-/// quoted already.
+/// Values for the placeholders. They go into SQL unchanged, so they must be numbers or quoted names.
 ///
-/// With a cluster, `on_cluster`, `replicated` and `deduplication_window` come from it, and each
-/// statement becomes what does the same on the cluster.
+/// A cluster sets `on_cluster`, `replicated` and `deduplication_window`, and each statement becomes those that do the
+/// same on the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateValues {
     values: BTreeMap<String, String>,
@@ -82,8 +81,8 @@ impl TemplateValues {
         self.cluster.as_ref()
     }
 
-    /// What a view's comment says of its text: a checksum with the values that its rows depend on. Where
-    /// it lies is none of them: a runner that asks each server in turn makes the same view.
+    /// Returns the comment of a view: a checksum of its text with the values that its rows depend on. The cluster is
+    /// left out, because a runner that goes to each server in turn makes the same view.
     fn mark(&self, sql: &str) -> Result<String, String> {
         let as_written = |values: TemplateValues, name| values.with(name, format!("${{{name}}}"));
         let values = LAYOUT.into_iter().fold(self.clone(), as_written);
@@ -147,7 +146,7 @@ pub(super) fn render_all<'a>(
             };
             let text = values.render(statement).map_err(unknown)?;
             *statement = match view_name(statement) {
-                // On a line of its own: a comment may stand at the end.
+                // It needs its own line, because the text may end with a comment.
                 Some(_) => {
                     let mark = values.mark(statement).map_err(unknown)?;
                     format!("{text}\nCOMMENT '{mark}'")

@@ -1,5 +1,5 @@
-//! How long tables keep their rows. A table gets its TTL when it is made; where the schema asks for
-//! other days by then, this says what changes it.
+//! TTLs of tables. A table gets its TTL when it is created; this module returns the statements that change it when
+//! the schema's days have changed.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use super::template::{Migrations, TemplateValues, render_all};
 use crate::client::{StoreTarget, client};
 use crate::lexer::{Token, tokens};
 
-/// For how long a table keeps its rows, and should.
+/// Actual and requested days for which a table keeps its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableTtl {
-    /// Its name.
+    /// Name of the table.
     pub table: String,
-    /// For how many days it keeps them now.
+    /// Days in the store.
     pub days: u32,
-    /// For how many it should.
+    /// Days in the schema.
     pub asked_days: u32,
-    /// What makes it so, in order.
+    /// Statements that set the requested days, in order.
     pub statements: Vec<String>,
 }
 
 impl TableTtl {
-    /// Whether it keeps them for other days than it should.
+    /// Returns whether actual and requested days differ.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.days != self.asked_days
@@ -40,9 +40,8 @@ struct Stored {
     engine_full: String,
 }
 
-/// Returns for how long the tables of `migrations` that are there keep their rows, beside what `values`
-/// ask for. Asks for nothing but SELECT. A table whose TTL is more than one number of days was changed
-/// by hand, and is none of them.
+/// Returns the TTLs of the existing tables of `migrations`, next to those of `values`. Runs SELECT statements only.
+/// A table with another form of TTL than a number of days was changed by hand, and is left out.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.
@@ -54,7 +53,7 @@ pub fn table_ttls<'a>(
     Box::pin(async move {
         let rendered = render_all(migrations, values)?;
         let statements = rendered.iter().flat_map(|(_, statements)| statements);
-        // Of several that say it of a table, the last one.
+        // The last statement with a TTL for a table counts.
         let asked: BTreeMap<&str, &str> = statements.filter_map(|sql| ttl_of(sql)).collect();
         let database = match values.cluster() {
             Some(_) => Cluster::shard_database(target.database()),
@@ -83,7 +82,7 @@ pub fn table_ttls<'a>(
             };
             ttls.push(TableTtl {
                 statements: vec![
-                    // Or every row is written anew.
+                    // Otherwise every row would be rewritten.
                     format!(
                         "ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"
                     ),
@@ -98,7 +97,7 @@ pub fn table_ttls<'a>(
     })
 }
 
-/// The table that a statement makes or changes, and the TTL that it gives it, if it does.
+/// Returns the table that a statement creates or changes and its new TTL, if there is one.
 fn ttl_of(statement: &str) -> Option<(&str, &str)> {
     let tokens: Vec<Token<'_>> = tokens(statement).collect();
     if !tokens.get(1)?.is_word("TABLE") {
@@ -115,7 +114,7 @@ fn ttl_of(statement: &str) -> Option<(&str, &str)> {
     (!ttl.is_empty()).then_some((name, ttl))
 }
 
-/// What stands between the last `TTL` of a table's definition and its `SETTINGS`.
+/// Returns the text between the last `TTL` of a table's definition and its `SETTINGS`.
 fn clause(definition: &str) -> &str {
     let tokens: Vec<Token<'_>> = tokens(definition).collect();
     let Some(ttl) = tokens.iter().rposition(|token| token.is_word("TTL")) else {
@@ -129,7 +128,7 @@ fn clause(definition: &str) -> &str {
     definition[tokens[ttl].end()..end].trim()
 }
 
-/// The only number of days in a TTL, as we write it or as the store tells it.
+/// Returns the only number of days in a TTL, in our form or in the store's.
 fn days(ttl: &str) -> Option<u32> {
     let tokens: Vec<Token<'_>> = tokens(ttl).collect();
     let mut intervals = tokens.windows(3).filter_map(|three| {

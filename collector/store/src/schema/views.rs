@@ -1,7 +1,7 @@
-//! Views of a store whose text is not the one of the migrations.
+//! Views of a store whose text differs from the migrations.
 //!
-//! A runner that is killed after another one got further may leave an older view behind, and one with other
-//! values leaves another view. Each view carries a checksum of its text, so that both are found.
+//! A killed runner may leave an older view behind if another runner was ahead of it. A runner with other values
+//! leaves another view. Each view has a checksum of its text, by which both are found.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::plan::spread;
 use super::template::{Migration, Migrations, TemplateValues, mark_at_end, render_all, view_name};
 use crate::client::{StoreTarget, client};
 
-/// Returns the statements that make those views of `target` anew which are there with another text than
-/// `values` ask for. For a store with all migrations; changes nothing.
+/// Returns the statements that replace those views of `target` whose text is not the one for `values`. The store
+/// must have all migrations. Changes nothing.
 ///
 /// # Errors
 /// The list, a placeholder or a statement is wrong, or the store did not answer.
@@ -46,7 +46,7 @@ pub fn stale_views<'a>(
     })
 }
 
-/// The comments of the views that are there, by name.
+/// Returns the comments of the existing views by name.
 pub(super) async fn stored_views(
     target: &StoreTarget,
 ) -> Result<BTreeMap<String, String>, MigrateError> {
@@ -59,8 +59,8 @@ pub(super) async fn stored_views(
     Ok(views.into_iter().collect())
 }
 
-/// The first migration that says last what a view is, where `stored`, the views' comments by name, has
-/// another one.
+/// Returns the first migration whose view, unless a later one replaces it, differs from `stored`, the comments of
+/// views by name.
 pub(super) fn first_stale(
     rendered: &[(&Migration, Vec<String>)],
     stored: &BTreeMap<String, String>,

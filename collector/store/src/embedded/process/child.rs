@@ -1,7 +1,7 @@
 //! The engine's process: loads libchdb, serves it on a Unix socket, ends with its parent.
 //!
-//! A process of its own because the library takes threads, memory and file limits as it likes,
-//! crashes on a normal exit, and 560 MB of C++ must not take ingest down with it.
+//! It is a separate process for three reasons. The library takes threads, memory and file limits without bound,
+//! it crashes on a normal exit, and a crash in 560 MB of C++ must not stop ingest.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -19,13 +19,13 @@ use crate::embedded::binding::{self, Engine};
 use crate::embedded::engine::RunningEngine;
 use crate::embedded::protocol::http::Service;
 
-/// Connections at once; each may wait for a slot, so more than statements.
+/// Concurrent connections. Each may wait for a slot, so there are more of them than statements.
 const MAX_CONNECTIONS: usize = 512;
 
 /// The first call on a fresh thread costs the engine about 2 ms, so threads are kept.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
 
-/// Connections of readers at once, and their statements: they must not keep the owner waiting.
+/// Concurrent connections of readers, and their statements. The owner must not wait for them.
 const MAX_READER_CONNECTIONS: usize = 64;
 const MAX_READER_STATEMENTS: usize = 8;
 
@@ -64,7 +64,7 @@ fn take_orders() -> io::Result<(UnixStream, Orders)> {
 }
 
 fn run(control: UnixStream, orders: &Orders) -> u8 {
-    // Under memory pressure the engine goes first: it comes back and loses nothing.
+    // Under memory pressure the kernel should kill the engine first: it restarts and loses nothing.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     let engine = match start_engine(orders) {
         Ok(engine) => engine,
@@ -81,7 +81,7 @@ fn run(control: UnixStream, orders: &Orders) -> u8 {
         .build();
     let served = runtime.and_then(|runtime| {
         let served = runtime.block_on(serve(&control, engine, orders));
-        // Its threads may sit in the engine: the process ends under them.
+        // Threads may still be in calls of the engine when the process ends.
         std::mem::forget(runtime);
         served
     });
@@ -113,7 +113,7 @@ fn start_engine(orders: &Orders) -> Result<Arc<RunningEngine>, (Stage, String)> 
         .map_err(|error| (Stage::Engine, error.to_string()))
 }
 
-/// Binds, reports ready, and answers until told to end.
+/// Binds, reports ready, and answers until the order to end.
 async fn serve(
     control: &UnixStream,
     engine: Arc<RunningEngine>,
@@ -150,7 +150,7 @@ async fn serve(
     Ok(())
 }
 
-/// Ends when the supervisor closes the channel, or with it.
+/// Returns when the supervisor closes the channel or ends.
 async fn watch_control(mut control: UnixStream) {
     let (ended_tx, ended) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
@@ -163,6 +163,6 @@ async fn watch_control(mut control: UnixStream) {
 
 fn report(mut control: &UnixStream, report: &Report) {
     let line = serde_json::to_string(report).expect("plain strings serialise");
-    // A parent that is gone reads no report.
+    // Nobody reads the report if the parent is gone.
     let _ = control.write_all(format!("{line}\n").as_bytes());
 }

@@ -1,8 +1,7 @@
-//! What supervisor and engine child say to each other, one JSON line each way.
+//! Messages between supervisor and engine child: one JSON line in each direction.
 //!
-//! The channel is a socket pair that the child has as its standard input: the child reads its
-//! orders, writes one [`Report`], and from then on only waits for the end of the channel, which
-//! says that the parent stopped it or died.
+//! The channel is a socket pair, and the child's standard input. The child reads its orders and writes one
+//! [`Report`]. Then it waits for the end of the channel, which means that the parent stopped it or died.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::embedded::protocol::reader::ReaderAccess;
 
-/// Longest line either side reads.
+/// Longest line that is read.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// What the child shall do.
+/// Orders of the supervisor to the child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Orders {
-    /// Told so that a child that starts after its parent's death can know.
+    /// With it a child that starts after its parent's death notices that.
     pub(super) parent_pid: u32,
     pub(super) library: PathBuf,
     /// The folder the engine owns.
@@ -35,7 +34,7 @@ pub(super) struct Orders {
     pub(super) drain_ms: u64,
 }
 
-/// How the start went.
+/// Result of the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
@@ -50,7 +49,7 @@ pub(super) enum Report {
     },
 }
 
-/// Where a start failed.
+/// The step in which a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {

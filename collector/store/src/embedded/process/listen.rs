@@ -19,17 +19,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::embedded::protocol::http::Service;
 
-/// Longest text taken for a URL and headers. An INSERT stands in the URL.
+/// Longest URL with headers. The URL holds the text of an INSERT.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// A reader's request takes no longer to begin, so that a connection cannot be held by a trickle;
-/// an idle one is closed after it, and clients open another. The owner's own stay.
+/// Longest time that a reader's request may take to begin, so that slow bytes cannot hold a connection. An idle
+/// connection is closed after it, and clients open another one. Connections of the owner stay open.
 const READER_HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Binds with mode 0600. The folder is 0700, so there is no moment of wider access.
 pub(super) fn bind_socket(path: &Path) -> io::Result<UnixListener> {
-    // We hold the folder's lock, so a socket left there is a dead one's, unless the path was
-    // given to two engines.
+    // We hold the folder's lock, so an existing socket belongs to a dead engine, unless the path was given to
+    // two engines.
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(io::Error::other(format!(
@@ -62,7 +62,7 @@ pub(super) async fn bind_port(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Somewhere that connections come from.
+/// A source of connections.
 pub(super) trait Listener: Send + 'static {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -87,7 +87,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// The open connections of the process: bounded, and ended together.
+/// The open connections of the process, bounded and closed together.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     free: Arc<Semaphore>,
@@ -104,7 +104,7 @@ impl Connections {
         }
     }
 
-    /// Ends with these, under a limit of its own.
+    /// Returns connections that are closed with these ones, under another limit.
     pub(super) fn limited_to(&self, limit: usize) -> Connections {
         Connections {
             free: Arc::new(Semaphore::new(limit)),
@@ -112,7 +112,7 @@ impl Connections {
         }
     }
 
-    /// Lets what runs come to its end, no longer than `patience`.
+    /// Waits for running requests, but no longer than `patience`.
     pub(super) async fn drain(self, patience: Duration) {
         self.stop.send_replace(());
         self.open.close();
@@ -135,14 +135,14 @@ impl Acceptor {
         }
     }
 
-    /// Accepts for ever; the caller ends it by dropping it.
+    /// Accepts until the caller drops the future.
     pub(super) async fn accept(self, listener: impl Listener) {
         loop {
             let free = self.connections.free.clone().acquire_owned().await;
             let permit = free.expect("it is never closed");
             match listener.next().await {
                 Ok(stream) => self.serve(stream, permit),
-                // Out of file descriptors, say: others close, so wait for that rather than spin.
+                // File descriptors may have run out. Others will close, so wait instead of spinning.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
@@ -164,7 +164,7 @@ impl Acceptor {
                 .max_buf_size(MAX_HEAD_BYTES)
                 .serve_connection(TokioIo::new(stream), answer);
             tokio::pin!(connection);
-            // An error here is a client that left; its statement is killed by its guard.
+            // An error here means that the client left. Its guard kills its statement.
             tokio::select! {
                 _ = connection.as_mut() => {}
                 _ = stop.changed() => {

@@ -1,7 +1,7 @@
-//! The engine's process: its start, supervision and end, seen from both sides.
+//! The engine's process: its start, supervision and end, on both sides.
 //!
-//! `supervisor` runs in the parent, `child` and `listen` in the child; `control` is the language of the pipe
-//! between them. Nothing here reads a statement.
+//! `supervisor` runs in the parent, `child` and `listen` in the child; `control` holds the messages between them.
+//! No module here reads a statement.
 
 pub(super) mod child;
 mod control;

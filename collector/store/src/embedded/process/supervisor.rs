@@ -1,12 +1,11 @@
-//! Keeps the engine's child alive: start, watch, start again with backoff, stop.
+//! Supervisor of the engine's child: start, watch, restart with backoff, stop.
 //!
-//! Runs on a thread of its own, since the kernel's death signal follows the thread that spawned
-//! the child and a runtime's worker may end before the process does. An engine that was ready once
-//! comes back for ever, however often it dies or does not start: a disk that is full, or memory that
-//! is short, is over one day, and its user goes on without it meanwhile. Before that, a start that
-//! fails for a reason that will not go away, or five times in a row, ends in
-//! [`EngineState::Failed`]. For a folder in use it waits as long as an engine may take to end: a
-//! server that was killed leaves its engine behind for a moment.
+//! It runs on its own thread, because the kernel's death signal follows the thread that spawned the child, and a
+//! runtime's worker may end before the process does. An engine that was ready once is restarted for ever: a full
+//! disk or a lack of memory ends one day, and the collector works without the engine until then. Before it was
+//! ready, a start that fails for a lasting reason, or five times in a row, ends in [`EngineState::Failed`]. A
+//! folder in use is retried for as long as an engine may take to end, because a killed server leaves its engine
+//! behind for a moment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,17 +31,17 @@ use crate::embedded::state::{EmbeddedError, EngineFailure, EngineState};
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// A child that lived this long was well: the next start does not wait longer for it.
+/// A child that lived this long was healthy, so the backoff starts again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Starts in a row that may fail before an engine that was never ready is hopeless, and one that was
-/// needs an operator's eye.
+/// Failed starts in a row after which the supervisor gives up on an engine that was never ready, and reports one
+/// that was as an error.
 const MAX_FAILED_STARTS: u32 = 5;
 
-/// What is kept of the child's standard error, for the reason of its end.
+/// Length of the kept end of the child's standard error, which has the reason of its death.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
-/// The embedded engine with its supervisor. Dropped, the child is told to end.
+/// The embedded engine with its supervisor. A drop stops the child.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     socket: PathBuf,
@@ -112,7 +111,7 @@ impl EmbeddedStore {
         self.state.clone()
     }
 
-    /// Waits until the engine gave up or was stopped, and says why.
+    /// Waits until the engine gave up or was stopped, and returns the reason.
     pub fn gone(&self) -> BoxFuture<'_, EmbeddedError> {
         Box::pin(async move {
             let mut state = self.state.clone();
@@ -146,18 +145,19 @@ impl EmbeddedStore {
         StoreTarget::unix(&self.socket, database)
     }
 
-    /// Returns a client for a database; an empty name means none. It outlives restarts: what it
-    /// asks while the engine is away fails and can be asked again.
+    /// Returns a client for a database; an empty name means none. It works across restarts: a query fails while the
+    /// engine is away, and can be repeated.
     pub fn client(&self, database: &str) -> clickhouse::Client {
         crate::client::client(&self.target(database))
     }
 
-    /// Lets running statements end, for a bounded time, and waits for the child's end.
+    /// Waits for running statements, for a bounded time, then for the child's end.
     pub fn stop(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            drop(self.stop); // Which is the order to stop.
+            // The closed channel is the order to stop.
+            drop(self.stop);
             if let Some(thread) = self.thread {
-                // A panic in there was reported on its thread; the child ends with the thread.
+                // A panic was reported on its own thread, and the child ends with that thread.
                 let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             }
         })
@@ -169,7 +169,7 @@ struct Supervisor {
     layout: Layout,
     state: watch::Sender<EngineState>,
     n_restarts: u64,
-    /// Whether any child of this supervisor was.
+    /// Whether any child was ready.
     was_ready: bool,
 }
 
@@ -352,7 +352,7 @@ struct Process {
 }
 
 impl Process {
-    /// Closes the control channel, which tells the child to end; kills it if it does not.
+    /// Closes the control channel, which is the order to end. Kills the child if it does not end.
     async fn end(mut self, patience: Duration) {
         let _ = self.control.shutdown().await;
         if timeout(patience, self.child.wait()).await.is_err() {
@@ -365,7 +365,7 @@ impl Process {
     }
 
     async fn kill(mut self) -> (Option<ExitStatus>, String) {
-        // One that ended by itself gets to keep its own status.
+        // A child that ended by itself keeps its own status.
         let ended = timeout(Duration::from_millis(100), self.child.wait()).await;
         if ended.is_err() {
             let _ = self.child.start_kill();

@@ -1,8 +1,7 @@
 //! Output formats: which can be fetched in chunks, and what each chunk repeats.
 //!
-//! The engine writes every chunk as a document of its own. Formats without a header simply join;
-//! for those with one it is cut from all chunks but the first; the others (JSON, Parquet, Pretty)
-//! are made whole.
+//! The engine writes every chunk as a separate document. Chunks without a header are joined. A header is cut from
+//! all chunks but the first. The other formats (JSON, Parquet, Pretty) are made whole.
 
 use crate::native::Cursor;
 
@@ -39,7 +38,7 @@ impl Streaming {
     }
 }
 
-/// Whether a result without rows holds anything. `Native` may: what it writes then is the engine's to say.
+/// Returns whether a result without rows may hold bytes. With `Native` that depends on the engine.
 pub(crate) fn has_header(format: &str) -> bool {
     format == "Native" || Streaming::of(format) != Some(Streaming::Plain)
 }

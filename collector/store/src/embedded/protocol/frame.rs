@@ -78,7 +78,7 @@ impl FrameDecoder {
         Ok(Some(Bytes::from(bytes)))
     }
 
-    /// Says whether the body ended at the end of a frame.
+    /// Returns whether the body ended at the end of a frame.
     pub(crate) fn finish(&self) -> Result<(), FrameError> {
         if self.buffer.is_empty() {
             Ok(())
@@ -89,13 +89,13 @@ impl FrameDecoder {
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    // The two halves stand in the other order than the crate gives them.
+    // The two halves are in the opposite order of the crate's.
     cityhash_rs::cityhash_102_128(bytes)
         .rotate_right(64)
         .to_le_bytes()
 }
 
-/// A frame with a right checksum around whatever it holds.
+/// Returns a frame with a correct checksum around any content.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sealed(method: u8, raw: u32, payload: &[u8]) -> Vec<u8> {
     let compressed = u32::try_from(payload.len() + HEADER_BYTES).expect("a small payload");

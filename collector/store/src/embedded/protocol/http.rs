@@ -1,13 +1,12 @@
-//! ClickHouse's HTTP protocol over the engine, as the `clickhouse` crate speaks it.
+//! ClickHouse's HTTP protocol over the engine, in the form that the `clickhouse` crate uses.
 //!
-//! The query comes in the URL, the body, or a form; rows of an INSERT in the body, plain or in
-//! LZ4 frames; an answer is never compressed, since it does not leave the machine. An error
-//! before the first bytes is a status with `X-ClickHouse-Exception-Code`; one after them is
-//! ClickHouse's tagged trailer, and then the connection breaks, so that no client can take the
-//! rows so far for all of them.
+//! The query is in the URL, the body, or a form. Rows of an INSERT are in the body, plain or in LZ4 frames. An
+//! answer is never compressed, because it does not leave the machine. An error before the first bytes is a status
+//! with `X-ClickHouse-Exception-Code`. A later one is ClickHouse's tagged trailer, and the connection breaks, so
+//! that no client takes the rows so far for all of them.
 //!
-//! The Unix socket takes everything, since its mode is the lock; a service for readers checks each
-//! request first.
+//! The Unix socket accepts everything, because its mode is the lock. The service for readers checks each request
+//! first.
 
 use std::convert::Infallible;
 use std::io;
@@ -34,7 +33,7 @@ use crate::native::reframe::Reframer;
 /// How long a request waits for its turn when all slots run statements.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many requests wait for each slot before more are refused at once.
+/// Waiting requests for each slot, beyond which requests are refused at once.
 const QUEUE_PER_SLOT: usize = 4;
 
 /// Chunks in flight between engine and client, each up to a block of rows.
@@ -42,16 +41,16 @@ const CHANNEL_CHUNKS: usize = 4;
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Answers requests with at most so many statements running at once.
+/// Answers requests, with a bounded number of concurrent statements.
 pub(crate) struct Service {
     engine: Arc<RunningEngine>,
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
-    /// Whom it serves: readers with a password, else whoever may open the socket.
+    /// Access of readers with a password; `None` for the socket, whose mode is the lock.
     readers: Option<ReaderAccess>,
 }
 
-/// An error as the client shall see it.
+/// An error in the form for the client.
 struct Failure {
     text: String,
 }
@@ -82,7 +81,7 @@ impl Service {
         }
     }
 
-    /// Says whether strangers may connect.
+    /// Returns whether strangers may connect.
     pub(crate) fn is_for_readers(&self) -> bool {
         self.readers.is_some()
     }
@@ -117,7 +116,7 @@ impl Service {
     ) -> Result<Response<Body>, Failure> {
         let mut parameters = Parameters::from_url(url)?;
         match &self.readers {
-            // Before the body is read: a stranger costs no memory.
+            // The body is read after this check, so that a stranger takes no memory.
             Some(readers) => readers.check_password(headers, &parameters)?,
             None => parameters.check_no_session()?,
         }
@@ -189,7 +188,7 @@ impl Service {
         self.answer(job, input, permit, shape).await
     }
 
-    /// Waits for a turn; a full queue answers at once.
+    /// Waits for a slot. A full queue refuses at once.
     async fn slot(&self) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), Failure> {
         let busy = "Code: 202. DB::Exception: too many simultaneous queries; retry later. \
                     (TOO_MANY_SIMULTANEOUS_QUERIES)";
@@ -260,7 +259,7 @@ impl Service {
         } else {
             streamed(first, rest, native, guard, tag)
         };
-        // The format comes from the request: a name that is no header value is refused here.
+        // The format is the request's. A name that cannot be a header value is refused here.
         response.body(body).map_err(|_| {
             "Code: 73. DB::Exception: the format's name is no plain text. (UNKNOWN_FORMAT)".into()
         })
@@ -284,7 +283,7 @@ impl Service {
     }
 }
 
-/// How an answer is to look.
+/// Form of an answer.
 struct Shape {
     format: String,
     query_id: String,
@@ -300,8 +299,8 @@ enum Rows {
 
 impl Rows {
     async fn feed(self, input: mpsc::Sender<Input>) {
-        // A send fails when the engine has refused the INSERT. The rest of the body is still
-        // read, so that the client gets to read the reason.
+        // A send fails if the engine refused the INSERT. The rest of the body is read anyway, so that the client
+        // reads the reason.
         match self {
             Rows::Inline(rows) => {
                 let _ = input.send(Input::Rows(rows.into())).await;
@@ -387,7 +386,7 @@ fn read_statement(sql: &str) -> Result<Kind, Failure> {
         .map_err(|refusal| format!("Code: 62. DB::Exception: {refusal}. (SYNTAX_ERROR)").into())
 }
 
-/// The chunks of an answer after the first, as the client wants them.
+/// The chunks of an answer after the first, in the client's form.
 struct Chunks {
     rest: mpsc::Receiver<Result<Bytes, String>>,
     native: Option<Reframer>,
@@ -413,7 +412,7 @@ enum Next {
     Break(String),
 }
 
-/// The body of an answer that is still being made.
+/// The body of an unfinished answer.
 fn streamed(
     first: Bytes,
     rest: mpsc::Receiver<Result<Bytes, String>>,
@@ -444,7 +443,7 @@ fn streamed(
                         guard.disarm();
                         None
                     }
-                    // The thread died: rows so far must not pass for all of them.
+                    // The thread died. The rows so far must not look like all of them.
                     None => {
                         let broken = io::Error::other("the statement's thread ended early");
                         Some((Err(broken), None))

@@ -1,10 +1,9 @@
-//! What third parties get (Grafana, `clickhouse-connect`): the same protocol on a loopback port,
-//! read-only and behind a password.
+//! Access of third parties (Grafana, `clickhouse-connect`): the same protocol on a loopback port, read-only and
+//! with a password.
 //!
-//! A page in somebody's browser reaches loopback too, so the request must name this machine
-//! (`Host`), and know the password. Of the settings a client sends only those are taken that shape
-//! an answer; the engine itself runs the statement under `readonly=1`. The password sees every
-//! app's rows.
+//! A page in a browser reaches loopback too, so the request must name this machine (`Host`) and hold the password.
+//! Only settings that shape an answer are taken from a client. The engine runs the statement under `readonly=1`.
+//! The password gives access to the rows of every app.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,8 +26,8 @@ const READING: &[&str] = &[
     "DESC", "DESCRIBE", "EXISTS", "EXPLAIN", "FROM", "SELECT", "SHOW", "WITH",
 ];
 
-/// Settings of a reader that shape its answer or bound its work. `format_schema` and the
-/// template settings name files and are none of them.
+/// Settings of a reader that shape its answer or bound its work. `format_schema` and the template settings are not
+/// among them, because they name files.
 const SETTINGS: &[&str] = &[
     "date_time_input_format",
     "date_time_output_format",
@@ -52,10 +51,10 @@ const SETTINGS: &[&str] = &[
 /// Prefix of more such settings.
 const OUTPUT_SETTINGS: &str = "output_format_";
 
-/// Longest that a reader's statement may run, in seconds; a dashboard asks again.
+/// Longest time of a reader's statement in seconds. A dashboard repeats it.
 const MAX_EXECUTION_SECONDS: u64 = 60;
 
-/// Where third parties may read the embedded store, and with which password.
+/// Address and password with which third parties read the embedded store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderAccess {
     address: SocketAddr,
@@ -68,7 +67,7 @@ impl fmt::Debug for ReaderAccess {
     }
 }
 
-/// A front for readers that would not be safe.
+/// Why access for readers would not be safe.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderAccessError {
@@ -84,7 +83,7 @@ pub enum ReaderAccessError {
 }
 
 impl ReaderAccess {
-    /// Readers connect to `address` (port 0: any free one) and present `password`, as any user.
+    /// Readers connect to `address` (port 0: any free one) with `password`, under any user name.
     ///
     /// # Errors
     /// The address is not on loopback, or the password is shorter than 12 bytes.
@@ -106,8 +105,8 @@ impl ReaderAccess {
         self.address
     }
 
-    /// Refuses a request that does not name this machine: a page whose name was pointed at
-    /// loopback (DNS rebinding) sends its own name.
+    /// Refuses a request that does not name this machine. A page whose name resolves to loopback (DNS rebinding)
+    /// sends its own name.
     pub(in crate::embedded) fn check_host(headers: &HeaderMap) -> Result<(), ReaderRefusal> {
         let host = headers
             .get(header::HOST)
@@ -125,7 +124,7 @@ impl ReaderAccess {
         is_here.then_some(()).ok_or(ReaderRefusal::Host)
     }
 
-    /// Refuses a request without the password, in whichever of the protocol's places.
+    /// Refuses a request without the password, which may be in any of the protocol's places.
     pub(in crate::embedded) fn check_password(
         &self,
         headers: &HeaderMap,
@@ -138,7 +137,7 @@ impl ReaderAccess {
             (None, None) => parameters.password.clone(),
         };
         let presented = presented.ok_or(ReaderRefusal::NoPassword)?;
-        // Digests are compared, so that the time it takes says nothing about the password.
+        // Digests are compared, so that the time of the comparison does not depend on the password.
         let is_right = Sha256::digest(&presented) == Sha256::digest(&self.password);
         is_right.then_some(()).ok_or(ReaderRefusal::WrongPassword)
     }

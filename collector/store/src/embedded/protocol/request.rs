@@ -1,7 +1,7 @@
 //! The parameters of a request in ClickHouse's HTTP protocol: URL pairs and form fields.
 //!
-//! A name is one of the protocol's own, `param_<name>` for a query parameter, or else a setting.
-//! Nothing outlives a request, so a session is refused, but for readers: theirs would hold nothing.
+//! A name is one of the protocol's own, or `param_<name>` for a query parameter, or a setting. No state outlives a
+//! request, so a session is refused. Readers may name one, because theirs would hold no state.
 
 /// Longest query text, and longest form that carries one.
 pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
@@ -9,8 +9,8 @@ pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
 /// Most settings and most query parameters of one request.
 const MAX_PAIRS: usize = 1_000;
 
-/// Names of the protocol that we take and do not need: who the user is (a socket's mode or a
-/// reader's password is the lock), and hints on how to answer.
+/// Names of the protocol that are accepted and ignored: the user (a socket's mode or a reader's password is the
+/// lock), and hints for the form of the answer.
 const IGNORED: &[&str] = &[
     "add_http_cors_header",
     "buffer_size",
@@ -28,7 +28,7 @@ const IGNORED: &[&str] = &[
     "wait_end_of_query",
 ];
 
-/// Names of the protocol that ask for a session.
+/// Names of the protocol that request a session.
 const SESSION: &[&str] = &["session_check", "session_id", "session_timeout"];
 
 /// Why a request's parameters are refused; the text carries ClickHouse's code.
@@ -65,7 +65,7 @@ pub(crate) enum RequestError {
     TooLarge,
 }
 
-/// What a request says besides its body.
+/// A request without its body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters {
     pub(crate) query: String,
@@ -73,11 +73,11 @@ pub(crate) struct Parameters {
     pub(crate) default_format: Option<String>,
     pub(crate) query_id: Option<String>,
     pub(crate) decompress: bool,
-    /// Readers present it; the socket needs none.
+    /// Password of readers; the socket needs none.
     pub(crate) password: Option<String>,
     /// Revision of Native blocks that the client expects; 0 is what the engine writes.
     pub(crate) protocol_version: u64,
-    /// It asks for a session, by this name.
+    /// Name of the requested session.
     pub(crate) session: Option<String>,
     pub(crate) query_params: Vec<(String, String)>,
     pub(crate) settings: Vec<(String, String)>,
@@ -93,7 +93,7 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// Refuses what asks for a session.
+    /// Refuses a request for a session.
     pub(crate) fn check_no_session(&self) -> Result<(), RequestError> {
         match &self.session {
             Some(name) => Err(RequestError::Unsupported(name.clone())),
@@ -120,7 +120,7 @@ impl Parameters {
             }
             _ if IGNORED.contains(&name) => {}
             _ if SESSION.contains(&name) => self.session = Some(name.to_owned()),
-            // Taking it silently would be a lie: the answer would not be compressed.
+            // It must not be accepted, because the answer would not be compressed.
             "compress" if is_on(&value) => {
                 return Err(RequestError::Unsupported(name.to_owned()));
             }
@@ -134,8 +134,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Adds the fields of a `multipart/form-data` body, which is how the client sends queries
-    /// with parameters.
+    /// Adds the fields of a `multipart/form-data` body, with which the client sends queries with parameters.
     pub(crate) fn put_form(&mut self, body: &str, boundary: &str) -> Result<(), RequestError> {
         let marker = format!("--{boundary}");
         let mut rest = body

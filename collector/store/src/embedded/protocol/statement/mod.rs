@@ -1,19 +1,18 @@
-//! What a request asks of the engine, read before the engine sees it.
+//! Statements of requests, checked before the engine gets them.
 //!
-//! Two reasons to look: rows must leave the statement (the engine runs what follows a blank line
-//! in inline data as SQL), and statements that reach files, programs or other hosts are refused.
-//! The refusal is a guard for our own clients against mistakes and injected SQL, not a sandbox:
-//! it knows the engine's own list of table functions and engines, not every setting. What keeps
-//! strangers out is the socket's mode.
+//! Rows must leave the statement, because the engine runs the text after a blank line in inline data as SQL.
+//! Statements that reach files, programs or other hosts are refused. The refusal guards our own clients against
+//! mistakes and injected SQL. It is not a sandbox: it uses the engine's own lists of table functions and engines,
+//! and does not cover every setting. The socket's mode keeps strangers out.
 
 use std::collections::HashSet;
 
 use crate::lexer::{Token, TokenKind, tokens};
 
-/// How a statement must be handed to the engine.
+/// The engine's call that a statement needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Can be fetched in chunks.
+    /// A query whose rows are fetched in chunks.
     Select,
     /// INSERT whose rows follow: `head` has no FORMAT clause, `data_at` is the offset of the
     /// first byte of rows in the text.
@@ -22,7 +21,7 @@ pub(crate) enum Kind {
         format: String,
         data_at: usize,
     },
-    /// Everything else, run whole.
+    /// Any other statement, run as a whole.
     Whole,
 }
 
@@ -89,7 +88,7 @@ const INSIDE_ENGINES: &[&str] = &[
     "view",
 ];
 
-/// Statements of the class that changes the session or the server which we let through.
+/// Statements that change the session or the server and are let through.
 const CONTROL_ALLOWED: &[&str] = &["ALTER", "INSERT", "KILL", "SYSTEM"];
 
 /// The names that reach outside the store, from the engine's own lists.
@@ -100,7 +99,7 @@ pub(crate) struct OutsideNames {
 }
 
 impl OutsideNames {
-    /// Keeps of the engine's table functions and engines those that are not known as harmless.
+    /// Keeps the engine's table functions and engines that are not known as harmless.
     pub(crate) fn new<'a>(
         functions: impl Iterator<Item = &'a str>,
         engines: impl Iterator<Item = &'a str>,
@@ -125,7 +124,7 @@ impl OutsideNames {
     /// Refuses a statement that names a file, a program or another host.
     pub(crate) fn check(&self, sql: &str) -> Result<(), StatementRefusal> {
         let tokens: Vec<Token<'_>> = tokens(sql).collect();
-        // The engine takes some of them for blanks or quotes; then we would read another text.
+        // The engine takes some of them for blanks or quotes, and would read another text than this check.
         if tokens.iter().any(|token| token.kind == TokenKind::Foreign) {
             return Err(StatementRefusal::Foreign);
         }
@@ -176,10 +175,10 @@ impl OutsideNames {
     }
 }
 
-/// Refuses session and server statements that make no sense or reach outside here.
+/// Refuses session and server statements that have no use here or reach outside the store.
 ///
-/// The engine's parser puts INTO OUTFILE, INSERT INTO FUNCTION, BACKUP, ATTACH and COPY in the
-/// same class, so an allow-list of first words refuses those however they are spelt.
+/// The engine's parser puts INTO OUTFILE, INSERT INTO FUNCTION, BACKUP, ATTACH and COPY into the same class. So an
+/// allow-list of first words refuses them in any spelling.
 pub(crate) fn check_control(sql: &str) -> Result<(), StatementRefusal> {
     let first = tokens(sql).find(|token| token.kind == TokenKind::Word);
     let first = first.map_or("", |token| token.text).to_ascii_uppercase();
@@ -198,7 +197,7 @@ pub(crate) fn check_control(sql: &str) -> Result<(), StatementRefusal> {
     }
 }
 
-/// Reads how the text must be handed to the engine.
+/// Reads which call of the engine the text needs.
 pub(crate) fn read(sql: &str) -> Result<Kind, StatementRefusal> {
     let mut first = tokens(sql).filter(|token| token.kind != TokenKind::Open);
     let first = first.next().ok_or(StatementRefusal::Empty)?;
