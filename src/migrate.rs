@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use epwatch_collector::{
+use epwatch_collector::schema::{
+    self, Retention,
     retention::{self, Days},
-    schema::{self, Retention},
 };
 use epwatch_store::{Cluster, Planned};
 use serde::Serialize;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use epwatch_collector::{
+use epwatch_collector::schema::{
+    self, Retention,
     retention::{self, Days},
-    schema::{self, Retention},
 };
 use epwatch_engines::Engine;
 use epwatch_server::{Backoff, Period};

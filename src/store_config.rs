@@ -4,10 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use epwatch_collector::{
-    retention::Days,
-    schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention},
-};
+use epwatch_collector::schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention, retention::Days};
 use epwatch_store::{Cluster, StoreTarget, TargetError, TemplateValues, embedded::ReaderAccess};
 use serde::Deserialize;
 

@@ -11,13 +11,13 @@
 //! It never drops what it has acknowledged, never waits for the store to acknowledge, and never
 //! decides which copy of a report counts: the store's key table does.
 
+mod admission;
 pub mod backup;
 mod buffer_pool;
 mod collector;
 pub mod config;
 mod deletions;
 pub mod directives;
-mod dump;
 mod encode;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -25,24 +25,21 @@ pub mod fuzz;
 mod ingest;
 mod loss_ledger_gauges;
 pub mod metrics;
-mod open_files;
 mod refusal_counts;
-mod reload;
-pub mod retention;
 mod rollup;
 mod rpc;
 pub mod schema;
 mod server;
-mod standing;
 mod store;
 pub mod wal;
+mod wal_dump;
 mod wal_record;
 mod writer;
 
 pub use clickhouse::Client;
 
 pub use crate::collector::{Collector, StartError};
-pub use crate::dump::{DumpError, Dumped, dump_wal};
+pub use crate::wal_dump::{DumpError, Dumped, dump_wal};
 
 #[cfg(test)]
 epwatch_store::engine_child_entry!();

@@ -137,7 +137,7 @@ impl RollUp {
     /// Buckets that start before this may have lost reports, and keep the summary that they have;
     /// seconds since 1970. A day less than reports are kept: whole days expire at once, and the
     /// sooner ones are gone first. Where the store keeps them shorter than this collector was told,
-    /// that counts; and so does what an earlier TTL may have removed ([`crate::retention`]).
+    /// that counts; and so does what an earlier TTL may have removed ([`crate::schema::retention`]).
     async fn raw_since(&self) -> Result<u64, SinkError> {
         const DAY: Duration = Duration::from_secs(86_400);
         let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \

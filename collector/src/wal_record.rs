@@ -23,7 +23,7 @@ pub(crate) struct ReportRecord<'a> {
     pub(crate) app_id: &'a str,
     /// What the app key proved.
     pub(crate) environment: &'a str,
-    /// Decided at ingest, once: see [`crate::standing`]. Records of before that are proven.
+    /// Decided at ingest, once: see [`crate::admission`]. Records of before that are proven.
     pub(crate) is_unproven: bool,
     /// The report, encoded, as it came in.
     pub(crate) report: &'a [u8],

@@ -16,9 +16,9 @@ use prometheus_client::metrics::counter::Counter;
 use subtle::ConstantTimeEq;
 use tonic::{Request, Status};
 
+use crate::admission::Network;
 use crate::config::{CollectorConfig, KeyEntry, KeyHash, hash_of, inline_keys, read_keys_file};
 use crate::metrics::KeyRequests;
-use crate::standing::Network;
 
 const ANY: &str = "*";
 const SCHEME: &str = "Bearer";

@@ -13,9 +13,9 @@ use std::time::Duration;
 use epwatch_proto::InstallationId;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::Network;
 use crate::config::LimitsConfig;
 use crate::ingest::auth::Caller;
-use crate::standing::Network;
 
 /// Buckets that are kept of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
 use self::validate::{Refusal, ValidReport};
+use crate::admission::{Network, Standings};
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
@@ -29,7 +30,6 @@ use crate::refusal_counts::RefusalCounts;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
-use crate::standing::{Network, Standings};
 use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 use crate::wal_record;
 use epwatch_server::Clock;

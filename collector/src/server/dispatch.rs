@@ -24,9 +24,9 @@ use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, colle
 use super::connect_protocol::{self, Answer};
 use super::decompress::Encoding;
 use super::reject_reason::RejectReason;
+use crate::admission::Network;
 use crate::ingest::auth::{AppKeys, Caller};
 use crate::metrics::Metrics;
-use crate::standing::Network;
 
 const GRPC: &str = "application/grpc";
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");

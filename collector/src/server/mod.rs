@@ -10,7 +10,9 @@ mod connect_protocol;
 mod connections;
 mod decompress;
 mod dispatch;
+pub(crate) mod open_files;
 pub(crate) mod reject_reason;
+pub(crate) mod reload;
 pub(crate) mod retry;
 #[cfg(test)]
 mod tests;
@@ -44,10 +46,10 @@ use self::connections::{Connection, Connections};
 use self::dispatch::Dispatch;
 use self::tls::Tls;
 use self::write_coalescing::CoalescedWrites;
+use crate::admission::{Origins, Peer};
 use crate::config::CollectorConfig;
 use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
-use crate::standing::{Origins, Peer};
 
 /// A request's head; HTTP/1.1 and HTTP/2 alike.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -63,7 +65,7 @@ const MAX_RESETS: usize = 64;
 /// Time for a connection to close gracefully; a call that began just then ends sooner.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that close gracefully at the same time, at most half as many as may be open: each is an open
-/// file beyond `connections.max`, which [`crate::open_files`] leaves room for. Further ones are closed at once.
+/// file beyond `connections.max`, which [`crate::server::open_files`] leaves room for. Further ones are closed at once.
 const MAX_DRAINING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

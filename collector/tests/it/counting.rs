@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
-use epwatch_collector::schema::{DATABASE, Retention, single_server};
-use epwatch_collector::{Collector, retention};
+use epwatch_collector::schema::{DATABASE, Retention, retention, single_server};
 use epwatch_proto::v1::Outcome;
 use epwatch_server::Period;
 use tokio_util::sync::CancellationToken;

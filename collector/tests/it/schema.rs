@@ -1,8 +1,7 @@
 //! What the tables of the schema promise, on one server and on a cluster.
 
 use clickhouse::Row;
-use epwatch_collector::retention;
-use epwatch_collector::schema::{self, DATABASE, Retention};
+use epwatch_collector::schema::{self, DATABASE, Retention, retention};
 use epwatch_store::{Cluster, StoreTarget, TemplateValues};
 use serde::Deserialize;
 

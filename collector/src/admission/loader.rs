@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::room::{AppName, History};
+use super::daily_quota::{AppName, History};
 use super::{DAY_US, Learnt, Standings, day_of};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;

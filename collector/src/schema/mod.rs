@@ -1,5 +1,7 @@
 //! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
 
+pub mod retention;
+
 use epwatch_store::{Cluster, Migration, Migrations, TemplateValues};
 
 /// The database's name where nobody chose another.
@@ -10,7 +12,7 @@ macro_rules! migration {
         Migration {
             version: $version,
             name: $name,
-            sql: include_str!(concat!("../migrations/", $name, ".sql")),
+            sql: include_str!(concat!("../../migrations/", $name, ".sql")),
         }
     };
 }

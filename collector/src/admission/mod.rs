@@ -13,10 +13,10 @@
 //! them has the whole room in between). Until they have been read nobody is new: a store that is
 //! away must not cost a fleet its votes.
 
-mod known;
-mod learn;
+mod daily_quota;
+mod last_seen;
+mod loader;
 mod network;
-mod room;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use epwatch_proto::InstallationId;
 use parking_lot::Mutex;
 
-use self::known::Known;
-pub(crate) use self::learn::{Learner, keep_learning};
+use self::daily_quota::{AppName, History, Rooms, Standing};
+use self::last_seen::Known;
+pub(crate) use self::loader::{Learner, keep_learning};
 pub(crate) use self::network::{Network, Origins, Peer};
-use self::room::{AppName, History, Rooms, Standing};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
 
