@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Learner, Standings, keep_learning};
+use crate::admission::{Admission, Loader, keep_loading};
 use crate::config::CollectorConfig;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
@@ -428,7 +428,7 @@ fn serve_reports(
         clock: parts.clock.clone(),
         max_request_bytes: config.max_request_bytes.0,
         limits: ReportLimits::new(&parts.config.limits),
-        standings: aside.standings.clone(),
+        admission: aside.admission.clone(),
     };
     let (keys, tls) = (gate.keys.clone(), gate.tls.clone());
     let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());
@@ -440,7 +440,7 @@ struct Aside {
     deletions: Arc<Deletions>,
     directives: Arc<DirectiveBook>,
     sink: Sink,
-    standings: Arc<Standings>,
+    admission: Arc<Admission>,
     /// The known installations were read, or could not be.
     learnt: oneshot::Receiver<()>,
     /// Ends after the port is closed, so that no deletion that was promised waits for a start.
@@ -495,10 +495,10 @@ impl Aside {
             config.refresh.0,
             stop.clone(),
         ));
-        let standings = Standings::new(&config.new_installations, metrics.clone());
-        let standings = Arc::new(standings);
-        let learner = Learner {
-            standings: standings.clone(),
+        let admission = Admission::new(&config.new_installations, metrics.clone());
+        let admission = Arc::new(admission);
+        let loader = Loader {
+            admission: admission.clone(),
             sink: sink.clone(),
             wal: wal.clone(),
             checkpoint,
@@ -507,12 +507,12 @@ impl Aside {
             config: config.new_installations.clone(),
         };
         let (said, learnt) = oneshot::channel();
-        tokio::spawn(keep_learning(learner, said, stop.clone()));
+        tokio::spawn(keep_loading(loader, said, stop.clone()));
         Ok(Self {
             deletions,
             directives,
             sink,
-            standings,
+            admission,
             learnt,
             worker,
         })

@@ -1,14 +1,15 @@
 //! Parts that collector and detector need alike, each once.
 //!
-//! Holds the admin endpoint, the table of metrics, the units and problems of a config, the clock, retry pauses and the
-//! atomic replacement of a file. It holds nothing that one of the two alone needs, and never talks
-//! to the store or to a device.
+//! Holds the admin endpoint, the table of metrics, the units and problems of a config, the clock, retry pauses, the
+//! atomic replacement of a file, and the limit of new installations. It holds nothing that only one of the two needs,
+//! and never connects to the store or a device.
 
 mod admin;
 mod backoff;
 mod clock;
 mod files;
 mod metrics;
+mod new_installations;
 mod problems;
 mod units;
 
@@ -17,5 +18,6 @@ pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::replace_file;
 pub use crate::metrics::{Label, MetricTable, open_metrics};
+pub use crate::new_installations::{USUAL_DAYS, new_installation_limit, usual_new_installations};
 pub use crate::problems::{Problem, Problems};
 pub use crate::units::{ByteSize, Period, UnitError};

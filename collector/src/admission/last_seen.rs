@@ -1,6 +1,8 @@
-//! Who is known: a table of marks in fixed memory, read and written without a lock, since every
-//! report asks it. A row is one line of the processor's cache; where a row is full, whoever has
-//! been silent longest makes room, and is new again when it comes back.
+//! Hashes with the day they were last seen, in a table of fixed memory. Admission keeps known installations in one, and
+//! apps whose quota is used up in another.
+//!
+//! Every report looks up here, so reads and writes take no lock. A row is one line of the processor's cache. In a full
+//! row the entry that was silent longest is replaced; its installation is new again when it comes back.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,20 +11,19 @@ const WAYS: usize = 8;
 const DAY_BITS: u32 = 16;
 const DAY_MASK: u64 = (1 << DAY_BITS) - 1;
 
-/// Eight marks; 0 is a free place.
+/// Eight marks; 0 is a free slot.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Row([AtomicU64; WAYS]);
 
-/// Marks of hashes that somebody chose whom nobody can foresee.
+/// A set of hashes. Callers hash with random bits of the process, so that no sender can choose a row.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct LastSeenTable {
     rows: Box<[Row]>,
 }
 
-impl Known {
-    /// Returns an empty table with room for about `capacity` marks: twice as many places, so that
-    /// few rows are full before.
+impl LastSeenTable {
+    /// Returns an empty table for about `capacity` hashes: twice as many slots, so that few rows fill up before.
     pub(super) fn new(capacity: usize) -> Self {
         let n_rows = capacity.saturating_mul(2).div_ceil(WAYS).max(1);
         let rows = (0..n_rows.next_power_of_two()).map(|_| Row::default());
@@ -31,7 +32,7 @@ impl Known {
         }
     }
 
-    /// The lower bits choose the row, the upper ones are the mark.
+    /// The lower bits choose the row, the upper ones are part of the mark.
     fn row(&self, hash: u64) -> &Row {
         let mask = self.rows.len() as u64 - 1;
         #[expect(clippy::cast_possible_truncation, reason = "below the number of rows")]
@@ -39,14 +40,14 @@ impl Known {
         &self.rows[at]
     }
 
-    /// True if the hash is known; notes that it was heard of on this day.
+    /// True if the hash is in the table, whose day then becomes `day` if that is later.
     pub(super) fn contains(&self, hash: u64, day: u16) -> bool {
-        for place in &self.row(hash).0 {
-            let mark = place.load(Relaxed);
+        for slot in &self.row(hash).0 {
+            let mark = slot.load(Relaxed);
             if is_of(mark, hash) {
                 if mark & DAY_MASK < u64::from(day) {
-                    // If somebody else was here first, that is as good.
-                    let _ = place.compare_exchange(mark, marked(hash, day), Relaxed, Relaxed);
+                    // If another thread was first, its day is as good.
+                    let _ = slot.compare_exchange(mark, marked(hash, day), Relaxed, Relaxed);
                 }
                 return true;
             }
@@ -54,23 +55,22 @@ impl Known {
         false
     }
 
-    /// Makes a hash known; false if it was. One caller at a time.
+    /// Adds a hash; false if it was in. One caller at a time.
     pub(super) fn insert(&self, hash: u64, day: u16) -> bool {
         if self.contains(hash, day) {
             return false;
         }
-        let places = &self.row(hash).0;
-        let since = |place: &&AtomicU64| place.load(Relaxed) & DAY_MASK;
-        if let Some(place) = places.iter().min_by_key(since) {
-            place.store(marked(hash, day), Relaxed);
+        let slots = &self.row(hash).0;
+        let since = |slot: &&AtomicU64| slot.load(Relaxed) & DAY_MASK;
+        if let Some(slot) = slots.iter().min_by_key(since) {
+            slot.store(marked(hash, day), Relaxed);
         }
         true
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&self) {
-        let places = self.rows.iter().flat_map(|row| &row.0);
-        places.for_each(|place| place.store(0, Relaxed));
+        let slots = self.rows.iter().flat_map(|row| &row.0);
+        slots.for_each(|slot| slot.store(0, Relaxed));
     }
 }
 
@@ -78,7 +78,7 @@ fn is_of(mark: u64, hash: u64) -> bool {
     mark != 0 && mark >> DAY_BITS == hash >> DAY_BITS
 }
 
-/// Never 0, the free place.
+/// Never 0, which is a free slot.
 fn marked(hash: u64, day: u16) -> u64 {
     (hash & !DAY_MASK) | u64::from(day.max(1))
 }
@@ -90,12 +90,12 @@ mod tests {
 
     use super::*;
 
-    /// The same in every run: what falls together in a row is found out once.
+    /// Fixed, so that the same hashes share a row in every run.
     type Hashes = BuildHasherDefault<DefaultHasher>;
 
     #[test]
-    fn what_was_put_in_is_known_and_nothing_else() {
-        let (known, hasher) = (Known::new(1_000), Hashes::default());
+    fn inserted_hashes_are_found_and_no_others() {
+        let (known, hasher) = (LastSeenTable::new(1_000), Hashes::default());
         let mut n_new = 0;
         for n in 0..500_u32 {
             n_new += u32::from(known.insert(hasher.hash_one(n), 20_000));
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_silent_longest_makes_room_and_memory_stays() {
-        let (known, hasher) = (Known::new(1), Hashes::default());
+    fn a_full_row_replaces_the_entry_silent_longest() {
+        let (known, hasher) = (LastSeenTable::new(1), Hashes::default());
         assert_eq!(known.rows.len(), 1);
         let hash = |n: u16| hasher.hash_one(n);
         for n in 0..8 {
             known.insert(hash(n), 100 + n);
         }
-        // The oldest is heard of again, so the next one goes.
+        // The oldest is seen again, so the next one is replaced.
         assert!(known.contains(hash(0), 200));
         known.insert(hash(8), 200);
         assert!(known.contains(hash(0), 200) && known.contains(hash(8), 200));

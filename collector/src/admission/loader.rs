@@ -1,8 +1,8 @@
-//! Reads who is known, and how many new ones are usual, from the store and from what the WAL still
-//! holds.
+//! Loads known installations and the usual numbers of new ones, from the store's reports and from reports that the WAL
+//! still holds. `collector.rs` starts it; it writes to neither.
 //!
-//! The store keeps raw rows for some weeks: whoever was silent for longer is new again, and on its
-//! oldest day everyone looks new, which a median bears.
+//! The store keeps raw rows for some weeks. An installation that was silent for longer is new again. On the oldest day
+//! every installation looks new, which moves a median little.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::daily_quota::{AppName, History};
-use super::{DAY_US, Learnt, Standings, day_of};
+use super::{Admission, DAY_US, KnownInstallation, day_of};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
@@ -24,23 +24,23 @@ use crate::wal::{Wal, WalError, WalOffset};
 use crate::wal_record::ReportRecord;
 use epwatch_server::{Backoff, Clock};
 
-/// Apps whose installations are read, those with most new ones first.
+/// Apps whose installations are loaded, those with most new ones first.
 const MAX_APPS: usize = 4_096;
-/// Rows of another collector may be this late and are read all the same.
+/// Rows that another collector stores this late are still loaded.
 const LATE_US: u64 = 3_600_000_000;
 /// The longest pause after a failed try.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// What is read of the WAL at once.
+/// Limits of one read of the WAL.
 const CHUNK_RECORDS: usize = 20_000;
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Reads for one collector's [`Standings`].
+/// Fills one collector's [`Admission`].
 #[derive(Debug)]
-pub(crate) struct Learner {
-    pub(crate) standings: Arc<Standings>,
+pub(crate) struct Loader {
+    pub(crate) admission: Arc<Admission>,
     pub(crate) sink: Sink,
     pub(crate) wal: Wal,
-    /// Where the writer was at start.
+    /// The writer's checkpoint at start.
     pub(crate) checkpoint: WalOffset,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
@@ -63,58 +63,58 @@ struct KnownRow {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LearnError {
+enum LoadError {
     #[error("failed to read known installations of the store")]
     Store(#[from] SinkError),
     #[error("failed to read known installations of the WAL")]
     Wal(#[from] WalError),
 }
 
-/// Reads everything, says so to `first_try` when that worked or failed, and then goes on reading
-/// what is new every `refresh`, until `stop` is cancelled.
-pub(crate) async fn keep_learning(
-    learner: Learner,
+/// Loads everything, then what is new every `refresh`, until `stop` is cancelled. Sends to `first_try` once the first
+/// load succeeded or failed.
+pub(crate) async fn keep_loading(
+    loader: Loader,
     first_try: oneshot::Sender<()>,
     stop: CancellationToken,
 ) {
-    if !learner.standings.is_on {
+    if !loader.admission.is_on {
         return;
     }
     tokio::select! {
-        () = learner.learn_for_ever(first_try) => {}
+        () = loader.load_forever(first_try) => {}
         () = stop.cancelled() => {}
     }
 }
 
-/// How far a learner is.
+/// What the last load covered.
 #[derive(Debug, Clone, Copy)]
-struct Read {
-    /// Receive times up to this were read.
+struct Loaded {
+    /// Receive times up to this.
     until_us: u64,
-    /// The day for which the usual numbers were taken.
+    /// The day whose usual numbers are set.
     day: u16,
 }
 
-impl Learner {
-    async fn learn_for_ever(self, first_try: oneshot::Sender<()>) {
+impl Loader {
+    async fn load_forever(self, first_try: oneshot::Sender<()>) {
         let mut first_try = Some(first_try);
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_BACKOFF);
-        let mut read = None;
+        let mut last = None;
         loop {
-            let pause = match self.learn(read).await {
+            let pause = match self.load(last).await {
                 Ok(now) => {
-                    read = Some(now);
-                    self.standings.set_ready();
+                    last = Some(now);
+                    self.admission.set_ready();
                     backoff.reset();
                     self.config.refresh.0
                 }
-                Err(LearnError::Store(error)) => {
+                Err(LoadError::Store(error)) => {
                     note_failure(&self.metrics, "known_installations", &error);
                     backoff.pause()
                 }
                 Err(error) => {
                     let error = &error as &(dyn std::error::Error + 'static);
-                    tracing::error!(error, "known installations are not all known, trying again");
+                    tracing::error!(error, "failed to load known installations, trying again");
                     backoff.pause()
                 }
             };
@@ -125,33 +125,34 @@ impl Learner {
         }
     }
 
-    async fn learn(&self, read: Option<Read>) -> Result<Read, LearnError> {
+    async fn load(&self, last: Option<Loaded>) -> Result<Loaded, LoadError> {
         let now_us = self.clock.now_us();
         let today = day_of(now_us);
-        // Before the store is read: what the writer stores meanwhile is seen here or there.
+        // Taken before the store is read: a report stored in between is found in the store or in the WAL.
         let stored = WalOffset(self.metrics.progress.checkpoint.load(Relaxed));
-        let since_us = read.map_or(0, |read| read.until_us.saturating_sub(LATE_US));
-        let apps = match read.filter(|read| read.day == today) {
+        let since_us = last.map_or(0, |last| last.until_us.saturating_sub(LATE_US));
+        let apps = match last.filter(|last| last.day == today) {
             Some(_) => self.apps_since(since_us).await?,
-            None => self.learn_history(today).await?,
+            None => self.load_history(today).await?,
         };
         for app in &apps {
-            let sql = self.known_sql(app, since_us);
+            let sql = self.installations_sql(app, since_us);
             let rows = self.sink.fetch::<KnownRow>("reports", &sql).await?;
-            let known: Vec<Learnt> = rows.into_iter().map(Learnt::from).collect();
-            self.standings.learn_all(app, &known, today);
+            let known: Vec<KnownInstallation> =
+                rows.into_iter().map(KnownInstallation::from).collect();
+            self.admission.add_known(app, &known, today);
         }
-        if read.is_none() {
-            self.learn_log(stored.max(self.checkpoint), today).await?;
+        if last.is_none() {
+            self.load_wal(stored.max(self.checkpoint), today).await?;
         }
-        Ok(Read {
+        Ok(Loaded {
             until_us: now_us,
             day: today,
         })
     }
 
-    /// Reads the usual numbers, and returns all apps.
-    async fn learn_history(&self, today: u16) -> Result<Vec<AppName>, SinkError> {
+    /// Sets the usual numbers; returns all apps.
+    async fn load_history(&self, today: u16) -> Result<Vec<AppName>, SinkError> {
         let sql = format!(
             "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
              toUInt16(first_day) AS day, count() AS n \
@@ -168,7 +169,7 @@ impl Learner {
             *n_by_app.entry(app.clone()).or_default() += row.n;
             history.add(app, row.day, row.n);
         }
-        self.standings.set_history(&history, today);
+        self.admission.set_history(&history, today);
         let mut apps: Vec<(u64, AppName)> = n_by_app.into_iter().map(|(app, n)| (n, app)).collect();
         apps.sort_unstable_by(|a, b| b.cmp(a));
         apps.truncate(MAX_APPS);
@@ -187,8 +188,8 @@ impl Learner {
         Ok(apps.collect())
     }
 
-    /// Those of one app that were let in, whoever was heard of last first.
-    fn known_sql(&self, (app_id, environment): &AppName, since_us: u64) -> String {
+    /// Selects one app's proven installations, those seen last first.
+    fn installations_sql(&self, (app_id, environment): &AppName, since_us: u64) -> String {
         format!(
             "SELECT installation, toUInt16(toDate(max(received_at))) AS last_day, \
              toUInt16(toDate(minIf(received_at, NOT is_unproven))) AS proven_day \
@@ -203,9 +204,9 @@ impl Learner {
         )
     }
 
-    /// Learns of those whose reports wait for the store.
-    async fn learn_log(&self, from: WalOffset, today: u16) -> Result<(), LearnError> {
-        let (standings, wal) = (self.standings.clone(), self.wal.clone());
+    /// Adds the proven installations whose reports wait for the store.
+    async fn load_wal(&self, from: WalOffset, today: u16) -> Result<(), LoadError> {
+        let (admission, wal) = (self.admission.clone(), self.wal.clone());
         let reading = tokio::task::spawn_blocking(move || {
             let end = *wal.durable().borrow();
             let mut from = from;
@@ -215,15 +216,15 @@ impl Learner {
                     break;
                 }
                 from = chunk.next;
-                let mut by_app: HashMap<AppName, Vec<Learnt>> = HashMap::new();
+                let mut by_app: HashMap<AppName, Vec<KnownInstallation>> = HashMap::new();
                 for record in &chunk.records {
                     let day = day_of(record.received_at_us);
-                    if let Some((app, learnt)) = learnt_of(&record.payload, day) {
-                        by_app.entry(app).or_default().push(learnt);
+                    if let Some((app, installation)) = known_installation(&record.payload, day) {
+                        by_app.entry(app).or_default().push(installation);
                     }
                 }
-                for (app, learnt) in by_app {
-                    standings.learn_all(&app, &learnt, today);
+                for (app, known) in by_app {
+                    admission.add_known(&app, &known, today);
                 }
             }
             Ok::<(), WalError>(())
@@ -231,13 +232,13 @@ impl Learner {
         match reading.await {
             Ok(read) => Ok(read?),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a runtime that is shutting down cancels; then nobody waits for us either.
+            // Only a runtime that shuts down cancels this, and it drops this future too.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-impl From<KnownRow> for Learnt {
+impl From<KnownRow> for KnownInstallation {
     fn from(row: KnownRow) -> Self {
         Self {
             installation: row.installation,
@@ -247,20 +248,20 @@ impl From<KnownRow> for Learnt {
     }
 }
 
-/// `None` for reports of unproven ones, and for what a newer version wrote.
-fn learnt_of(payload: &[u8], day: u16) -> Option<(AppName, Learnt)> {
+/// `None` if the installation is unproven or a newer version wrote the record.
+fn known_installation(payload: &[u8], day: u16) -> Option<(AppName, KnownInstallation)> {
     let record = ReportRecord::parse(payload).ok()?;
     let key = ReportKey::peek(record.report).filter(|_| !record.is_unproven)?;
     let app = (record.app_id.to_owned(), record.environment.to_owned());
-    let learnt = Learnt {
+    let installation = KnownInstallation {
         installation: *key.installation.as_bytes(),
         last_day: day,
         proven_day: day,
     };
-    Some((app, learnt))
+    Some((app, installation))
 }
 
-/// The bucket narrows what is read: it is in the table's order, and at most a day long.
+/// The bucket prunes: it is in the table's sorting key, and at most a day long.
 fn received_since(since_us: u64) -> String {
     let bucket_s = since_us.saturating_sub(DAY_US) / 1_000_000;
     format!(
@@ -269,7 +270,7 @@ fn received_since(since_us: u64) -> String {
     )
 }
 
-/// A text that a stranger chose, as SQL.
+/// Text that a sender chose, as SQL.
 fn literal(text: &str) -> String {
     format!("unhex('{}')", hex(text.as_bytes()))
 }
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_strangers_are_no_sql() {
+    fn a_senders_text_is_no_sql() {
         assert_eq!(literal("a' OR 1"), "unhex('6127204f522031')");
         assert_eq!(literal(""), "unhex('')");
     }

@@ -1,8 +1,8 @@
-//! Which network a device is in: the first 24 bits of an IPv4 address, 48 of an IPv6 one. Nothing
-//! longer is kept, and nothing of it is stored.
+//! The network that a request comes from: the first 24 bits of an IPv4 address, 48 of an IPv6 one. Longer prefixes are
+//! never kept, and none is stored.
 //!
-//! Loopback and private addresses name no network: there a proxy or a test sends, and whose reports
-//! these are nobody knows. Only a proxy that the config trusts is believed about addresses.
+//! Loopback and private addresses have no network: a proxy or a test sends from there. `X-Forwarded-For` counts only
+//! from a proxy that the config trusts.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,6 @@ use crate::config::{AddressBlock, NewInstallationsConfig};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The network of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(u64);
 
@@ -44,35 +43,35 @@ impl Network {
     }
 }
 
-/// Says from which network a request comes.
+/// Finds the network of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
-    /// False where no network has a limit.
-    is_asked: bool,
+    /// False if no network has a limit.
+    is_on: bool,
     trusted_proxies: Vec<AddressBlock>,
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Nobody asks, or the address says nothing.
+    /// No network has a limit, or the address has no network.
     Unknown,
-    /// A device, as far as we know.
+    /// A device, or a proxy that is not trusted.
     Device(Network),
-    /// Its word on who is behind it is taken.
+    /// A trusted proxy: the request's headers name the device's address.
     Proxy,
 }
 
 impl Origins {
     pub(crate) fn new(config: &NewInstallationsConfig) -> Self {
         Self {
-            is_asked: config.per_network > 0,
+            is_on: config.per_network > 0,
             trusted_proxies: config.trusted_proxies.clone(),
         }
     }
 
     pub(crate) fn peer(&self, address: IpAddr) -> Peer {
-        if !self.is_asked {
+        if !self.is_on {
             return Peer::Unknown;
         }
         if self.is_trusted(address) {
@@ -87,7 +86,6 @@ impl Origins {
             .any(|block| block.contains(address))
     }
 
-    /// The network that a request of this peer comes from.
     pub(crate) fn of_request(&self, peer: Peer, headers: &HeaderMap) -> Option<Network> {
         match peer {
             Peer::Unknown => None,
@@ -96,8 +94,8 @@ impl Origins {
         }
     }
 
-    /// Each proxy writes whom it saw at the end of the list, so from there on back: the first one
-    /// that we do not trust is the device; what stands before it is its own invention.
+    /// Each proxy appends the address it saw. Read from the end, the first address that is not trusted is the device;
+    /// the device wrote the entries before it itself.
     fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let lists = headers.get_all(FORWARDED_FOR).iter();
         let texts: Vec<&str> = lists.map_while(|list| list.to_str().ok()).collect();
@@ -160,7 +158,7 @@ mod tests {
     #[track_caller]
     fn check(peer: &str, forwarded: &[&str], expected: Option<&str>) {
         let origins = Origins {
-            is_asked: true,
+            is_on: true,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
         };
         let mut headers = HeaderMap::new();
@@ -173,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trusted_proxy_is_believed() {
+    fn only_a_trusted_proxy_names_the_device() {
         check("203.0.113.9", &["198.51.100.1"], Some("203.0.113.9"));
         check("192.168.1.1", &["198.51.100.1"], None);
         check("10.0.0.2", &["198.51.100.1"], Some("198.51.100.1"));
         check("10.0.0.2", &[], None);
     }
 
-    /// What a device writes into the header itself stands before what the proxy adds.
+    /// The device's own entries stand before the proxy's.
     #[test]
     fn a_device_cannot_choose_its_network() {
         let invented = ["192.0.2.1, 192.0.2.2, 198.51.100.1, 10.0.0.3"];

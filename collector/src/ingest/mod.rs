@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
 use self::validate::{Refusal, ValidReport};
-use crate::admission::{Network, Standings};
+use crate::admission::{Admission, Network};
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
@@ -54,7 +54,7 @@ pub(crate) struct Ingest {
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
     pub(crate) limits: ReportLimits,
-    pub(crate) standings: Arc<Standings>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 /// Reports that go into the WAL.
@@ -117,7 +117,7 @@ impl Ingest {
         }
         let is_unproven = |(facts, _): &(ValidReport<'_>, _)| {
             let installation = facts.key.installation;
-            self.standings
+            self.admission
                 .is_unproven(facts.app(), installation, network, now_us)
         };
         let unproven: Vec<bool> = kept.iter().map(is_unproven).collect();
