@@ -1,5 +1,5 @@
-//! One collector, started and stopped: bind, open the WAL, start writer and roll-up, serve, drain,
-//! close.
+//! Start and stop of one collector: bind, open the WAL, start writer and roll-up, serve, drain, close. The command, the
+//! demo and tests call it. It decides nothing about a report.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,20 +40,20 @@ use crate::writer::Writer;
 
 /// Bytes that may wait for the WAL's disk before reports are refused: two of the largest requests.
 const MAX_IN_FLIGHT_BYTES: usize = 2 * MAX_PAYLOAD_BYTES;
-/// Reads of other news in the store for each of the loss ledger, which costs more.
+/// Refreshes of deletions and directives for each one of the loss ledger, which costs more.
 const REFRESHES_A_LEDGER: u32 = 6;
-/// Time for calls under way when the collector stops; each waits for one sync.
+/// Time for calls under way at a stop; each waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A store that answers does so within this; one that does not is waited for by the writer.
-const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(2);
+/// A start waits this long for the store. If it is away, the writer goes on waiting.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The collector could not start.
+/// Why a collector did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The config is wrong; every problem is named.
+    /// Names every problem of the config.
     #[error("failed to start collector: {0}")]
     Config(Problems),
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The WAL cannot be opened.
@@ -82,8 +82,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector on the machine's clock. The store is migrated already; it may be away,
-    /// the WAL holds what comes meanwhile. Stops when `stop` is cancelled.
+    /// Starts a collector on the machine's clock, over a migrated store. If the store is away, reports wait in the WAL.
+    /// Stops when `stop` is cancelled.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -109,8 +109,8 @@ impl Collector {
             config.validate().map_err(StartError::Config)?;
             config.connections.max = open_files::room_for_connections(config.connections.max);
             let mut metrics = Metrics::new();
-            let gate = Gate::new(&config, metrics.key_requests.clone())?;
-            // Dropping this collector stops no one else.
+            let access = AccessControl::new(&config, metrics.key_requests.clone())?;
+            // A drop of this collector must not stop others.
             let stop = stop.child_token();
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
             let (http_listener, http_listen) =
@@ -133,21 +133,28 @@ impl Collector {
 
             let stop_writer = CancellationToken::new();
             let sink = Sink::new(store);
-            let mut aside =
-                Aside::start(&parts, &opened, sink.clone(), &stop, &stop_writer).await?;
-            let first_words = Instant::now() + FIRST_WORD_TIMEOUT;
-            // The writer first: other collectors wait for those they have heard of.
+            let mut services =
+                BackgroundServices::start(&parts, &opened, sink.clone(), &stop, &stop_writer)
+                    .await?;
+            let start_deadline = Instant::now() + START_TIMEOUT;
+            // Before the port opens, so that other collectors' roll-ups wait for this one.
             let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
-            let _ = timeout_at(first_words, &mut aside.learnt).await;
-            let server = serve_reports(&parts, &wal, &gate, &aside, listener, stop.clone());
-            reload::watch(&parts.config, gate.keys, gate.tls, &metrics, stop.clone());
+            let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
+            let server = device_server(&parts, &wal, &access, &services, listener, stop.clone());
+            reload::watch(
+                &parts.config,
+                access.keys,
+                access.tls,
+                &metrics,
+                stop.clone(),
+            );
             let pages = admin_pages(&metrics, &wal);
             let admin = AdminServer::start(http_listener, pages, stop_writer.clone());
 
             let finished = CancellationToken::new();
             let finish = finished.clone();
             let closing = wal.clone();
-            // If the runtime ends before the collector does, the writer's thread ends too.
+            // If the runtime ends before the collector, the writer's thread ends too.
             let ending = stop_writer.clone().drop_guard();
             let stop_server = stop.clone();
             tokio::spawn(async move {
@@ -160,14 +167,14 @@ impl Collector {
                         }
                     }
                 }
-                // The calls of a connection that was cut may go on: what they have is not for this WAL any more,
-                // which is about to say that nothing will come.
+                // Calls of a cut connection may go on. Their reports are refused from here on, because the writer is
+                // about to publish that this collector has drained.
                 let finishing = closing.finish_appends();
                 if timeout(CLOSE_TIMEOUT, finishing).await.is_err() {
-                    tracing::warn!("the log's disk does not finish what was under way");
+                    tracing::warn!("the WAL's disk does not finish the appends under way");
                 }
                 drop(ending);
-                let _ = aside.worker.await;
+                let _ = services.worker.await;
                 let _ = tokio::task::spawn_blocking(move || {
                     let _ = writer.join();
                     closing.close();
@@ -188,31 +195,31 @@ impl Collector {
         })
     }
 
-    /// Where devices send to.
+    /// Address of the device port.
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
 
-    /// Where the operator's pages are.
+    /// Address of the admin endpoint.
     #[must_use]
     pub fn http_listen(&self) -> SocketAddr {
         self.http_listen
     }
 
-    /// The metrics, for those in the same process.
+    /// The metrics, for other components of the process.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// The id by which the store knows this collector.
+    /// The collector's id in the store.
     #[must_use]
     pub fn collector_id(&self) -> u64 {
         self.wal.collector_id().short()
     }
 
-    /// True once everything acknowledged until now is in the store.
+    /// True if every acknowledged report is in the store.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let checkpoint = self
@@ -223,14 +230,13 @@ impl Collector {
         checkpoint >= self.wal.stats().end
     }
 
-    /// How many reports ended so since the start.
+    /// Reports with this outcome since the start.
     #[must_use]
     pub fn n_reports(&self, outcome: Outcome) -> u64 {
         self.metrics.n_reports(outcome)
     }
 
-    /// Stops taking reports, finishes the calls under way, drains the WAL into the store for at
-    /// most the configured time, and closes.
+    /// Refuses new reports, finishes the calls under way, drains the WAL for at most `batch.drain_timeout`, and closes.
     pub fn stop(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.stop.cancel();
@@ -238,7 +244,7 @@ impl Collector {
         })
     }
 
-    /// Returns once the collector has stopped, because its token was cancelled.
+    /// Resolves once the collector has stopped.
     pub fn stopped(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.finished.cancelled())
     }
@@ -250,7 +256,7 @@ impl Drop for Collector {
     }
 }
 
-/// What several parts share.
+/// Shared by all parts.
 struct Parts {
     config: CollectorConfig,
     clock: Arc<dyn Clock>,
@@ -277,9 +283,8 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
     Ok(opened)
 }
 
-/// Starts the writer and the roll-up on a thread of their own: turning reports into rows takes
-/// tens of milliseconds at a time, and acks do not wait for that. Should one of them end before `stop`,
-/// `all` is cancelled.
+/// Starts the writer and the roll-up on a thread of their own: encoding takes tens of milliseconds at a time, and acks
+/// must not wait for it. If one of them ends before `stop`, `all` is cancelled.
 async fn start_writer(
     parts: &Parts,
     opened: Opened,
@@ -316,44 +321,43 @@ async fn start_writer(
         ahead: None,
         begun: None,
         published: None,
-        pending_outcomes: None,
+        pending_refusals: None,
     };
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
-    let (said, first_word) = oneshot::channel();
-    let writing = Vital::new("writer", parts, all, &stop);
-    let summing = Vital::new("roll-up", parts, all, &stop);
+    let (began_sender, has_begun) = oneshot::channel();
+    let writing = TaskGuard::new("writer", parts, all, &stop);
+    let summing = TaskGuard::new("roll-up", parts, all, &stop);
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
         .spawn(move || {
             let _writing = writing;
             runtime.block_on(async move {
                 writer.begin().await;
-                let _ = said.send(());
+                let _ = began_sender.send(());
                 let closing = tokio::spawn(close_buckets(rollup, period, summing));
                 writer.run(stop).await;
                 let _ = closing.await;
             });
         });
     let thread = thread.map_err(StartError::Thread)?;
-    let _ = timeout(FIRST_WORD_TIMEOUT, first_word).await;
+    let _ = timeout(START_TIMEOUT, has_begun).await;
     Ok(thread)
 }
 
-/// A part without which answers must not go on: a WAL that nobody takes to the store fills for days, deletions
-/// are promised that nobody carries out, and nothing would say so. Dropped before it was told to stop, a panic
-/// did that: the collector ends.
-struct Vital {
+/// Held by a task without which the collector must not go on: without the writer the WAL fills for days, and without
+/// the worker deletions are promised and never carried out. A drop before `stop` means a panic; it stops the collector.
+struct TaskGuard {
     part: &'static str,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     all: CancellationToken,
 }
 
-impl Vital {
+impl TaskGuard {
     fn new(
         part: &'static str,
         parts: &Parts,
@@ -369,7 +373,7 @@ impl Vital {
     }
 }
 
-impl Drop for Vital {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         if !self.stop.is_cancelled() {
             self.metrics.store_up.set(0);
@@ -379,8 +383,8 @@ impl Drop for Vital {
     }
 }
 
-async fn close_buckets(rollup: RollUp, period: Option<Duration>, vital: Vital) {
-    let stop = &vital.stop;
+async fn close_buckets(rollup: RollUp, period: Option<Duration>, guard: TaskGuard) {
+    let stop = &guard.stop;
     let Some(period) = period else {
         return stop.cancelled().await;
     };
@@ -402,23 +406,23 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, vital: Vital) {
     }
 }
 
-fn serve_reports(
+fn device_server(
     parts: &Parts,
     wal: &Wal,
-    gate: &Gate,
-    aside: &Aside,
+    access: &AccessControl,
+    services: &BackgroundServices,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
     let config = &parts.config;
     let ingest = Ingest {
         wal: wal.clone(),
-        deletions: aside.deletions.clone(),
-        directives: aside.directives.clone(),
+        deletions: services.deletions.clone(),
+        directives: services.directives.clone(),
         calls: Calls::new(
             DeletionLimits::new(&config.limits),
-            aside.deletions.clone(),
-            aside.sink.clone(),
+            services.deletions.clone(),
+            services.sink.clone(),
             parts.clock.clone(),
             parts.metrics.clone(),
         ),
@@ -428,26 +432,26 @@ fn serve_reports(
         clock: parts.clock.clone(),
         max_request_bytes: config.max_request_bytes.0,
         limits: ReportLimits::new(&parts.config.limits),
-        admission: aside.admission.clone(),
+        admission: services.admission.clone(),
     };
-    let (keys, tls) = (gate.keys.clone(), gate.tls.clone());
+    let (keys, tls) = (access.keys.clone(), access.tls.clone());
     let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());
     front.serve(listener, stop)
 }
 
-/// What goes on beside the path of reports: deletions, directives, and who is known.
-struct Aside {
+/// Tasks off the report path: deletions, directives, known installations, gauges of the loss ledger.
+struct BackgroundServices {
     deletions: Arc<Deletions>,
     directives: Arc<DirectiveBook>,
     sink: Sink,
     admission: Arc<Admission>,
-    /// The known installations were read, or could not be.
-    learnt: oneshot::Receiver<()>,
-    /// Ends after the port is closed, so that no deletion that was promised waits for a start.
+    /// Resolves once the first load of known installations succeeded or failed.
+    is_loaded: oneshot::Receiver<()>,
+    /// Ends after the port is closed, so that a promised deletion does not wait for the next start.
     worker: tokio::task::JoinHandle<()>,
 }
 
-impl Aside {
+impl BackgroundServices {
     async fn start(
         parts: &Parts,
         opened: &Opened,
@@ -472,10 +476,10 @@ impl Aside {
             erases: config.rollup.enabled,
             collector_id: wal.collector_id().short(),
         };
-        let vital = Vital::new("deletions", parts, all, stop);
+        let guard = TaskGuard::new("deletions", parts, all, stop);
         let stop_worker = stop.clone();
         let worker = tokio::spawn(async move {
-            let _vital = vital;
+            let _guard = guard;
             worker.run(stop_worker).await;
         });
         if config.rollup.enabled {
@@ -506,14 +510,14 @@ impl Aside {
             metrics: metrics.clone(),
             config: config.new_installations.clone(),
         };
-        let (said, learnt) = oneshot::channel();
-        tokio::spawn(keep_loading(loader, said, stop.clone()));
+        let (began_sender, is_loaded) = oneshot::channel();
+        tokio::spawn(keep_loading(loader, began_sender, stop.clone()));
         Ok(Self {
             deletions,
             directives,
             sink,
             admission,
-            learnt,
+            is_loaded,
             worker,
         })
     }
@@ -531,13 +535,13 @@ fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
     }
 }
 
-/// What opens the port to some and not to others; its files are read again while it is open.
-struct Gate {
+/// App keys and certificate of the port, whose files are reloaded while it is open.
+struct AccessControl {
     keys: Arc<AppKeys>,
     tls: Option<Arc<Tls>>,
 }
 
-impl Gate {
+impl AccessControl {
     fn new(config: &CollectorConfig, key_requests: KeyRequests) -> Result<Self, StartError> {
         let keys = AppKeys::new(config, key_requests).map_err(StartError::Config)?;
         let tls = config.tls.as_ref();
@@ -554,11 +558,11 @@ impl Gate {
     }
 }
 
-/// Ready means that reports can be taken *and* stored soon: the WAL takes writes and the store takes what the
-/// writer sends. If not, a load balancer may send devices elsewhere; those that still come are served from the WAL.
+/// Ready means that the WAL takes appends and the store takes the writer's inserts. If not, a load balancer may send
+/// devices elsewhere; those that still come are served from the WAL.
 fn admin_pages(metrics: &Arc<Metrics>, wal: &Wal) -> AdminPages {
     let (of_metrics, of_ready) = (metrics.clone(), metrics.clone());
-    // A slow reader of a page does not keep the WAL open.
+    // A slow reader of a page must not keep the WAL open.
     let wal = wal.downgrade();
     AdminPages {
         metrics: Box::new(move || of_metrics.encode()),

@@ -18,7 +18,7 @@ use crate::ingest::auth::AppKeys;
 use crate::metrics::{KeyRequests, Metrics};
 use crate::server::DeviceServer;
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
-use crate::{ingest::validate, wal_record};
+use crate::{ingest::validate::validate_report, wal_record};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -47,7 +47,7 @@ fn report<'a>(
     assert_eq!(validator.validate(bytes), alone);
     assert_eq!(validator.validate(bytes), alone);
     let parsed = Report::parse(bytes);
-    let checked = validate::check(bytes, validator);
+    let checked = validate_report(bytes, validator);
     // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
     assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
     let (Ok(facts), Ok(report)) = (checked, parsed) else {

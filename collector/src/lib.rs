@@ -1,14 +1,15 @@
-//! Takes reports from devices, keeps them durably, and writes them to ClickHouse once.
+//! Receives reports from devices, keeps them durably, and writes them to ClickHouse once.
 //!
-//! `ingest -> wal -> writer -> roll-up`, each a module of its own:
-//! - ingest parses every report of a call, and acknowledges those that the WAL has on
-//!   disk; the bytes are kept as they came in.
-//! - [`wal`] is that log: group commit, replay after a crash, refusal when it is full.
-//! - the writer takes the WAL to the store in batches that a crash does not change, and moves the
-//!   checkpoint when they are there.
-//! - the roll-up closes buckets of time that every collector has passed.
+//! `server -> ingest -> wal -> writer -> rollup`, each a module of its own:
+//! - `server` is the device port: connections, TLS, gRPC and Connect, limits of bodies.
+//! - `ingest` validates every report of a call and acknowledges those that the WAL has on disk. The bytes stay as they
+//!   came in.
+//! - `wal` is the write-ahead log: group commit, replay after a crash, refusal when it is full.
+//! - `writer` encodes the WAL's reports (`encode`) and inserts them in batches that a crash does not change. The
+//!   checkpoint moves after the insert.
+//! - `rollup` closes buckets of time that every collector has passed.
 //!
-//! It never drops what it has acknowledged, never waits for the store to acknowledge, and never
+//! The collector never drops an acknowledged report, never waits for the store before it acknowledges, and never
 //! decides which copy of a report counts: the store's key table does.
 
 mod admission;
@@ -24,14 +25,14 @@ mod encode;
 pub mod fuzz;
 mod ingest;
 mod loss_ledger_gauges;
-pub mod metrics;
+mod metrics;
 mod refusal_counts;
 mod rollup;
 mod rpc;
 pub mod schema;
 mod server;
 mod store;
-pub mod wal;
+mod wal;
 mod wal_dump;
 mod wal_record;
 mod writer;
@@ -39,6 +40,7 @@ mod writer;
 pub use clickhouse::Client;
 
 pub use crate::collector::{Collector, StartError};
+pub use crate::wal::{Batch, Wal, WalOffset, WalOptions};
 pub use crate::wal_dump::{DumpError, Dumped, dump_wal};
 
 #[cfg(test)]

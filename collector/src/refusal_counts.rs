@@ -1,5 +1,5 @@
-//! How many reports ended otherwise than stored, per bucket and app, until the writer takes them
-//! to the store. In memory: what a crash takes is a count of refusals, never a report.
+//! Counts of reports that ended otherwise than stored, by bucket, app and outcome. Ingest counts; the writer moves the
+//! counts to the store. They are in memory only: a crash loses counts of refusals, never a report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use std::time::Duration;
 use epwatch_proto::Outcome;
 use parking_lot::Mutex;
 
-/// Beyond this many kinds between two flushes the rest is counted without its app: app ids are the
-/// device's words.
-const MAX_KINDS: usize = 1_000;
+/// Keys between two flushes. Beyond, reports are counted without their app, since a device can name any app.
+const MAX_KEYS: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
+pub(crate) struct RefusalKey {
     /// Start of the bucket, seconds since 1970.
     pub(crate) bucket: u32,
     pub(crate) app_id: String,
@@ -20,11 +19,10 @@ pub(crate) struct Kind {
     pub(crate) outcome: &'static str,
 }
 
-/// Counts by kind.
 #[derive(Debug)]
 pub(crate) struct RefusalCounts {
     bucket: Duration,
-    counts: Mutex<BTreeMap<Kind, u64>>,
+    counts: Mutex<BTreeMap<RefusalKey, u64>>,
 }
 
 impl RefusalCounts {
@@ -35,7 +33,7 @@ impl RefusalCounts {
         }
     }
 
-    /// Counts `n_reports` of an app and environment, each empty where nothing proves it.
+    /// Counts `n_reports` of an app and environment, each empty if it is not proven.
     pub(crate) fn count(
         &self,
         now_us: u64,
@@ -43,22 +41,22 @@ impl RefusalCounts {
         outcome: Outcome,
         n_reports: u64,
     ) {
-        let mut kind = Kind {
+        let mut key = RefusalKey {
             bucket: bucket_of(now_us, self.bucket),
             app_id: app_id.to_owned(),
             environment: environment.to_owned(),
             outcome: outcome.label(),
         };
         let mut counts = self.counts.lock();
-        if counts.len() >= MAX_KINDS && !counts.contains_key(&kind) {
-            kind.app_id.clear();
-            kind.environment.clear();
+        if counts.len() >= MAX_KEYS && !counts.contains_key(&key) {
+            key.app_id.clear();
+            key.environment.clear();
         }
-        *counts.entry(kind).or_default() += n_reports;
+        *counts.entry(key).or_default() += n_reports;
     }
 
-    /// Takes all counts out.
-    pub(crate) fn take(&self) -> BTreeMap<Kind, u64> {
+    /// Returns all counts and starts at zero.
+    pub(crate) fn take(&self) -> BTreeMap<RefusalKey, u64> {
         std::mem::take(&mut self.counts.lock())
     }
 }
@@ -93,7 +91,7 @@ mod tests {
             ledger.count(0, (&app, "production"), Outcome::RefusedConflict, 1);
         }
         let counts = ledger.take();
-        assert!(counts.len() <= MAX_KINDS + 1);
+        assert!(counts.len() <= MAX_KEYS + 1);
         assert_eq!(counts.values().sum::<u64>(), 3_000);
     }
 }

@@ -4,7 +4,6 @@
 mod cardinality;
 mod column;
 mod copy;
-mod outcome;
 mod placement;
 mod report;
 mod stored;
@@ -25,7 +24,6 @@ use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
 use self::column::FillReport;
 use self::copy::COPIES;
-pub(crate) use self::outcome::OutcomeRow;
 pub(crate) use self::placement::KnownPlacements;
 use self::placement::{FillPlacement, PLACEMENTS};
 use self::report::REPORTS;

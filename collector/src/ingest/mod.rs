@@ -1,8 +1,8 @@
-//! Takes upload calls: each report is parsed, kept as it came in, and acknowledged once it is
-//! durable. Every report of a call that is taken up ends in exactly one outcome.
+//! Upload calls: each report is validated, appended to the WAL as it came in, and acknowledged once it is durable. Every
+//! report of an accepted call ends in exactly one outcome. The device port calls this; it never waits for the store.
 //!
-//! A device that goes away while its reports are being synced changes nothing: outcomes are
-//! counted where the WAL completes them, not where someone waits for the answer.
+//! Outcomes are counted where the WAL completes an append, so a device that disconnects during the sync changes
+//! nothing.
 
 pub(crate) mod auth;
 pub(crate) mod dedup;
@@ -18,7 +18,7 @@ use epwatch_proto::{FastValidator, Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
-use self::validate::{Refusal, ValidReport};
+use self::validate::{RefusedReport, ValidReport, validate_report};
 use crate::admission::{Admission, Network};
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
@@ -34,14 +34,13 @@ use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
 use crate::wal_record;
 use epwatch_server::Clock;
 
-/// For errors that name no delay of their own.
+/// Retry delay of errors without one of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// For a device with more reports than its installation may send: at the default rate, a request's
-/// worth has come back by then.
+/// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is back by
+/// then.
 const QUOTA_RETRY: Duration = Duration::from_secs(15);
 
-/// The service.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) wal: Wal,
@@ -57,24 +56,23 @@ pub(crate) struct Ingest {
     pub(crate) admission: Arc<Admission>,
 }
 
-/// Reports that go into the WAL.
+/// Marks of the reports that go into the WAL.
 type Accepted = Vec<Mark>;
 
-/// A report that is sound, or why it is refused.
-type Checked<'a> = Result<(Mark, ValidReport<'a>), Refusal>;
+/// A valid report, or a refused one.
+type Validated<'a> = Result<(Mark, ValidReport<'a>), RefusedReport>;
 
-/// The reports of one call, sorted.
-struct TakenUp {
+/// The reports of one call, sorted into those for the WAL and those refused.
+struct SortedReports {
     batch: Batch,
     accepted: Accepted,
-    /// With their places in the call. Not counted yet: if the WAL does not take the others, all of
-    /// them come again.
-    refused: Vec<(usize, Refusal)>,
+    /// With their index in the call. Not counted yet: if the append fails, the device sends all of them again.
+    refused: Vec<(usize, RefusedReport)>,
 }
 
-/// What is counted of a call that is refused as a whole: all of its reports, and under what its key
-/// proves, for whose they are was not read or is not all the same.
-struct OfCall {
+/// Counts a call that is refused as a whole: all of its reports, under the scope of its key, because the reports' own
+/// apps were not read or differ.
+struct CallCounts {
     metrics: Arc<Metrics>,
     ledger: Arc<RefusalCounts>,
     scope: Arc<Scope>,
@@ -82,7 +80,7 @@ struct OfCall {
     now_us: u64,
 }
 
-impl OfCall {
+impl CallCounts {
     fn count(&self, outcome: Outcome) {
         self.metrics.count_many(outcome, self.n_reports);
         self.ledger
@@ -91,105 +89,107 @@ impl OfCall {
 }
 
 impl Ingest {
-    /// Sorts the reports of one call into those for the WAL and those that are answered. All of them
-    /// take one step, then the next: the tables of keys and installations are large, so that each look is
-    /// a wait for memory, and those of one step overlap.
-    fn take_up(
+    /// Sorts the reports of one call into those for the WAL and those refused. All reports take one step before the
+    /// next begins: each look-up in the large tables of keys and installations waits for memory, and the waits of one
+    /// step overlap.
+    fn sort_reports(
         &self,
         scope: &Scope,
         network: Option<Network>,
         clock: &SendClock,
         reports: &[Bytes],
-    ) -> TakenUp {
+    ) -> SortedReports {
         let now_us = self.clock.now_us();
-        let decided = self.decide_all(scope, self.check_all(reports), now_us);
+        let decided = self.admit_all(scope, self.validate_all(reports), now_us);
         let mut accepted = Accepted::with_capacity(reports.len());
         let mut kept = Vec::with_capacity(reports.len());
         let mut refused = Vec::new();
         for (index, (decided, bytes)) in decided.into_iter().zip(reports).enumerate() {
             match decided {
-                Ok((mark, facts)) => {
+                Ok((mark, report)) => {
                     accepted.push(mark);
-                    kept.push((facts, bytes));
+                    kept.push((report, bytes));
                 }
                 Err(refusal) => refused.push((index, refusal)),
             }
         }
-        let is_unproven = |(facts, _): &(ValidReport<'_>, _)| {
-            let installation = facts.key.installation;
+        let is_unproven = |(report, _): &(ValidReport<'_>, _)| {
+            let installation = report.key.installation;
             self.admission
-                .is_unproven(facts.app(), installation, network, now_us)
+                .is_unproven(report.app(), installation, network, now_us)
         };
         let unproven: Vec<bool> = kept.iter().map(is_unproven).collect();
         let n_bytes = kept.iter().map(|(_, bytes)| bytes.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut header = Vec::with_capacity(160);
-        for ((facts, bytes), is_unproven) in kept.iter().zip(unproven) {
-            wal_record::write_header(&mut header, clock, facts.app(), is_unproven);
+        for ((report, bytes), is_unproven) in kept.iter().zip(unproven) {
+            wal_record::write_header(&mut header, clock, report.app(), is_unproven);
             batch
                 .push(&[&header, bytes])
                 .expect("reports are bounded, headers too");
         }
-        TakenUp {
+        SortedReports {
             batch,
             accepted,
             refused,
         }
     }
 
-    /// Checks reports by themselves.
-    fn check_all<'a>(&self, reports: &'a [Bytes]) -> Vec<Checked<'a>> {
+    /// Validates each report by itself.
+    fn validate_all<'a>(&self, reports: &'a [Bytes]) -> Vec<Validated<'a>> {
         let mut validator = FastValidator::default();
         let check = |bytes: &'a Bytes| {
-            let facts = validate::check(bytes, &mut validator)?;
-            Ok((self.seen.mark(facts.key, bytes), facts))
+            let report = validate_report(bytes, &mut validator)?;
+            Ok((self.seen.mark(report.key, bytes), report))
         };
         reports.iter().map(check).collect()
     }
 
-    /// Refuses what is sound and not for the WAL all the same; a duplicate is refused too, but that is
-    /// an ack.
-    fn decide_all<'a>(
+    /// Refuses valid reports by key, deletion, dedup and quota.
+    fn admit_all<'a>(
         &self,
         scope: &Scope,
-        mut checked: Vec<Checked<'a>>,
+        mut checked: Vec<Validated<'a>>,
         now_us: u64,
-    ) -> Vec<Checked<'a>> {
+    ) -> Vec<Validated<'a>> {
         let marks = checked.iter().flatten().map(|(mark, _)| mark);
         let mut seen = self.seen.look_up_all(marks).into_iter();
         for checked in &mut checked {
-            let Ok((_, facts)) = checked else { continue };
-            let seen = seen.next().expect("looked up for each that is sound");
-            if let Err(refusal) = self.decide(scope, facts, seen) {
+            let Ok((_, report)) = checked else { continue };
+            let seen = seen.next().expect("one look-up for each valid report");
+            if let Err(refusal) = self.admit(scope, report, seen) {
                 *checked = Err(refusal);
             }
         }
-        let mut taken = self.take_all(&checked, now_us).into_iter();
+        let mut taken = self.take_quota(&checked, now_us).into_iter();
         for checked in &mut checked {
-            let Ok((_, facts)) = checked else { continue };
-            let refusal = match taken.next().expect("asked for each that is left") {
+            let Ok((_, report)) = checked else { continue };
+            let refusal = match taken
+                .next()
+                .expect("one answer for each report that is left")
+            {
                 Ok(Seen::New) => continue,
-                Ok(known) => refused_as(known, facts),
-                Err(wait) => refused_for(wait, facts),
+                Ok(known) => refused_as(known, report),
+                Err(wait) => refused_for(wait, report),
             };
             *checked = Err(refusal);
         }
         checked
     }
 
-    /// Takes those that are left from their installations' quotas, unless the call had them before. All calls
-    /// take from one table, which is held meanwhile: nothing else is done here.
-    fn take_all(&self, checked: &[Checked<'_>], now_us: u64) -> Vec<Result<Seen, Duration>> {
+    /// Takes the remaining reports from their installations' quotas, unless the call holds the same report before. All
+    /// calls share this table's lock, so nothing else is done here.
+    fn take_quota(&self, checked: &[Validated<'_>], now_us: u64) -> Vec<Result<Seen, Duration>> {
         let has_others = checked.len() > 1;
         let mut within_call = CallMarks::default();
         if has_others {
             within_call = CallMarks::with_capacity(checked.len());
         }
         let mut quota = self.limits.of_installations();
-        let take = |(mark, facts): &(Mark, ValidReport<'_>)| {
+        let take = |(mark, report): &(Mark, ValidReport<'_>)| {
             let seen = within_call.look_up(mark);
             if seen == Seen::New {
-                quota.take(facts.key.installation, now_us)?;
+                quota.take(report.key.installation, now_us)?;
                 if has_others {
                     within_call.insert(*mark);
                 }
@@ -199,33 +199,38 @@ impl Ingest {
         checked.iter().flatten().map(take).collect()
     }
 
-    /// Refuses what is not for the WAL, whatever else is in the call.
-    fn decide(&self, scope: &Scope, facts: &ValidReport<'_>, seen: Seen) -> Result<(), Refusal> {
-        if !scope.admits(&facts.app_id, &facts.environment) {
+    /// Refuses a report by its key's scope, its installation's deletion, or dedup.
+    fn admit(
+        &self,
+        scope: &Scope,
+        report: &ValidReport<'_>,
+        seen: Seen,
+    ) -> Result<(), RefusedReport> {
+        if !scope.admits(&report.app_id, &report.environment) {
             let proved = scope.describe();
             let detail = format!("report.app: the app key is for {proved}");
-            return Err(refused(Outcome::RefusedWrongApp, detail, facts));
+            return Err(refused(Outcome::RefusedWrongApp, detail, report));
         }
-        if self.deletions.contains(&facts.key.installation) {
+        if self.deletions.contains(&report.key.installation) {
             let detail = "report.key: the installation was deleted".to_owned();
-            return Err(refused(Outcome::RefusedDeleted, detail, facts));
+            return Err(refused(Outcome::RefusedDeleted, detail, report));
         }
         match seen {
             Seen::New => Ok(()),
-            known => Err(refused_as(known, facts)),
+            known => Err(refused_as(known, report)),
         }
     }
 
-    /// Counts a report that does not go into the WAL, and says so to the device.
-    fn answer(&self, index: usize, refusal: Refusal) -> v1::ReportResult {
-        let Refusal {
+    /// Counts a refused report and returns its result for the device.
+    fn answer(&self, index: usize, refusal: RefusedReport) -> v1::ReportResult {
+        let RefusedReport {
             outcome,
             detail,
             key,
             app,
         } = refusal;
         self.metrics.count(outcome);
-        // What a stranger claims is not proven; its label would be of his choosing.
+        // The app is not proven here: a label of the sender's choice.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
         let named = named.map_or(("", ""), |(app, env)| (app, env));
         self.ledger.count(self.clock.now_us(), named, outcome, 1);
@@ -238,8 +243,8 @@ impl Ingest {
         }
     }
 
-    fn of_call(&self, scope: &Arc<Scope>, n_reports: usize) -> OfCall {
-        OfCall {
+    fn call_counts(&self, scope: &Arc<Scope>, n_reports: usize) -> CallCounts {
+        CallCounts {
             metrics: self.metrics.clone(),
             ledger: self.ledger.clone(),
             scope: scope.clone(),
@@ -248,8 +253,7 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports of a call durable. If the WAL does not take them, all that the call has
-    /// are refused.
+    /// Makes the accepted reports of a call durable. If the append fails, all reports of the call are refused.
     async fn keep(
         &self,
         batch: Batch,
@@ -258,55 +262,55 @@ impl Ingest {
         n_reports: usize,
     ) -> Result<(), WalError> {
         let (answer, answered) = oneshot::channel();
-        let (seen, of_call) = (self.seen.clone(), self.of_call(scope, n_reports));
+        let (seen, call_counts) = (self.seen.clone(), self.call_counts(scope, n_reports));
         let done = move |end: Result<WalOffset, WalError>| {
             match &end {
                 Ok(_) => {
                     let n_stored = accepted.len() as u64;
                     seen.remember(accepted);
-                    of_call.metrics.count_many(Outcome::Stored, n_stored);
+                    call_counts.metrics.count_many(Outcome::Stored, n_stored);
                 }
-                Err(error) => of_call.count(outcome_of(error)),
+                Err(error) => call_counts.count(outcome_of(error)),
             }
-            // Who no longer waits sends again, and hears `duplicate`.
+            // A device that disconnected sends again and gets `duplicate`.
             let _ = answer.send(end.map(|_| ()));
         };
         if let Err(error) = self.wal.submit(batch, done) {
-            let of_call = self.of_call(scope, n_reports);
-            of_call.count(outcome_of(&error));
+            let call_counts = self.call_counts(scope, n_reports);
+            call_counts.count(outcome_of(&error));
             return Err(error);
         }
         answered.await.unwrap_or(Err(WalError::Closed))
     }
 }
 
-fn refused(outcome: Outcome, detail: String, facts: &ValidReport<'_>) -> Refusal {
-    let app = (facts.app_id.to_string(), facts.environment.to_string());
-    Refusal {
+fn refused(outcome: Outcome, detail: String, report: &ValidReport<'_>) -> RefusedReport {
+    let app = (report.app_id.to_string(), report.environment.to_string());
+    RefusedReport {
         outcome,
         detail,
-        key: Some(facts.key),
+        key: Some(report.key),
         app: Some(app),
     }
 }
 
-/// What is said of a report whose key is known.
-fn refused_as(known: Seen, facts: &ValidReport<'_>) -> Refusal {
+/// A report whose key is known: a duplicate, or a conflict.
+fn refused_as(known: Seen, report: &ValidReport<'_>) -> RefusedReport {
     if known == Seen::Duplicate {
-        return refused(Outcome::Duplicate, String::new(), facts);
+        return refused(Outcome::Duplicate, String::new(), report);
     }
     let detail = "report.key: another report is known by this key".to_owned();
-    refused(Outcome::RefusedConflict, detail, facts)
+    refused(Outcome::RefusedConflict, detail, report)
 }
 
-fn refused_for(wait: Duration, facts: &ValidReport<'_>) -> Refusal {
+fn refused_for(wait: Duration, report: &ValidReport<'_>) -> RefusedReport {
     let seconds = wait.as_secs_f64();
     let detail =
         format!("report.key: too many reports of this installation, come again in {seconds:.1} s");
-    refused(Outcome::RefusedQuota, detail, facts)
+    refused(Outcome::RefusedQuota, detail, report)
 }
 
-/// How a report ends that the WAL did not take.
+/// The outcome of reports that the WAL did not take.
 fn outcome_of(error: &WalError) -> Outcome {
     match error {
         WalError::Full { .. } | WalError::Busy { .. } | WalError::Closed => {
@@ -316,7 +320,7 @@ fn outcome_of(error: &WalError) -> Outcome {
     }
 }
 
-/// Tells a device when to come again; what the WAL's error means for a call as a whole.
+/// The status of a call that failed with the WAL's error, with the delay until the next try.
 fn pushback(error: &WalError) -> Status {
     let outcome = outcome_of(error);
     let text = format!("{}: {error}", outcome.label());
@@ -331,7 +335,7 @@ fn pushback(error: &WalError) -> Status {
         Retry::After(delay) => delay,
         Retry::Backoff | Retry::Never => RETRY,
     };
-    // The calls of a reason hold the reports of an outcome.
+    // The reason of the call follows from the outcome of its reports.
     let refusal = match outcome {
         Outcome::RefusedOverloaded => RejectReason::Overloaded,
         _ => RejectReason::Unavailable,
@@ -352,21 +356,21 @@ impl CollectorService for Ingest {
         let n_reports = call.reports.len();
         let key = || scope.describe();
         if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
-            let of_call = self.of_call(&scope, n_reports);
-            of_call.count(Outcome::RefusedQuota);
+            let call_counts = self.call_counts(&scope, n_reports);
+            call_counts.count(Outcome::RefusedQuota);
             let text = "refused_quota: too many reports with this app key";
             let status = retry::later(Code::ResourceExhausted, text, wait);
             return Err(RejectReason::Quota.mark(status));
         }
-        let TakenUp {
+        let SortedReports {
             batch,
             accepted,
             refused,
-        } = self.take_up(&scope, network, &call.clock, &call.reports);
+        } = self.sort_reports(&scope, network, &call.clock, &call.reports);
         if !batch.is_empty()
             && let Err(error) = self.keep(batch, accepted, &scope, n_reports).await
         {
-            // A device sends all of them again, and hears `duplicate` or the same refusals then.
+            // The device sends all of them again, and gets `duplicate` or the same refusals then.
             return Err(pushback(&error));
         }
         let refused = refused.into_iter();

@@ -1,11 +1,11 @@
-//! What is looked at before a report goes into the WAL: all of it. Whatever is refused is refused
-//! here, with the field's name, so the writer finds only reports that it can store.
+//! Validation of a report before it goes into the WAL. A refusal names the field, and the writer finds only reports
+//! that it can store. It never decides about duplicates, quotas or keys: [`super`] does.
 
 use std::borrow::Cow;
 
 use epwatch_proto::{FastValidator, Outcome, Report, ReportKey};
 
-/// What ingest needs to know of a sound report.
+/// The fields of a valid report that ingest uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ValidReport<'a> {
     pub(crate) key: ReportKey,
@@ -14,30 +14,29 @@ pub(crate) struct ValidReport<'a> {
 }
 
 impl ValidReport<'_> {
-    /// Its app and environment.
     pub(crate) fn app(&self) -> (&str, &str) {
         (&self.app_id, &self.environment)
     }
 }
 
-/// Why a report does not go into the WAL.
+/// A report that does not go into the WAL. A duplicate is one too, although its outcome is an ack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusedReport {
     pub(crate) outcome: Outcome,
     /// The field and what was expected of it.
     pub(crate) detail: String,
-    /// Known even of reports that are broken behind it.
+    /// Also present if the report is invalid after its key.
     pub(crate) key: Option<ReportKey>,
-    /// The app and environment of a sound report.
+    /// App and environment; `None` if the report is invalid.
     pub(crate) app: Option<(String, String)>,
 }
 
-/// Checks one report from its first byte to its last. Reports of one call share one `validator`.
-pub(crate) fn check<'a>(
+/// Validates every byte of one report. Reports of one call share one `validator`.
+pub(crate) fn validate_report<'a>(
     bytes: &'a [u8],
     validator: &mut FastValidator<'a>,
-) -> Result<ValidReport<'a>, Refusal> {
-    // Nearly all that comes is sound, and the quick pass sees that without building anything.
+) -> Result<ValidReport<'a>, RefusedReport> {
+    // Nearly all reports are valid, which the fast pass finds without an allocation.
     if let Some(valid) = validator.validate(bytes) {
         return Ok(ValidReport {
             key: valid.key,
@@ -45,7 +44,7 @@ pub(crate) fn check<'a>(
             environment: Cow::Borrowed(valid.environment),
         });
     }
-    let report = Report::parse(bytes).map_err(|error| Refusal {
+    let report = Report::parse(bytes).map_err(|error| RefusedReport {
         outcome: error.outcome(),
         detail: error.detail(),
         key: ReportKey::peek(bytes),

@@ -1,4 +1,4 @@
-//! What callers of the WAL hand in and get back: options, batches, numbers.
+//! Options, batches and statistics of the WAL: the types of its callers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,24 +9,23 @@ use epwatch_server::Clock;
 use super::error::WalError;
 use super::frame::{MAX_PAYLOAD_BYTES, push_unsealed};
 
-/// How a WAL is opened.
+/// Options to open a WAL with.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
-    /// The directory; made if it is not there.
+    /// Created if it does not exist.
     pub dir: PathBuf,
     /// Size of a segment file.
     pub segment_bytes: u64,
-    /// Bytes that may wait for the store before appending is refused. The files take up to three
-    /// segments more.
+    /// Bytes that may wait for the store before appends are refused. The files take up to three segments more.
     pub max_bytes: u64,
-    /// Bytes that may wait for the disk before appending is refused.
+    /// Bytes that may wait for the disk before appends are refused.
     pub max_in_flight_bytes: usize,
-    /// Below this much free space on the disk appending is refused. 0 is no limit.
+    /// Appends are refused below this much free space on the disk. 0 is no limit.
     pub min_free_bytes: u64,
-    /// How long a group gathers before it is written: under load it then holds many batches, and a
-    /// sync is by far the dearest thing that a batch pays for. Zero writes at once.
+    /// How long a group gathers before it is written. Under load it then holds many batches, which share the cost of
+    /// one sync. Zero writes at once.
     pub gather: Duration,
-    /// What stamps the receive time.
+    /// Stamps receive times.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -38,7 +37,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns an empty batch with room for `n_bytes` of payload and headers.
+    /// Returns an empty batch with capacity for `n_bytes` of payloads and headers.
     #[must_use]
     pub fn with_capacity(n_bytes: usize) -> Self {
         Self {
@@ -61,37 +60,36 @@ impl Batch {
         Ok(())
     }
 
-    /// How many records it holds.
+    /// The number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.n_records
     }
 
-    /// True if it holds none.
+    /// True without any record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.n_records == 0
     }
 }
 
-/// What the WAL holds and has done.
+/// State and counts of the WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WalStats {
-    /// The end of what is durable.
+    /// The durable end.
     pub end: u64,
     /// Bytes from the oldest segment to the end.
     pub held_bytes: u64,
-    /// Bytes handed over and not yet durable.
+    /// Bytes that are submitted and not yet durable.
     pub in_flight_bytes: u64,
-    /// Groups made durable.
+    /// Durable groups.
     pub groups: u64,
-    /// Records made durable.
+    /// Durable records.
     pub records: u64,
     /// Groups that failed; none of their records was acknowledged.
     pub failed_groups: u64,
     /// Microseconds spent writing and syncing.
     pub sync_us: u64,
-    /// Microseconds that receive times are ahead of the clock, which was set back or had jumped ahead: they
-    /// never fall.
+    /// Lead of receive times over the clock in microseconds, after the clock was set back: receive times never fall.
     pub ahead_us: u64,
 }

@@ -19,7 +19,7 @@ pub(crate) const HEADER_BYTES: usize = 24;
 
 /// The longest payload of one record. Requests are bounded far below; this only keeps a damaged
 /// length from asking for memory.
-pub const MAX_PAYLOAD_BYTES: usize = 32 << 20;
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 32 << 20;
 
 /// A place in the WAL: bytes of frames since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

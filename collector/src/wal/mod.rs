@@ -41,17 +41,19 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-pub use self::api::{Batch, WalOptions, WalStats};
-pub use self::checkpoint::Checkpoint;
-pub use self::dir::CollectorId;
-pub use self::error::{Retry, WalError};
-pub use self::frame::{MAX_PAYLOAD_BYTES, WalOffset};
+pub(crate) use self::api::WalStats;
+pub use self::api::{Batch, WalOptions};
+pub(crate) use self::checkpoint::Checkpoint;
+pub(crate) use self::dir::CollectorId;
+pub(crate) use self::error::{Retry, WalError};
+pub(crate) use self::frame::MAX_PAYLOAD_BYTES;
+pub use self::frame::WalOffset;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::fuzz::WalSegmentFuzz;
-pub use self::log::Recovery;
-pub use self::offline_reader::WalRecords;
+pub(crate) use self::log::Recovery;
+pub(crate) use self::offline_reader::WalRecords;
 pub(crate) use self::offline_reader::{LogFiles, forget_begun_batch, log_files};
-pub use self::reader::{Chunk, Record};
+pub(crate) use self::reader::{Chunk, Record};
 
 /// An open WAL. Cheap to clone; the last clone that goes closes it, as [`Wal::close`] does.
 #[derive(Debug, Clone)]

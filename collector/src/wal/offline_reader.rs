@@ -13,7 +13,7 @@ use super::{Record, WalError};
 
 /// The records of a WAL's directory, oldest first.
 #[derive(Debug)]
-pub struct WalRecords {
+pub(crate) struct WalRecords {
     storage: DirStorage,
     key: FrameKey,
     /// Segments to come, the next one last.
@@ -27,7 +27,7 @@ impl WalRecords {
     ///
     /// # Errors
     /// [`WalError::Io`] if the directory holds no log or cannot be read.
-    pub fn open(dir: &Path) -> Result<Self, WalError> {
+    pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
         let storage = DirStorage::new(dir);
         let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
         let names = storage.list().map_err(WalError::io("list wal directory"))?;
@@ -46,7 +46,7 @@ impl WalRecords {
     ///
     /// # Errors
     /// [`WalError::Io`]; damage is no error, it is passed over and counted.
-    pub fn next_record(&mut self) -> Result<Option<Record>, WalError> {
+    pub(crate) fn next_record(&mut self) -> Result<Option<Record>, WalError> {
         let failed = WalError::io("read wal segment");
         loop {
             if let Some(reader) = &mut self.reading {
@@ -75,7 +75,7 @@ impl WalRecords {
 
     /// Bytes between records that held none.
     #[must_use]
-    pub fn skipped_bytes(&self) -> u64 {
+    pub(crate) fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
     }
 }

@@ -22,10 +22,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
-use self::progress::PublishedProgress;
+use self::progress::{PublishedProgress, RefusalCountRow};
 use crate::config::BatchConfig;
 use crate::encode::{
-    CardinalityLimiter, Dimension, EncodedBatch, EncodedBlock, KnownPlacements, OutcomeRow, Tables,
+    CardinalityLimiter, Dimension, EncodedBatch, EncodedBlock, KnownPlacements, Tables,
 };
 use crate::metrics::Metrics;
 use crate::refusal_counts::RefusalCounts;
@@ -58,7 +58,7 @@ pub(crate) struct Writer {
     /// The next batch, read and written down.
     pub(crate) begun: Option<RowBatch>,
     pub(crate) published: Option<PublishedProgress>,
-    pub(crate) pending_outcomes: Option<(String, Vec<OutcomeRow>)>,
+    pub(crate) pending_refusals: Option<(String, Vec<RefusalCountRow>)>,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -149,7 +149,7 @@ impl Writer {
             // must not end a WAL that has something to drain. After the stop nothing comes any more.
             let is_leaving =
                 stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
-            self.tell_store(is_leaving).await;
+            self.publish_state(is_leaving).await;
             if is_leaving {
                 self.save(self.checkpoint).await;
                 return Ok(());

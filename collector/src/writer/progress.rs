@@ -1,38 +1,64 @@
-//! What a collector says to the store about itself: how far it is, and how many reports it refused.
+//! The writer's rows about its own collector: progress (`collector_checkpoints`) and refused reports
+//! (`report_outcomes`).
 
 use std::time::Duration;
 
+use clickhouse::Row;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Writer;
-use crate::encode::OutcomeRow;
+use crate::refusal_counts::RefusalKey;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
-/// How long a collector that is leaving says it will not hold anyone up: for ever, as the store's
-/// time type has it (the year 2200).
+/// Progress of a collector that drained and stops: the latest time that fits the store's type (the year 2200), so that
+/// no roll-up waits for it.
 const PASSED_FOR_EVER_MS: i64 = 7_258_118_400_000;
-/// The longest silence of a collector that has nothing to say.
+/// The longest pause between two rows of an idle collector.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// What was last said of this collector's progress.
+/// The progress published last.
 #[derive(Debug)]
 pub(crate) struct PublishedProgress {
     bucket: u64,
     at: Instant,
 }
 
+/// A row of `report_outcomes`: reports that ended so, in a bucket (seconds since 1970).
+#[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]
+pub(crate) struct RefusalCountRow {
+    bucket: u32,
+    collector_id: u64,
+    app_id: String,
+    environment: String,
+    outcome: String,
+    reports: u64,
+}
+
+impl RefusalCountRow {
+    fn of(key: RefusalKey, collector_id: u64, reports: u64) -> Self {
+        Self {
+            bucket: key.bucket,
+            collector_id,
+            app_id: key.app_id,
+            environment: key.environment,
+            outcome: key.outcome.to_owned(),
+            reports,
+        }
+    }
+}
+
 impl Writer {
-    /// Says how far the store is, and what was refused meanwhile. Failures are no reason to hold
-    /// up reports: the next round says it again.
-    pub(super) async fn tell_store(&mut self, is_leaving: bool) {
+    /// Publishes progress if it is due, and counts of refused reports. A failure does not stop the writer: the next
+    /// round repeats it.
+    pub(super) async fn publish_state(&mut self, is_leaving: bool) {
         let bucket = self.checkpoint.time_us / 1_000_000 / self.bucket.as_secs().max(1);
         let heartbeat = HEARTBEAT.min(self.collector_timeout / 4);
         let is_due = |published: &PublishedProgress| {
             published.bucket != bucket || published.at.elapsed() >= heartbeat
         };
         if is_leaving || self.published.as_ref().is_none_or(is_due) {
-            let told = self.publish(is_leaving).await;
-            match told {
+            match self.publish(is_leaving).await {
                 Ok(()) => {
                     self.metrics.store_up.set(1);
                     self.published = Some(PublishedProgress {
@@ -46,20 +72,20 @@ impl Writer {
                 }
             }
         }
-        if let Err(error) = self.flush_outcomes().await {
+        if let Err(error) = self.flush_refusals().await {
             note_failure(&self.metrics, "report_outcomes", &error);
         }
     }
 
-    /// Says that this collector is there, before it takes its first report. If the store is away
-    /// it says so later: reports that fall into a closed bucket have that built again.
+    /// Publishes this collector's progress before its first report. If the store is away that happens later: reports
+    /// that fall into a closed bucket then have it rebuilt.
     pub(crate) async fn begin(&mut self) {
         let (complete_until_us, mark) = self.wal.watermark();
         if self.checkpoint.offset >= mark {
             self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
         }
         self.show_progress();
-        self.tell_store(false).await;
+        self.publish_state(false).await;
     }
 
     async fn publish(&self, is_leaving: bool) -> Result<(), SinkError> {
@@ -78,30 +104,30 @@ impl Writer {
             .await
     }
 
-    /// Sends what the store did not take the last time, under its token, and then what was counted since:
+    /// Sends the rows that the store did not take last time, under their token, then the counts since. Both, because
     /// after a stop there is no next round.
-    async fn flush_outcomes(&mut self) -> Result<(), SinkError> {
-        self.send_outcomes().await?;
+    async fn flush_refusals(&mut self) -> Result<(), SinkError> {
+        self.send_refusals().await?;
         let counts = self.ledger.take();
-        let rows: Vec<OutcomeRow> = counts
+        let rows: Vec<RefusalCountRow> = counts
             .into_iter()
-            .map(|(kind, reports)| OutcomeRow::of(kind, self.collector_id(), reports))
+            .map(|(key, reports)| RefusalCountRow::of(key, self.collector_id(), reports))
             .collect();
         let token = format!(
             "{}-outcomes-{}",
             self.wal.collector_id(),
             self.clock.now_us()
         );
-        self.pending_outcomes = (!rows.is_empty()).then_some((token, rows));
-        self.send_outcomes().await
+        self.pending_refusals = (!rows.is_empty()).then_some((token, rows));
+        self.send_refusals().await
     }
 
-    async fn send_outcomes(&mut self) -> Result<(), SinkError> {
-        if let Some((token, rows)) = &self.pending_outcomes {
+    async fn send_refusals(&mut self) -> Result<(), SinkError> {
+        if let Some((token, rows)) = &self.pending_refusals {
             self.sink
-                .insert::<OutcomeRow>("report_outcomes", rows, Some(token))
+                .insert::<RefusalCountRow>("report_outcomes", rows, Some(token))
                 .await?;
-            self.pending_outcomes = None;
+            self.pending_refusals = None;
         }
         Ok(())
     }

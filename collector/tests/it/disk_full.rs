@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::wal::{Wal, WalOffset, WalOptions};
+use epwatch_collector::{Wal, WalOffset, WalOptions};
 use epwatch_server::ByteSize;
 use epwatch_server::SystemClock;
 use epwatch_store::StoreTarget;

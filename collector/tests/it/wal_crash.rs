@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use epwatch_collector::wal::{Batch, Wal, WalOffset, WalOptions};
+use epwatch_collector::{Batch, Wal, WalOffset, WalOptions};
 use epwatch_server::SystemClock;
 
 /// Set for the child: the WAL's directory and the first number to append.
