@@ -307,7 +307,7 @@ async fn start_writer(
         sink,
         config: config.batch.clone(),
         bucket,
-        collector_timeout: config.rollup.collector_timeout.0,
+        collector_timeout: config.rollup.collector_timeout(),
         clock: clock.clone(),
         metrics: metrics.clone(),
         ledger: ledger.clone(),
@@ -529,7 +529,7 @@ fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
         clock: parts.clock.clone(),
         metrics: parts.metrics.clone(),
         bucket: parts.config.rollup.bucket.0,
-        collector_timeout: parts.config.rollup.collector_timeout.0,
+        collector_timeout: parts.config.rollup.collector_timeout(),
         raw_retention: parts.config.raw_retention.0,
         collector_id: wal.collector_id().short(),
     }

@@ -229,6 +229,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.wal.max_bytes = ByteSize(512 << 20);
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
+    config.collector.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
     // The fleet is as new as the demo, and ours.
     config.collector.new_installations.at_least = 0;
     config.detector = DetectorConfig {

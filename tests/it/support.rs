@@ -107,6 +107,7 @@ impl Store {
         config.wal.dir = self.wal_dir(name);
         config.batch.period = Period(Duration::from_millis(100));
         config.rollup.bucket = Period(Duration::from_secs(1));
+        config.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
         config
     }
 

@@ -1,7 +1,8 @@
-//! App keys as an operator writes them down: by hash, or by where the secret is kept.
+//! App keys in the config and in the keys file: by hash, or by the file that holds the secret. `ingest/auth.rs` looks
+//! calls up in them.
 //!
-//! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good;
-//! a slow hash is for passwords that people choose. Nothing here prints a key or a hash.
+//! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good; slow hashes are for
+//! passwords that people choose. Errors never print a key or a hash.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Most keys of a collector, config and file together.
+/// Keys of one collector, config and file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_SECRET_BYTES: usize = 512;
@@ -21,30 +22,26 @@ const PREFIX: &str = "epw_";
 /// SHA-256 of a key.
 pub(crate) type KeyHash = [u8; 32];
 
-/// One app key and what it proves. Exactly one of `sha256`, `secret_file` and `secret_env` says
-/// which key.
+/// One app key and what it proves. Exactly one of `sha256` and `secret_file` names the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppKeyConfig {
-    /// What the key is called in metrics; never the key itself. Those without a name are counted
-    /// together.
+    /// The key's label in metrics, never the key itself. Keys without a name are counted together.
     pub name: String,
     /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// A file that holds the key and nothing else.
+    /// A file with the key as its only content.
     pub secret_file: Option<PathBuf>,
-    /// A variable of the environment that holds the key.
-    pub secret_env: Option<String>,
-    /// The one app that it may speak for, or `*`. Has to be said: a key that ships in an app is
-    /// public, and must not speak for others by an oversight.
+    /// The one app whose reports the key admits, or `*`. Required: a key that ships in an app is public, and must not
+    /// admit other apps by an oversight.
     pub app: String,
-    /// The one environment that it may speak for, or `*`.
+    /// The one environment whose reports the key admits, or `*`.
     pub environment: String,
-    /// False only for a key that no app carries, as a release pipeline's: it also stores manifests
-    /// and certifies placements. Others upload and delete.
+    /// False only for a key that no app carries, such as a release pipeline's: it also stores manifests and certifies
+    /// placements. Other keys upload and delete.
     pub upload_only: bool,
-    /// True refuses the key, and says so to whoever still sends it.
+    /// True refuses the key, with an error that says so.
     pub revoked: bool,
 }
 
@@ -54,7 +51,6 @@ impl Default for AppKeyConfig {
             name: String::new(),
             sha256: String::new(),
             secret_file: None,
-            secret_env: None,
             app: String::new(),
             environment: "*".to_owned(),
             upload_only: true,
@@ -63,19 +59,19 @@ impl Default for AppKeyConfig {
     }
 }
 
-/// An entry that was checked, with the hash of its key.
+/// A valid entry with the hash of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) config: AppKeyConfig,
     pub(crate) hash: KeyHash,
 }
 
-/// A key that was just made. The secret is shown once; only the hash is kept.
+/// A new key. The command prints the secret once; only the hash is kept.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewKey {
-    /// What the app sends as `authorization: Bearer <secret>`.
+    /// The app sends it as `authorization: Bearer <secret>`.
     pub secret: String,
-    /// What the collector's config holds.
+    /// The value of `sha256` in the config.
     pub sha256: String,
 }
 
@@ -88,17 +84,17 @@ impl std::fmt::Debug for NewKey {
 }
 
 impl NewKey {
-    /// Makes a key from the system's randomness.
+    /// Makes a key from the system's random source.
     ///
     /// # Errors
-    /// If the system has none.
+    /// The system has no random source.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self::of(format!("{PREFIX}{}", hex(&bytes))))
     }
 
-    /// The key that `secret` is, for those who make their own.
+    /// Returns the key for a secret of the operator's choice.
     #[must_use]
     pub fn of(secret: String) -> Self {
         let sha256 = hex(&hash_of(&secret));
@@ -113,25 +109,17 @@ pub(crate) fn hash_of(secret: &str) -> KeyHash {
 impl AppKeyConfig {
     /// Returns the hash of the key, or the field that is wrong and why.
     fn resolve(&self) -> Result<KeyHash, (&'static str, String)> {
-        match (&self.secret_file, &self.secret_env, self.sha256.as_str()) {
-            (None, None, digits) => unhex(digits).and_then(|hash| hash.try_into().ok()).ok_or((
+        match (&self.secret_file, self.sha256.as_str()) {
+            (None, digits) => unhex(digits).and_then(|hash| hash.try_into().ok()).ok_or((
                 "sha256",
                 "must be the SHA-256 of the key as 64 hexadecimal digits".to_owned(),
             )),
-            (Some(path), None, "") => {
+            (Some(path), "") => {
                 let text = std::fs::read_to_string(path)
                     .map_err(|e| ("secret_file", format!("{}: {e}", path.display())))?;
                 secret(&text).map_err(|what| ("secret_file", format!("{}: {what}", path.display())))
             }
-            (None, Some(name), "") => {
-                let text = std::env::var(name)
-                    .map_err(|_| ("secret_env", format!("no variable {name} of UTF-8 is set")))?;
-                secret(&text).map_err(|what| ("secret_env", format!("{name}: {what}")))
-            }
-            _ => Err((
-                "sha256",
-                "give one of sha256, secret_file and secret_env".to_owned(),
-            )),
+            _ => Err(("sha256", "give one of sha256 and secret_file".to_owned())),
         }
     }
 }
@@ -153,7 +141,7 @@ struct KeysFile {
     keys: Vec<AppKeyConfig>,
 }
 
-/// Checks entries one by one; `section` is where they stand, for the problems' keys.
+/// Checks entries one by one; `section` is the prefix of the problems' keys.
 fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) -> Vec<KeyEntry> {
     let mut entries = Vec::with_capacity(keys.len());
     let mut seen = HashSet::new();
@@ -191,7 +179,7 @@ fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) 
 /// Reads a keys file.
 ///
 /// # Errors
-/// Every problem, with the file's name in the key; nothing of the file is to be used then.
+/// Every problem, with the file's name in the key. No entry of the file is usable then.
 pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     let mut problems = Problems::default();
     let section = format!("keys_file {}: keys", path.display());
@@ -223,7 +211,7 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     problems.into_result().map(|()| entries)
 }
 
-/// Returns the keys that the config itself holds; [`check`] has passed them.
+/// Returns the keys of the config itself, which passed [`check`].
 pub(crate) fn inline(keys: &[AppKeyConfig]) -> Vec<KeyEntry> {
     check_entries("keys", keys, &mut Problems::default())
 }
@@ -268,7 +256,7 @@ mod tests {
                 key(&digits.to_uppercase(), "a"),
                 key("my-secret-by-mistake", ""),
                 AppKeyConfig {
-                    secret_env: Some("EPWATCH_NO_SUCH_VARIABLE".into()),
+                    secret_file: Some("/no/such/file".into()),
                     ..key("", "a")
                 },
                 AppKeyConfig {
@@ -286,7 +274,7 @@ mod tests {
                 "keys[1].sha256",
                 "keys[2].sha256",
                 "keys[2].app",
-                "keys[3].secret_env",
+                "keys[3].secret_file",
                 "keys[4].sha256"
             ]
         );
@@ -297,9 +285,9 @@ mod tests {
         );
     }
 
-    /// What is left out never gives a key that ships in an app more than that app's reports.
+    /// An omitted field never gives a key that ships in an app more than that app's reports.
     #[test]
-    fn an_entry_has_to_name_its_app_and_uploads_only_unless_it_says_otherwise() {
+    fn an_entry_must_name_its_app_and_only_uploads_by_default() {
         let digits = "0123456789abcdef".repeat(4);
         let entry: AppKeyConfig = toml::from_str(&format!("sha256 = \"{digits}\"")).unwrap();
         assert!(entry.upload_only);
@@ -325,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keys_file_that_is_wrong_is_told_by_file_and_line_without_its_text() {
+    fn an_invalid_keys_file_is_reported_by_file_and_line_without_its_text() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
         let check = |text: &str, expected: &str| {

@@ -1,4 +1,4 @@
-//! Limits on what one sender may cause: reports and deletions, names, and new installations.
+//! Limits on one sender: reports, deletions, names and new installations.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::address_block::AddressBlock;
 
-/// Rates of one sender, in the long run and a minute; 0 is no limit. What is beyond is refused as a quota, to come
-/// again later.
+/// Rates of one sender a minute, in the long run; 0 is no limit. Reports beyond are refused as a quota, with a delay
+/// until the next try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
@@ -17,17 +17,19 @@ pub struct LimitsConfig {
     /// Reports of all holders of one app key.
     pub reports_per_key: u32,
     /// Deletions by all holders of one app key: each is kept for ever, and an app key is public.
+    #[serde(skip)]
     pub deletions_per_key: u32,
     /// Deletions from one network (IPv4 /24, IPv6 /48), where it is known.
+    #[serde(skip)]
     pub deletions_per_network: u32,
-    /// Numbers at once after a pause.
+    /// Reports or deletions at once after a pause.
     #[serde(skip)]
     pub bursts: BurstsConfig,
 }
 
-/// Reports, or deletions, that each limit of [`LimitsConfig`] admits at once after a pause.
+/// The burst of each limit of [`LimitsConfig`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the limits are")]
+#[expect(missing_docs, reason = "named like the limits")]
 pub struct BurstsConfig {
     pub reports_per_installation: u32,
     pub reports_per_key: u32,
@@ -39,8 +41,8 @@ pub struct BurstsConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamesConfig {
-    /// Models; 0 is no limit of any names. Versions of all of them may be 5 times as many, chipsets 3 times, and
-    /// input-shape keys 10 times.
+    /// Models; 0 is no limit of any names. Versions have 5 times this limit, chipsets 3 times, and input-shape keys 10
+    /// times.
     pub models: usize,
 }
 
@@ -51,25 +53,23 @@ impl NamesConfig {
     }
 }
 
-/// New installations that an app may have in a UTC day; reports of the others are stored as
-/// unproven, and do not vote.
+/// New installations of an app that may vote in a UTC day. Reports of further ones are stored as unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewInstallationsConfig {
-    /// However few are usual, so many may come; 0 is no limit for an app.
+    /// The least limit of an app; 0 is no limit.
     pub at_least: u64,
-    /// Of these from one network (IPv4 /24, IPv6 /48), and as much more of it as the app's room is
-    /// above `at_least`; 0 is no limit for a network.
+    /// The part of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 is no limit.
     pub per_network: u64,
-    /// Proxies whose `X-Forwarded-For` is believed. Without any, the address that connects counts.
+    /// Proxies whose `X-Forwarded-For` counts. Without any, the peer's address counts.
     pub trusted_proxies: Vec<AddressBlock>,
-    /// This many times the usual number may come: the median of the last 14 whole days.
+    /// The limit as a multiple of the usual number, the median of the last 14 whole days.
     #[serde(skip)]
     pub times_usual: u32,
-    /// Installations that are remembered; each takes 16 bytes.
+    /// Known installations in memory; each takes 16 bytes.
     #[serde(skip)]
     pub known: usize,
-    /// Pause between reads of those that other collectors let in.
+    /// Pause between loads of installations that other collectors admitted.
     #[serde(skip)]
     pub refresh: Period,
 }
@@ -84,7 +84,7 @@ impl NewInstallationsConfig {
 
 impl Default for NamesConfig {
     fn default() -> Self {
-        // Several times what large apps have: a limit on what is made up, not on what is used.
+        // Several times what large apps have: a limit on made-up names, not on real ones.
         Self { models: 100 }
     }
 }
@@ -105,17 +105,16 @@ impl Default for NewInstallationsConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
-            // A hundred a second: thousands of times what a device makes, little enough that no one
-            // of them fills the WAL.
+            // A hundred a second: thousands of times a device's rate, and too little to fill the WAL.
             reports_per_installation: 6_000,
-            // As large as the app: only its operator knows.
+            // It depends on the app's number of devices.
             reports_per_key: 0,
-            // Of ten million devices that ask once in their life, less than one does in a second.
+            // Ten million devices that ask once in their life make less than one a second.
             deletions_per_key: 300,
-            // Thousands of phones share a carrier's address, and some of them ask.
+            // Thousands of phones share a carrier's address.
             deletions_per_network: 30,
             bursts: BurstsConfig {
-                // Any spool at once.
+                // More than any spool holds.
                 reports_per_installation: 50_000,
                 reports_per_key: 10_000,
                 deletions_per_key: 300,

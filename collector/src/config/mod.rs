@@ -1,5 +1,4 @@
-//! The collector's part of the config file: every key with its default, and all that can be wrong
-//! with them at once. Reading the file and the environment is the command's work.
+//! The collector's part of the config file: keys, defaults, validation. The command reads the file and the environment.
 
 mod address_block;
 mod connections;
@@ -12,15 +11,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::address_block::{AddressBlock, AddressBlockError};
-pub use self::connections::{ConnectionsConfig, TlsConfig};
+pub(crate) use self::address_block::AddressBlock;
+pub(crate) use self::connections::ConnectionsConfig;
+pub use self::connections::TlsConfig;
 pub use self::keys::{AppKeyConfig, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
 pub use self::limits::{BurstsConfig, LimitsConfig, NamesConfig, NewInstallationsConfig};
-use crate::wal::MAX_PAYLOAD_BYTES;
 use epwatch_server::{ByteSize, Period, Problems};
 
-/// The whole section. Keys are what operators change; fields that are skipped are for tests.
+/// The section `[collector]`. Skipped fields are constants that tests change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectorConfig {
@@ -28,19 +27,14 @@ pub struct CollectorConfig {
     pub listen: SocketAddr,
     /// Address of `/metrics`, `/healthz` and `/readyz`.
     pub http_listen: SocketAddr,
-    /// The largest request. Answers carry it to devices, which assume 4 MiB before the first answer.
-    pub max_request_bytes: ByteSize,
-    /// Pause between reads of what others put into the store: deletions of other collectors and published
-    /// directives; the loss ledger is read every sixth time.
+    /// Pause between reads of other collectors' deletions and of published directives. The loss ledger is read every
+    /// sixth time.
     pub refresh: Period,
-    /// Pause between removals of deleted installations' rows from the disk; views hide them at once.
-    pub erase_period: Period,
-    /// The app keys that are accepted. Empty: any or none, which only a loopback address may do.
+    /// Accepted app keys. Without any, calls need no key, which only a loopback address allows.
     pub keys: Vec<AppKeyConfig>,
-    /// A TOML file with more `[[keys]]`, read again when it changes: keys come and go without a restart.
-    /// While it is named a key is needed, even if the file is empty.
+    /// A TOML file with more `[[keys]]`, reloaded when it changes. If it is set, calls need a key even while it is empty.
     pub keys_file: Option<PathBuf>,
-    /// The certificate that devices see; without it the port speaks plain HTTP.
+    /// The certificate of the device port, which is plain HTTP without one.
     pub tls: Option<TlsConfig>,
     /// Cost limits of connections.
     pub connections: ConnectionsConfig,
@@ -56,7 +50,13 @@ pub struct CollectorConfig {
     pub batch: BatchConfig,
     /// Summaries of closed buckets.
     pub rollup: RollupConfig,
-    /// Keys of reports that are remembered to answer `duplicate` without the store, about 80 bytes each.
+    /// The largest request. Answers carry it to devices, which assume 4 MiB before the first answer.
+    #[serde(skip)]
+    pub max_request_bytes: ByteSize,
+    /// Pause between removals of deleted installations' rows from the disk; views hide them at once.
+    #[serde(skip)]
+    pub erase_period: Period,
+    /// Report keys in memory that answer `duplicate` without the store, about 80 bytes each.
     #[serde(skip)]
     pub seen_keys: usize,
     /// Retention of reports in the store; the command sets it from its `store.raw_days`.
@@ -68,12 +68,12 @@ pub struct CollectorConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WalConfig {
-    /// Its directory, for this collector alone, on a disk with real fsync.
+    /// Directory of this collector alone, on a disk with real fsync.
     pub dir: PathBuf,
     /// Bytes that may wait for the store before reports are refused.
     pub max_bytes: ByteSize,
-    /// Below this much free space on its disk reports are refused: the store's data often lies on
-    /// the same disk, and a store cannot even merge on a full one. 0 is no limit.
+    /// Reports are refused below this much free space on the disk. The store's data is often on the same disk, and a
+    /// store cannot even merge on a full one. 0 is no limit.
     pub min_free_bytes: ByteSize,
     /// Time for which reports gather before they are written and synced together.
     #[serde(skip)]
@@ -81,7 +81,7 @@ pub struct WalConfig {
 }
 
 impl WalConfig {
-    /// Size of one file: 64 MiB at the default `max_bytes`, less in a smaller WAL, which space comes back to in
+    /// Size of a segment: 64 MiB at the default `max_bytes`. A smaller WAL has smaller ones, so that space is freed in
     /// smaller steps.
     pub(crate) fn segment_bytes(&self) -> u64 {
         (self.max_bytes.0 / 128).clamp(64 << 10, 64 << 20)
@@ -94,10 +94,9 @@ impl WalConfig {
 pub struct BatchConfig {
     /// Age of a batch's first report at which it is sent.
     pub period: Period,
-    /// Time for which a stopping collector goes on writing; the rest stays in the WAL.
+    /// Time for the drain at a stop; further reports stay in the WAL.
     pub drain_timeout: Period,
-    /// Reports of a full batch. Inserts of more than 100,000 are cut into several blocks, which the engine
-    /// stores one by one.
+    /// Reports of a full batch. The engine cuts inserts above 100,000 rows into blocks and stores them one by one.
     #[serde(skip)]
     pub max_reports: usize,
     /// Bytes of a full batch.
@@ -106,7 +105,7 @@ pub struct BatchConfig {
 }
 
 impl BatchConfig {
-    /// The longest pause after a failed try.
+    /// The longest pause between retries.
     pub(crate) fn max_backoff(&self) -> Duration {
         self.period.0 * 10
     }
@@ -120,13 +119,21 @@ pub struct RollupConfig {
     pub enabled: bool,
     /// Length of a bucket, by receive time.
     pub bucket: Period,
-    /// Silence after which a collector is not waited for: it is gone, and the reports that its WAL
-    /// still holds make a new revision when it comes back.
-    pub collector_timeout: Period,
+    /// See [`Self::collector_timeout`]; `None` is its default.
+    #[serde(skip)]
+    pub collector_timeout: Option<Period>,
 }
 
 impl RollupConfig {
-    /// Pause between looks for closed buckets.
+    /// Silence after which the roll-up no longer waits for a collector: two buckets, an hour at most. If the collector
+    /// comes back, the reports in its WAL make a new revision.
+    pub(crate) fn collector_timeout(&self) -> Duration {
+        const MAX: Duration = Duration::from_secs(3600);
+        let set = self.collector_timeout.map(|period| period.0);
+        set.unwrap_or_else(|| (self.bucket.0 * 2).min(MAX))
+    }
+
+    /// Pause between checks for closable buckets.
     pub(crate) fn period(&self) -> Duration {
         (self.bucket.0 / 4).min(Duration::from_secs(10))
     }
@@ -161,10 +168,10 @@ impl Default for WalConfig {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("epwatch-wal"),
-            // An hour of 4,000 reports of 500 bytes a second.
+            // An hour of 4,000 reports a second, 500 bytes each.
             max_bytes: ByteSize(8 << 30),
             min_free_bytes: ByteSize(512 << 20),
-            // Little next to a phone's round trip, and under load it makes one sync of dozens.
+            // Little next to a phone's round trip; under load one sync serves dozens of batches.
             gather: Period(Duration::from_millis(2)),
         }
     }
@@ -186,7 +193,7 @@ impl Default for RollupConfig {
         Self {
             enabled: true,
             bucket: Period(Duration::from_secs(3600)),
-            collector_timeout: Period(Duration::from_secs(3600)),
+            collector_timeout: None,
         }
     }
 }
@@ -198,11 +205,6 @@ impl CollectorConfig {
     /// Every problem, not just the first.
     pub fn validate(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
-        problems.check_range(
-            "max_request_bytes",
-            &self.max_request_bytes,
-            ByteSize(64 << 10)..=ByteSize(MAX_PAYLOAD_BYTES as u64),
-        );
         keys::check(
             &self.keys,
             self.keys_file.as_deref(),
@@ -229,16 +231,9 @@ impl CollectorConfig {
         let rollup = &self.rollup;
         for (key, period, min_ms, max_ms) in [
             ("refresh", self.refresh, 10, HOUR),
-            ("erase_period", self.erase_period, 10, 7 * DAY),
             ("batch.period", self.batch.period, 1, 60_000),
             ("batch.drain_timeout", self.batch.drain_timeout, 0, HOUR),
             ("rollup.bucket", rollup.bucket, 1_000, DAY),
-            (
-                "rollup.collector_timeout",
-                rollup.collector_timeout,
-                1_000,
-                7 * DAY,
-            ),
         ] {
             let period_ms = |ms| Period(Duration::from_millis(ms));
             problems.check_range(key, &period, period_ms(min_ms)..=period_ms(max_ms));

@@ -165,7 +165,7 @@ pub(crate) fn config(wal: &Path) -> CollectorConfig {
     config.wal.max_bytes = ByteSize(64 << 20);
     config.batch.period = Period(Duration::from_millis(20));
     config.rollup.bucket = Period(Duration::from_secs(1));
-    config.rollup.collector_timeout = Period(Duration::from_secs(600));
+    config.rollup.collector_timeout = Some(Period(Duration::from_secs(600)));
     config
 }
 

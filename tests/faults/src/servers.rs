@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::options::{FaultOptions, Servers};
 use crate::process::{Kept, StartLine, State, signal};
 
-/// Silent for this long, a collector is no longer waited for: others close buckets without it.
+/// Silence after which others close buckets without a collector: two buckets of 2 s, see `line`.
 pub(crate) const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(4);
 /// A start fetches the engine once, and migrates.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
@@ -246,7 +246,6 @@ fn serve(options: &FaultOptions) -> StartLine {
 /// Small segments, short buckets and short pauses, so that every path is walked often.
 fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
     let data_dir = options.dir.join(name).display().to_string();
-    let timeout = format!("{}s", COLLECTOR_TIMEOUT.as_secs());
     let env = [
         ("EPWATCH_LOG", "info"),
         ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
@@ -256,7 +255,6 @@ fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
         // And at most half a second between tries.
         ("EPWATCH_COLLECTOR__BATCH__PERIOD", "50ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "2s"),
-        ("EPWATCH_COLLECTOR__ROLLUP__COLLECTOR_TIMEOUT", &timeout),
         ("EPWATCH_COLLECTOR__REFRESH", "1s"),
     ];
     StartLine {
