@@ -1,9 +1,9 @@
-//! The collector's part of a backup: its WAL as of one moment, and a restored store cut back to it.
+//! The collector's part of a backup: a copy of the WAL, and the cut of a restored store back to that copy. The commands
+//! `store backup` and `store restore` call it; the archive of the store is the engine's.
 //!
-//! The WAL is copied first, the store's archive is made after. Everything below the copied
-//! checkpoint is in that archive, and some of what follows may be: the writer went on. So a restored
-//! store is cut back to the checkpoint, and the WAL replays the rest: what was acknowledged before
-//! the copy is there, once.
+//! The WAL is copied before the store's archive is made. The archive holds all reports below the copied checkpoint, and
+//! some later ones, since the writer goes on. So a restored store is cut back to the checkpoint, and the WAL replays
+//! the rest: each report acknowledged before the copy is there once.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,24 +13,24 @@ use clickhouse::Client;
 use futures::future::BoxFuture;
 
 use crate::store::{Count, Sink, SinkError};
-use crate::wal::{self, LogFiles, WalError};
+use crate::wal::{self, WalError, WalFiles};
 
-/// Tries at a copy between which the writer let go of a segment that was being copied.
+/// Tries of a copy; one fails if the writer frees a segment while it is copied.
 const MAX_TRIES: u32 = 20;
 
-/// Files that a copy does without: the lock, and what holds no records.
+/// Files without records, which a copy leaves out.
 const LEFT_OUT: &[&str] = &["lock"];
 const LEFT_OUT_SUFFIXES: &[&str] = &[".spare", ".tmp"];
 
-/// The WAL, or the restored store, is not as a backup needs it.
+/// Why a WAL was not copied.
 #[derive(Debug, thiserror::Error)]
 pub enum WalCopyError {
-    /// The directory holds no log, or one that cannot be read.
+    /// The directory holds no readable WAL.
     #[error("failed to read wal {dir}")]
     Wal {
         /// The WAL's directory.
         dir: PathBuf,
-        /// Why.
+        /// The error of the read.
         #[source]
         source: WalError,
     },
@@ -43,9 +43,9 @@ pub enum WalCopyError {
         #[source]
         source: io::Error,
     },
-    /// Segments were let go of faster than they could be copied.
+    /// Segments were freed faster than they could be copied.
     #[error(
-        "failed to copy wal {dir}: the writer let go of segments faster than they were copied; try \
+        "failed to copy wal {dir}: the writer freed segments faster than they were copied; try \
          again at a quieter time, or stop the collector"
     )]
     TooBusy {
@@ -54,38 +54,37 @@ pub enum WalCopyError {
     },
 }
 
-/// Where a copied WAL stands.
+/// A copied WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalCopy {
-    /// The id by which the store knows the collector.
+    /// The collector's id in the store.
     pub collector_id: u64,
-    /// Everything below is in the store.
+    /// Records below are in the store.
     pub checkpoint: u64,
     /// Names of the files that were copied.
     pub files: Vec<String>,
 }
 
-/// Copies the WAL in `dir` to the empty directory `to`, beside a collector that runs or without
-/// one. Blocks on the disk; what was copied is synced.
+/// Copies the WAL in `dir` to the empty directory `to`, durably, whether or not a collector runs. Blocks on the disk.
 ///
 /// # Errors
 /// [`WalCopyError`]; `to` may hold some files then.
 pub fn copy_wal(dir: &Path, to: &Path) -> Result<WalCopy, WalCopyError> {
     for _ in 0..MAX_TRIES {
-        let log = log_files(dir)?;
+        let log = wal_files(dir)?;
         let mut copied = Vec::new();
         for name in needed(&log) {
             let (from, target) = (dir.join(name), to.join(name));
             match copy_file(&from, &target) {
                 Ok(()) => copied.push(name.clone()),
-                // Let go of since it was listed; the look below tells whether it is missed.
+                // Freed since it was listed; the check below decides whether that matters.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(WalCopyError::Copy { file: from, source }),
             }
         }
-        // A segment is renamed before it is used again: one that still has its name held its own
-        // records while it was copied. One below the checkpoint is not missed.
-        let held = log_files(to)?;
+        // A segment is renamed before it is recycled, so one that still has its name held its own records during the
+        // copy. A segment below the checkpoint is not needed.
+        let held = wal_files(to)?;
         let is_sound = |name: &String| copied.contains(name) && dir.join(name).exists();
         let is_enough = |name: &String| is_sound(name) || held.done_segments.contains(name);
         if needed(&log).all(is_enough) {
@@ -112,15 +111,14 @@ pub fn copy_wal(dir: &Path, to: &Path) -> Result<WalCopy, WalCopyError> {
     })
 }
 
-fn log_files(dir: &Path) -> Result<LogFiles, WalCopyError> {
-    wal::log_files(dir).map_err(|source| WalCopyError::Wal {
+fn wal_files(dir: &Path) -> Result<WalFiles, WalCopyError> {
+    wal::wal_files(dir).map_err(|source| WalCopyError::Wal {
         dir: dir.to_owned(),
         source,
     })
 }
 
-/// The files that a copy needs.
-fn needed(log: &LogFiles) -> impl Iterator<Item = &String> {
+fn needed(log: &WalFiles) -> impl Iterator<Item = &String> {
     let is_needed = |name: &&String| {
         !LEFT_OUT.contains(&name.as_str())
             && !LEFT_OUT_SUFFIXES
@@ -136,13 +134,12 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Cuts a restored store back to where a WAL was copied: takes out reports of that collector from
-/// the checkpoint on, which the WAL replays, and summaries of buckets that were closed later than
-/// `taken_at_ms` (milliseconds since 1970), which are built again. Returns the rows taken out of
-/// `reports`.
+/// Cuts a restored store back to the copy of a WAL: deletes that collector's reports from the checkpoint on, which the
+/// WAL replays, and summaries of buckets closed after `taken_at_ms` (milliseconds since 1970), which are rebuilt.
+/// Returns the number of deleted reports.
 ///
 /// # Errors
-/// The store refused or did not answer; the same call may be made again.
+/// The store refused or did not answer. The call may be repeated.
 pub fn cut_back(
     client: Client,
     copy: &WalCopy,
@@ -157,14 +154,14 @@ pub fn cut_back(
         } = copy;
         let beyond = format!("collector_id = {collector_id} AND wal_offset >= {checkpoint}");
         let taken_at = format!("fromUnixTimestamp64Milli(toInt64({taken_at_ms}), 'UTC')");
-        let mut taken_out = 0;
+        let mut n_deleted = 0;
         for (table, what) in [
             ("report_copies", beyond.clone()),
             ("surplus_copies", beyond.clone()),
             ("reports", beyond),
             ("rollup_watermark", format!("closed_at > {taken_at}")),
             ("rollup_checks", format!("checked_at > {taken_at}")),
-            // Those of deletions stay: the ones before them count who asked to be forgotten.
+            // Revisions of deletions stay: earlier ones count deleted installations.
             (
                 "bucket_revisions",
                 format!("built_at > {taken_at} AND reason != 'deletion'"),
@@ -180,10 +177,10 @@ pub fn cut_back(
                 sink.execute(table, &sql).await?;
             }
             if table == "reports" {
-                taken_out = n;
+                n_deleted = n;
             }
         }
-        Ok(taken_out)
+        Ok(n_deleted)
     })
 }
 
@@ -233,9 +230,9 @@ mod tests {
         found
     }
 
-    /// Beside a WAL that is written, let go of and used again meanwhile.
+    /// While the WAL is written, freed and recycled.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_copy_of_a_busy_log_holds_all_that_was_acknowledged_before() {
+    async fn a_copy_of_a_busy_wal_holds_all_records_acknowledged_before() {
         let dir = tempfile::tempdir().unwrap();
         let opened = Wal::open(&options(&dir.path().join("wal"))).unwrap();
         let wal = opened.wal;
@@ -293,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_log_is_refused() {
+    fn a_directory_without_a_wal_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let error = copy_wal(dir.path(), dir.path()).unwrap_err();
         assert!(matches!(error, WalCopyError::Wal { .. }), "{error}");

@@ -1,5 +1,5 @@
-//! Request bodies: how long one may take to arrive, how many bytes all of them together may hold
-//! while they are received and worked on, and what becomes of one that nobody reads.
+//! Request bodies: the time limit of one, the memory limit of all, and the drain of a body that a call did not read.
+//! [`super::dispatch`] wraps every request in them. Nothing here decodes a message.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::decompress::{Encoding, InflateError, inflate};
 use super::reject_reason::RejectReason;
 use super::retry;
 
-/// When to come again if bodies take all the room there is; calls last milliseconds.
+/// Retry delay while bodies use the whole budget; calls last milliseconds.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// Bytes of bodies, over all connections.
@@ -38,14 +38,14 @@ impl BodyBudget {
     }
 }
 
-/// What one call has taken of the budget; given back when the call ends.
+/// One call's part of the budget; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<BodyBudget>,
     taken: AtomicU64,
-    /// The client went away while it sent.
+    /// The client disconnected before the body was complete.
     is_cut: AtomicBool,
-    /// The answer came before the body was read, and its rest is thrown away.
+    /// The answer was made before the body was read, and the rest is discarded.
     is_rest_left: AtomicBool,
 }
 
@@ -59,13 +59,12 @@ impl Charge {
         })
     }
 
-    /// True if the call's body ended before it was whole, whatever its answer says: tonic takes that for the
-    /// end of a body that lacks a message.
+    /// True if the call's body was cut, whatever the answer's status: tonic takes a cut body for one without a message.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Relaxed)
     }
 
-    /// True if the rest of the call's body is thrown away: the connection ends behind it.
+    /// True if the rest of the body is discarded; the connection ends after it.
     pub(crate) fn is_rest_left(&self) -> bool {
         self.is_rest_left.load(Relaxed)
     }
@@ -87,11 +86,11 @@ impl Charge {
         Ok(())
     }
 
-    /// Inflates a body that was received, and takes what it is larger by: reports are slices of it, so it
+    /// Inflates a body and takes the difference in size from the budget. Reports are slices of the inflated body, so it
     /// is held until the call ends.
     ///
     /// # Errors
-    /// As [`Self::take`], and `INVALID_ARGUMENT` for what is no such stream or a bomb.
+    /// As [`Self::take`], and `INVALID_ARGUMENT` for an invalid stream or a bomb.
     pub(crate) fn inflate(
         &self,
         encoding: Encoding,
@@ -118,21 +117,21 @@ impl Drop for Charge {
     }
 }
 
-/// A body on its way in, or one that is here.
+/// A body that arrives, or one that is complete.
 pub(crate) enum RequestBody {
     Arriving(Arriving),
-    Here(Full<Bytes>),
+    Complete(Full<Bytes>),
 }
 
-/// A body that must be whole before its time is up.
+/// A body that must be complete within its time limit.
 pub(crate) struct Arriving {
-    /// Taken when this is dropped.
+    /// `None` once the body has ended or its rest is discarded.
     inner: Option<Incoming>,
     charge: Arc<Charge>,
     limit: Duration,
-    /// Set when the body is first waited for: most are there with their head.
+    /// Set at the first wait: most bodies arrive with their head.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// So many bytes that nobody reads are received all the same.
+    /// Unread bytes that are received and discarded on drop.
     drain_bytes: u64,
 }
 
@@ -147,15 +146,13 @@ impl Arriving {
         }
     }
 
-    /// Receives what nobody read once the call has its answer, and throws it away, up to `max_bytes`. For
-    /// HTTP/1.1, where many clients read the answer when they have sent all: a connection that is closed
-    /// before is reset, and the answer lost with it.
+    /// Receives and discards up to `max_bytes` of an unread body once the call has its answer. For HTTP/1.1, where many
+    /// clients send everything before they read: an earlier close resets the connection and loses the answer.
     pub(crate) fn drained(mut self, max_bytes: usize) -> Self {
         self.drain_bytes = max_bytes as u64;
         self
     }
 
-    /// What the body's call has taken of the budget.
     pub(crate) fn charge(&self) -> Arc<Charge> {
         self.charge.clone()
     }
@@ -197,7 +194,7 @@ impl Body for Arriving {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                // It had its time.
+                // No drain after the time limit.
                 this.drain_bytes = 0;
                 let text = "the request's body took too long to arrive";
                 Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
@@ -222,15 +219,15 @@ impl Drop for Arriving {
             return;
         }
         self.charge.is_rest_left.store(true, Relaxed);
-        // Without a runtime the connection is gone too.
+        // Without a runtime there is no connection either.
         if let (Some(rest), Ok(runtime)) = (self.inner.take(), Handle::try_current()) {
-            runtime.spawn(timeout(self.limit, throw_away(rest, self.drain_bytes)));
+            runtime.spawn(timeout(self.limit, discard(rest, self.drain_bytes)));
         }
     }
 }
 
-/// Receives a body to its end, or until it was `max_bytes`.
-async fn throw_away(mut body: Incoming, max_bytes: u64) {
+/// Receives a body to its end, at most `max_bytes`.
+async fn discard(mut body: Incoming, max_bytes: u64) {
     let mut left = max_bytes;
     while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let n = frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -251,7 +248,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match self.get_mut() {
             Self::Arriving(body) => Pin::new(body).poll_frame(cx),
-            Self::Here(body) => Pin::new(body)
+            Self::Complete(body) => Pin::new(body)
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
         }
@@ -260,14 +257,14 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Arriving(body) => body.is_end_stream(),
-            Self::Here(body) => body.is_end_stream(),
+            Self::Complete(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Arriving(body) => body.size_hint(),
-            Self::Here(body) => body.size_hint(),
+            Self::Complete(body) => body.size_hint(),
         }
     }
 }
@@ -275,9 +272,8 @@ impl Body for RequestBody {
 /// Why a body was not collected.
 #[derive(Debug)]
 pub(crate) enum CollectError {
-    /// It is longer than allowed.
     TooLarge,
-    /// It did not arrive.
+    /// It did not arrive in full.
     Failed(Status),
 }
 
@@ -301,7 +297,7 @@ pub(crate) async fn collect(mut body: Arriving, max_bytes: usize) -> Result<Byte
         if first.len() + rest.len() + data.len() > max_bytes {
             return Err(CollectError::TooLarge);
         }
-        // Most bodies are one frame: no copy then.
+        // Most bodies are one frame, which needs no copy.
         if first.is_empty() && rest.is_empty() {
             first = data;
         } else {

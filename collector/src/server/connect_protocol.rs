@@ -1,9 +1,8 @@
-//! The Connect protocol's unary calls: HTTP POST of the encoded message, for clients that cannot
-//! read gRPC's trailers. Errors are JSON with an HTTP status.
+//! Unary calls of the Connect protocol: HTTP POST of the encoded message, for clients without access to gRPC's trailers.
+//! Errors are JSON with an HTTP status.
 //!
-//! Followed: `application/proto`, `Connect-Protocol-Version`, `Connect-Timeout-Ms`,
-//! `Content-Encoding`, error codes and their HTTP statuses, details. Not spoken: its JSON codec and
-//! its GET calls; both are refused as the protocol wants it.
+//! Supported: `application/proto`, `Connect-Protocol-Version`, `Connect-Timeout-Ms`, `Content-Encoding`, error codes
+//! with their HTTP statuses, details. The JSON codec and GET calls are refused as the protocol requires.
 
 use std::time::Duration;
 
@@ -29,13 +28,13 @@ const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// A call's message and what came with it.
+/// A decoded call with its timeout.
 pub(crate) struct ConnectCall<M> {
     pub(crate) request: tonic::Request<M>,
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Checks what is refused without looking at the body.
+/// Refuses by method and headers, before the body.
 pub(crate) fn check_head(method: &Method, headers: &HeaderMap) -> Result<(), Box<Answer>> {
     if method != Method::POST {
         let mut answer = refuse(
@@ -96,7 +95,7 @@ pub(crate) async fn read<M: Message + Default>(
         Err(CollectError::TooLarge) => {
             let text = format!("request exceeds {max_bytes} bytes");
             let mut answer = refuse(StatusCode::PAYLOAD_TOO_LARGE, &Status::out_of_range(text));
-            // What is left of the body is not worth reading.
+            // The rest of the body is not read.
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(header::CONNECTION, close);
             return Err(Box::new(answer));
@@ -117,7 +116,7 @@ pub(crate) async fn read<M: Message + Default>(
     Ok(ConnectCall { request, timeout })
 }
 
-/// At most ten digits, says the protocol.
+/// At most ten digits, by the protocol.
 fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(TIMEOUT) else {
         return Ok(None);
@@ -135,7 +134,6 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     }
 }
 
-/// The answer to a call that succeeded or did not.
 pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) -> Answer {
     match outcome {
         Ok(response) => {
@@ -149,7 +147,7 @@ pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) ->
     }
 }
 
-/// An error with the HTTP status that its code has.
+/// An error with the HTTP status of its code.
 pub(crate) fn error(status: &Status) -> Answer {
     refuse(http_status(status.code()), status)
 }
@@ -169,12 +167,12 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     }
     let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
     *answer.status_mut() = http;
-    // As tonic does: whoever counts refusals looks there.
+    // As tonic does: refusals are counted by this extension.
     answer.extensions_mut().insert(status.clone());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);
     if let Some(delay) = delay {
-        // Whole seconds, never sooner than meant.
+        // Whole seconds, rounded up.
         let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -183,7 +181,7 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
 
 fn code_name(code: Code) -> &'static str {
     match code {
-        // A call that succeeded is no error; a status that says so is ours to mend.
+        // An error with the code `Ok` is a mistake of ours.
         Code::Ok | Code::Unknown => "unknown",
         Code::Cancelled => "canceled",
         Code::InvalidArgument => "invalid_argument",

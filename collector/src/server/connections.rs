@@ -1,4 +1,5 @@
-//! The open connections: their number, their idle times, and the one that makes room for another.
+//! Limits of open connections: their number, their idle time, and which one is closed for a new one. The device server
+//! registers each connection and each call; nothing here reads a socket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ pub(crate) struct Connections {
     idle_timeout: Duration,
     began: Instant,
     next_id: AtomicU64,
-    /// Those that are not closing, the idlest first as of the last look. The end of a call moves no entry, which
-    /// would take the lock each time: an entry may stand too far in front, and never too far behind.
+    /// Connections that are not closing, the one idle longest first as of the last search. The end of a call moves no
+    /// entry, since that would take the lock: an entry may be too far in front, never too far behind.
     open: Mutex<BTreeMap<Place, Arc<ConnectionState>>>,
     metrics: Arc<Metrics>,
 }
 
-/// Start of the idle time in milliseconds since the port was opened, and the connection's id.
+/// Start of the idle time, in milliseconds since the port was opened, and the connection's id.
 type Place = (u64, u64);
 
 #[derive(Debug)]
@@ -67,8 +68,7 @@ impl Connections {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Adds a connection. If there are too many, the one that has been idle longest is closed; if none is
-    /// idle, the new one is.
+    /// Adds a connection. At the limit, the one that has been idle longest is closed, or the new one if none is idle.
     pub(crate) fn open(self: &Arc<Self>) -> Connection {
         let now_ms = self.now_ms();
         let state = Arc::new(ConnectionState {
@@ -124,8 +124,8 @@ impl Connections {
     }
 }
 
-/// Finds the connection that has been idle longest, and moves those in front of it that were used meanwhile to
-/// their places. Each call costs one such move at most, however often this is called.
+/// Finds the connection that has been idle longest. Entries in front of it that were used since move to their places;
+/// each call costs at most one such move.
 fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
     let mut idlest = None;
     let mut moved = Vec::new();
@@ -134,7 +134,7 @@ fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
             break;
         }
         if state.is_idle() {
-            // Calls that end together may write their times in either order.
+            // Two calls that end at once may store their times in either order.
             let since_ms = state.idle_since_ms.load(Relaxed).max(place.0);
             let belongs = (since_ms, state.id);
             if belongs != place {
@@ -163,12 +163,12 @@ impl ConnectionState {
 }
 
 impl Connection {
-    /// Resolves when the connection has to make room.
+    /// Resolves when the connection is to close.
     pub(crate) fn closing(&self) -> WaitForCancellationFuture<'_> {
         self.state.close.cancelled()
     }
 
-    /// Says that a call is under way for as long as the answer lives.
+    /// Marks a call as under way until the guard is dropped.
     pub(crate) fn begin_call(&self) -> CallGuard {
         self.state.n_calls.fetch_add(1, Relaxed);
         CallGuard {
@@ -188,7 +188,7 @@ impl Drop for Connection {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        // The time first: a sweep in between finds a call, or a fresh time.
+        // The time first, so that a sweep in between finds a call or a fresh time.
         self.state.idle_since_ms.store(self.all.now_ms(), Relaxed);
         self.state.n_calls.fetch_sub(1, Relaxed);
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_idle_longest_makes_room_and_calls_go_on() {
+    fn the_connection_idle_longest_is_closed_and_calls_go_on() {
         let all = connections(3);
         let (busy, old, young) = (all.open(), all.open(), all.open());
         let call = busy.begin_call();
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(all.metrics.connections.get(), 0);
     }
 
-    /// Those that were used since they were looked at last make no room before those that were not.
+    /// A connection used since the last search is not closed before one that was not.
     #[test]
-    fn whoever_was_used_since_is_not_the_idlest() {
+    fn a_connection_used_since_the_last_search_is_not_the_idlest() {
         let all = connections(3);
         let used = |connection: &Connection, at_ms| {
             drop(connection.begin_call());

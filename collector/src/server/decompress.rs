@@ -1,16 +1,15 @@
-//! Inflates request bodies, with two hard limits: the size of what comes out, and how much larger
-//! that is than what came in. Memory is bounded by the first; a bomb ends at the second long
-//! before it has cost much.
+//! Inflates request bodies with two hard limits: the inflated size, and its ratio to the compressed size. The first
+//! bounds memory; the second stops a bomb early.
 
 use std::io::Read;
 
 use bytes::Bytes;
 
-/// Reports of one device in one batch repeat most of their text: 20 times smaller happens.
+/// Reports of one device repeat most of their text, so a ratio of 20 is normal.
 const MAX_RATIO: usize = 100;
-/// Below this the ratio says nothing.
+/// Below this size the ratio is not checked.
 const FREE_BYTES: usize = 64 << 10;
-/// The largest window that a zstd frame may ask for: 8 MiB, what RFC 8878 wants supported.
+/// The largest window of a zstd frame: 8 MiB, which RFC 8878 asks decoders to support.
 const MAX_WINDOW_LOG: u32 = 23;
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -22,10 +21,10 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Every one of them, as header values name them.
+    /// All encodings as a header value.
     pub(crate) const NAMES: &str = "gzip, zstd, identity";
 
-    /// Reads a header value; `Ok(None)` is not compressed.
+    /// Parses a header value; `Ok(None)` is uncompressed.
     pub(crate) fn parse(name: &str) -> Result<Option<Self>, ()> {
         match name.trim() {
             "" => Ok(None),
@@ -37,7 +36,7 @@ impl Encoding {
     }
 }
 
-/// Why a body was not inflated. Sending the same bytes again helps nobody.
+/// Why a body was not inflated. None of these succeeds at a retry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InflateError {
     #[error("inflated request exceeds {max_bytes} bytes")]
@@ -48,7 +47,6 @@ pub(crate) enum InflateError {
     Corrupt(Encoding),
 }
 
-/// Inflates one body to at most `max_bytes`.
 pub(crate) fn inflate(
     encoding: Encoding,
     compressed: &[u8],
@@ -153,13 +151,13 @@ mod tests {
             (Encoding::Zstd, zstd(b"report report")),
         ] {
             for bytes in [&whole[..whole.len() - 1], b"no stream at all", &[]] {
-                // Nothing at all is an empty body to zstd; whoever decodes it finds no message.
+                // zstd reads an empty input as an empty body; decoding it finds no message.
                 let inflated = inflate(encoding, bytes, MAX);
                 let is_refused = inflated == Err(InflateError::Corrupt(encoding));
                 assert!(is_refused || bytes.is_empty(), "{encoding:?} {inflated:?}");
             }
         }
-        // A frame that asks for a window of 2 GiB allocates none of it.
+        // A frame with a window of 2 GiB allocates none of it.
         let mut giant = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
         giant.extend([0x01, 0x00, 0x00]);
         assert_eq!(

@@ -1,6 +1,5 @@
-//! One request, whichever protocol it speaks: `application/grpc` goes to tonic, anything else is a
-//! Connect call. Both end in the same four functions, and neither reads anything of a body before the
-//! call's key is proved: what a stranger sends is not kept, inflated or decoded.
+//! Routes a request by its protocol: `application/grpc` to tonic, anything else to the Connect protocol. Both call the
+//! same four functions. No byte of a body is kept, inflated or decoded before the call's key is proved.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// A flag and a length before each gRPC message.
 const FRAME_BYTES: usize = 5;
-/// Calls that want more than a key which ships inside an app: see [`crate::ingest::auth::Scope::may_certify`].
+/// Calls that need a key which no app carries: see [`crate::ingest::auth::Scope::may_certify`].
 const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 
 /// The body of any answer.
@@ -61,8 +60,7 @@ impl<S: CollectorService> Dispatch<S> {
         budget: Arc<BodyBudget>,
     ) -> Self {
         let calls = Arc::new(calls);
-        // Compressed messages are inflated before tonic sees them; the two names are for what it
-        // tells clients.
+        // Messages are inflated before tonic gets them; the two encodings are for its answer header.
         let grpc = CollectorServiceServer::from_arc(calls.clone())
             .max_decoding_message_size(max_bytes)
             .accept_compressed(CompressionEncoding::Gzip)
@@ -78,8 +76,8 @@ impl<S: CollectorService> Dispatch<S> {
         }
     }
 
-    /// Answers a request. What most of them are, a call of gRPC with a message as it is, goes to tonic at
-    /// once: hundreds of calls wait for their ack, and what each of them holds must fit the caches.
+    /// Answers a request. The most frequent kind, an uncompressed gRPC call, goes to tonic directly: hundreds of calls
+    /// wait for their ack, and the state of all of them must fit the caches.
     pub(crate) fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -89,7 +87,7 @@ impl<S: CollectorService> Dispatch<S> {
         let charge = Charge::new(self.budget.clone());
         let (mut head, body) = request.into_parts();
         let admitted = self.admit(&mut head, network);
-        // Held until the answer is made: what was decoded lives as long.
+        // Held until the answer is made, as long as the decoded message lives.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
         let body = match head.version < Version::HTTP_2 {
             true => body.drained(self.max_bytes),
@@ -119,7 +117,7 @@ impl<S: CollectorService> Dispatch<S> {
         }))
     }
 
-    /// Proves the call's key, and leaves what it proves for the call.
+    /// Proves the call's key and adds its scope to the request.
     fn admit(&self, head: &mut Parts, network: Option<Network>) -> Result<(), Status> {
         let scope = self.keys.prove(&head.headers)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
@@ -164,14 +162,13 @@ impl<S: CollectorService> Dispatch<S> {
             .unwrap_or_else(|status| status.into_http())
     }
 
-    /// Replaces a compressed message by the inflated one. tonic would stop at the size limit too,
-    /// but not at the ratio.
+    /// Replaces a compressed message by the inflated one. tonic has a limit of the size, but none of the ratio.
     async fn inflated(&self, request: Request<Arriving>) -> Result<Request<RequestBody>, Status> {
         let (mut head, body) = request.into_parts();
         let name = head.headers.get(GRPC_ENCODING);
         let name = name.map_or(Ok(""), |v| v.to_str()).unwrap_or("?");
         let Ok(Some(encoding)) = Encoding::parse(name) else {
-            // What tonic does not know either it refuses, with the list that the protocol wants.
+            // tonic refuses an unknown encoding with the list that the protocol requires.
             return Ok(Request::from_parts(head, RequestBody::Arriving(body)));
         };
         let max_bytes = self.max_bytes;
@@ -186,7 +183,7 @@ impl<S: CollectorService> Dispatch<S> {
         let body = reframed(encoding, &body, &charge, max_bytes)?.unwrap_or(body);
         Ok(Request::from_parts(
             head,
-            RequestBody::Here(Full::new(body)),
+            RequestBody::Complete(Full::new(body)),
         ))
     }
 
@@ -234,7 +231,7 @@ impl<S: CollectorService> Dispatch<S> {
     }
 }
 
-/// A call without its answer yet. Dropped so, its client went away.
+/// A call without an answer. A drop in that state means that the client disconnected.
 struct UnderWay<S> {
     dispatch: Arc<Dispatch<S>>,
     charge: Arc<Charge>,
@@ -250,16 +247,15 @@ impl<S> UnderWay<S> {
         }
     }
 
-    /// Counts the call if the answer is a refusal. Whatever refuses a known call, its status is with the
-    /// answer.
+    /// Counts the call if the answer is a refusal, whose status is an extension of the answer.
     fn end<B>(mut self, answer: &mut Response<B>) {
         self.has_answer = true;
         if self.charge.is_rest_left() {
-            // The next head would be read before this answer is written, which hyper does not expect.
+            // Otherwise hyper reads the next head before this answer is written, which it does not support.
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(header::CONNECTION, close);
         }
-        // What succeeds in gRPC says so behind its message, not here.
+        // A gRPC call that succeeds has its status in the trailers.
         if answer.status() == StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS)
         {
             return;
@@ -267,7 +263,7 @@ impl<S> UnderWay<S> {
         let reason = match answer.extensions().get::<Status>() {
             _ if self.charge.is_cut() => RejectReason::Cancelled,
             Some(status) => RejectReason::of(status),
-            // tonic answers a call that it does not know by a header alone.
+            // tonic answers an unknown call with a header only.
             None => RejectReason::Unsupported,
         };
         self.dispatch.metrics.count_refusal(reason);
@@ -288,7 +284,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     content_type.is_some_and(|t| t.as_bytes().starts_with(GRPC.as_bytes()))
 }
 
-/// tonic's service answers whatever comes.
+/// tonic's service never fails.
 fn sent<T>(answer: Result<T, Infallible>) -> T {
     match answer {
         Ok(answer) => answer,
@@ -296,7 +292,7 @@ fn sent<T>(answer: Result<T, Infallible>) -> T {
     }
 }
 
-/// Runs a call for at most the time its client gives it.
+/// Runs a call within its client's timeout.
 async fn within<T>(
     timeout: Option<Duration>,
     calling: impl Future<Output = T>,
@@ -309,8 +305,7 @@ async fn within<T>(
     }
 }
 
-/// Inflates the one message of a unary call; `None` if it is not compressed after all. Whatever is
-/// no such frame is tonic's to refuse.
+/// Inflates the message of a unary call; `None` if its flag says uncompressed. tonic refuses an invalid frame.
 fn reframed(
     encoding: Encoding,
     body: &[u8],

@@ -54,15 +54,15 @@ use crate::metrics::Metrics;
 /// A request's head; HTTP/1.1 and HTTP/2 alike.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 const MAX_HEADERS: usize = 64;
-/// What one HTTP/2 connection may send ahead of our reading.
+/// Bytes that an HTTP/2 connection may send before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Pings a client that is silent, so that half-open connections end.
+/// Silent clients are pinged, so that half-open connections end.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Streams that a client opened and reset before we looked, and that we had to reset (rapid reset,
-/// CVE-2023-44487 and its kin).
+/// Streams that a client opened and reset before they were accepted, and streams that the server had to reset (rapid
+/// reset, CVE-2023-44487 and similar).
 const MAX_RESETS: usize = 64;
-/// Time for a connection to close gracefully; a call that began just then ends sooner.
+/// Time for a connection to close gracefully; a call that just began takes less.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that close gracefully at the same time, at most half as many as may be open: each is an open
 /// file beyond `connections.max`, which [`crate::server::open_files`] leaves room for. Further ones are closed at once.
@@ -173,7 +173,7 @@ impl<S: CollectorService> DeviceServer<S> {
         stop: CancellationToken,
     ) {
         let peer = self.origins.peer(from);
-        // Acks are small and someone waits for them.
+        // Acks are small, and the device waits for them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             return self.serve_http(stream, peer, &connection, stop).await;
@@ -189,7 +189,7 @@ impl<S: CollectorService> DeviceServer<S> {
         }
     }
 
-    /// Serves one connection that has no socket.
+    /// Serves one connection without a socket.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) async fn serve_stream(
         &self,
@@ -223,7 +223,7 @@ impl<S: CollectorService> DeviceServer<S> {
             .serve_connection(TokioIo::new(CoalescedWrites::new(stream)), service);
         let mut serving = pin!(serving);
         tokio::select! {
-            // The reason of a failed connection is its client's affair.
+            // A failed connection needs no log line: its client sees the failure.
             _ = serving.as_mut() => return,
             () = connection.closing() => {}
             () = stop.cancelled() => {
@@ -267,7 +267,7 @@ fn builder(header_timeout: Duration, max_calls: u32) -> Builder<TokioExecutor> {
     builder
 }
 
-/// The client went away between its connecting and our accepting.
+/// The client disconnected before the accept.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,15 +1,14 @@
-//! How many files this process may have open. A connection is one; the WAL and the store need some at any
-//! time, or acks stop for everybody.
+//! The limit of open files, shared between connections and the rest of the collector. Each connection is a file. Without
+//! files for the WAL and the store, acks stop for all devices. `collector.rs` calls this once, before the port opens.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is kept for all but devices that are served: segments, checkpoint and other files of the WAL, connections
-/// to the store, the operator's pages; and connections that were told to go and are not gone yet, which have half
-/// of it at most.
+/// Files that are not for served connections: the WAL's, connections to the store and to the admin endpoint, and
+/// draining connections, which take half of it at most.
 const RESERVE: u64 = 256;
 
-/// Returns how many connections may be open at once, at most `max`. Raises this process's soft limit of
-/// open files for that, as far as the hard one allows; says so where that is too little.
+/// Returns how many connections may be open at once, at most `max`. Raises the soft limit of open files as far as the
+/// hard one allows, and logs a warning if that is too little.
 pub(crate) fn room_for_connections(max: usize) -> usize {
     let limit = raise(max as u64 + RESERVE);
     let room = connections_within(limit).min(max);
@@ -26,7 +25,7 @@ pub(crate) fn room_for_connections(max: usize) -> usize {
     room
 }
 
-/// Raises the soft limit to `wanted`, or to the hard one if that is lower. Returns what holds then.
+/// Raises the soft limit to `wanted`, or to the hard one if that is lower. Returns the limit in force.
 fn raise(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` is no limit.
@@ -38,13 +37,13 @@ fn raise(wanted: u64) -> u64 {
         current: Some(raised),
         maximum,
     };
-    // Refused by a sandbox, perhaps: then it stays as it is.
+    // A sandbox may refuse this; the limit then stays.
     setrlimit(Resource::Nofile, limit).map_or(current, |()| raised)
 }
 
 fn connections_within(limit: u64) -> usize {
-    // Where there are few files at all, half of them: those that leave are half as many then, and the last
-    // quarter is for the WAL and the store.
+    // With a low limit, connections get half of the files. Draining ones may take another quarter; the last quarter
+    // stays for the WAL and the store.
     let room = limit.saturating_sub(RESERVE).max(limit / 2);
     usize::try_from(room).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Why a call was refused as a whole: the values of a metric's label.
+//! Reasons why a call is refused as a whole: the label values of `requests_refused_total`.
 
 use std::error::Error;
 use std::fmt;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use tonic::{Code, Status};
 
-/// Why a call was refused. It may be a status's source, where a code alone does not tell.
+/// Why a call was refused. Attached to a status as its source if the code stands for several reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RejectReason {
-    /// Without a key that is valid now.
+    /// No key, or one that is not valid now.
     Unauthenticated,
-    /// With a key that may not do this.
+    /// The key's scope does not allow the call.
     Forbidden,
-    /// The message, or what comes with it, is not what the contract says.
+    /// The message or a header violates the contract.
     Malformed,
     /// No such call, method or encoding.
     Unsupported,
-    /// Larger than `max_request_bytes`, as it came or inflated.
+    /// Larger than `max_request_bytes`, compressed or inflated.
     TooLarge,
-    /// Inflated many times its size.
+    /// Inflates beyond the allowed ratio.
     Bomb,
-    /// All bodies together hold `connections.max_body_bytes`.
+    /// All bodies together use `connections.max_body_bytes`.
     BodyBudget,
     /// The key's quota is used up.
     Quota,
     /// The WAL is full or closing, or too many such calls are under way.
     Overloaded,
-    /// The WAL's disk, which may be full, or the store did not take it.
+    /// The WAL's disk or the store failed.
     Unavailable,
-    /// The body or the answer took longer than it may.
+    /// The body or the answer exceeded its time limit.
     Timeout,
-    /// The client went away while it sent.
+    /// The client disconnected during the call.
     Cancelled,
 }
 
@@ -51,7 +51,6 @@ impl RejectReason {
         Self::Cancelled,
     ];
 
-    /// The label's value.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Unauthenticated => "unauthenticated",
@@ -69,13 +68,13 @@ impl RejectReason {
         }
     }
 
-    /// Names the reason of a status whose code several have.
+    /// Attaches the reason to a status.
     pub(crate) fn mark(self, mut status: Status) -> Status {
         status.set_source(Arc::new(self));
         status
     }
 
-    /// Why the call that is answered so was refused.
+    /// Returns the reason of a status.
     pub(crate) fn of(status: &Status) -> Self {
         let marked = status.source().and_then(|source| source.downcast_ref());
         marked.copied().unwrap_or(match status.code() {
@@ -86,7 +85,7 @@ impl RejectReason {
             Code::DeadlineExceeded => Self::Timeout,
             Code::Unimplemented => Self::Unsupported,
             Code::Cancelled => Self::Cancelled,
-            // The last is what tonic says of bytes that are no message.
+            // tonic uses `Internal` for bytes that are no message.
             Code::InvalidArgument | Code::Internal => Self::Malformed,
             _ => Self::Unavailable,
         })

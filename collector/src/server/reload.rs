@@ -1,9 +1,7 @@
-//! Reads key and certificate files again, when they change and on SIGHUP. Files that are wrong
-//! change nothing; the log says so each time.
+//! Reloads key and certificate files when they change and on SIGHUP. Invalid files change nothing and are logged.
 //!
-//! Files are looked at once a second rather than subscribed to: they are replaced by renames, by
-//! symbolic links of secret mounts, and over network file systems, and a look at three files costs
-//! nothing.
+//! Files are polled once a second, without a watch of the file system: they are replaced by renames, by symbolic links
+//! of secret mounts, and over network file systems. Polling three files costs nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +19,7 @@ use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What of a file changes when its content does; `None` while it cannot be read.
+/// Inode, size and modification time of each file; `None` while it cannot be read.
 type FileStamps = Vec<Option<(u64, u64, i64, i64)>>;
 
 fn stamp(files: &[PathBuf]) -> FileStamps {
@@ -32,12 +30,12 @@ fn stamp(files: &[PathBuf]) -> FileStamps {
     files.iter().map(of).collect()
 }
 
-/// Something that is read from files.
+/// A set of files with the action that reloads them.
 struct Watched {
     name: &'static str,
     files: Vec<PathBuf>,
     seen: FileStamps,
-    /// Reads it; `Err` says why it stays as it was.
+    /// `Err` says why nothing changed.
     reload: Box<dyn Fn() -> Result<(), String> + Send>,
 }
 
@@ -51,18 +49,18 @@ impl Watched {
         Self {
             name,
             files,
-            // They may have changed since they were first read: the first look reads them again.
+            // The files may have changed since they were first read, so the first poll reloads them.
             seen: FileStamps::new(),
             reload,
         }
     }
 
-    fn look(&mut self, is_asked: bool, metrics: &Metrics) {
+    fn poll(&mut self, is_forced: bool, metrics: &Metrics) {
         let now = stamp(&self.files);
-        if now == self.seen && !is_asked {
+        if now == self.seen && !is_forced {
             return;
         }
-        // Taken before reading: what is written meanwhile is read at the next look.
+        // Taken before the reload: a later write is found by the next poll.
         self.seen = now;
         let result = match (self.reload)() {
             Ok(()) => {
@@ -82,8 +80,8 @@ impl Watched {
     }
 }
 
-/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP
-/// keeps its meaning: the terminal is gone.
+/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP keeps its default
+/// action.
 pub(crate) fn watch(
     config: &CollectorConfig,
     keys: Arc<AppKeys>,
@@ -114,19 +112,19 @@ pub(crate) fn watch(
             .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))
             .ok();
         loop {
-            let asked = async {
+            let forced = async {
                 match &mut hangup {
                     Some(hangup) => hangup.recv().await,
                     None => std::future::pending().await,
                 }
             };
-            let is_asked = tokio::select! {
-                _ = asked => true,
+            let is_forced = tokio::select! {
+                _ = forced => true,
                 () = tokio::time::sleep(PERIOD) => false,
                 () = stop.cancelled() => return,
             };
             for some in &mut watched {
-                some.look(is_asked, &metrics);
+                some.poll(is_forced, &metrics);
             }
         }
     });

@@ -1,6 +1,5 @@
-//! How a refusal says when to come again: as `google.rpc.RetryInfo` in the status's details, and
-//! as gRFC A6 pushback for clients that read only that. Whatever carries neither is final, but for
-//! the codes that are about the transport.
+//! The retry delay of a refusal: `google.rpc.RetryInfo` in the status's details, and gRFC A6 pushback for clients that
+//! read only that. A refusal with neither is final, except for codes of the transport.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::{Code, Status};
 
-/// What gRPC clients understand as "not before" (gRFC A6), in milliseconds.
+/// The pushback header of gRFC A6, in milliseconds.
 pub(crate) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
@@ -57,7 +56,7 @@ pub(crate) fn retry_info(delay: Duration) -> Vec<u8> {
     RetryInfo { retry_delay }.encode_to_vec()
 }
 
-/// A refusal after which the same call may succeed, not before `delay`.
+/// A refusal whose call may succeed after `delay`.
 pub(crate) fn later(code: Code, message: impl Into<String>, delay: Duration) -> Status {
     let message = message.into();
     let details = RpcStatus {
@@ -76,7 +75,6 @@ pub(crate) fn later(code: Code, message: impl Into<String>, delay: Duration) -> 
     status
 }
 
-/// The delay that a refusal names.
 pub(crate) fn delay_of(status: &Status) -> Option<Duration> {
     let millis = status.metadata().get(PUSHBACK)?.to_str().ok()?;
     millis.parse().ok().map(Duration::from_millis)

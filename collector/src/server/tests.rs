@@ -1,4 +1,4 @@
-//! The port with clients by hand.
+//! The device port with hand-made clients.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -11,7 +11,6 @@ use super::*;
 use crate::fuzz::Nobody;
 use crate::metrics::KeyRequests;
 
-/// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server(set: impl FnOnce(&mut CollectorConfig)) -> DeviceServer<Nobody> {
@@ -21,10 +20,10 @@ fn server(set: impl FnOnce(&mut CollectorConfig)) -> DeviceServer<Nobody> {
     DeviceServer::new(&config, Nobody, keys, None, Arc::new(Metrics::new()))
 }
 
-/// A client's connection, which goes on only while somebody polls it.
+/// A client's connection that makes progress only while it is polled.
 type Undriven = Pin<Box<dyn Future<Output = Result<(), h2::Error>> + Send>>;
 
-/// Makes one call over a connection of its own, and leaves that open.
+/// Makes one call over a new connection and leaves it open.
 async fn call_once(address: SocketAddr) -> (h2::client::SendRequest<bytes::Bytes>, Undriven) {
     let stream = TcpStream::connect(address).await.unwrap();
     let (sender, connection) = h2::client::handshake(stream).await.unwrap();
@@ -50,10 +49,10 @@ async fn call_once(address: SocketAddr) -> (h2::client::SendRequest<bytes::Bytes
     (sender.await, connection)
 }
 
-/// A client that nobody drives never says that it has heard a farewell. Were newcomers to wait for those that
-/// leave, no more than `max` and those would ever come in here.
+/// A client that is not polled never acknowledges GOAWAY. If accepts waited for draining connections, no more than
+/// `max` and those would get in here.
 #[tokio::test]
-async fn newcomers_wait_for_no_one_s_farewell() {
+async fn accepts_do_not_wait_for_draining_connections() {
     const MAX: usize = 50;
     const N_CLIENTS: usize = 400;
     let mut server = server(|config| config.connections.max = MAX);
@@ -65,14 +64,14 @@ async fn newcomers_wait_for_no_one_s_farewell() {
     let mut idle = Vec::new();
     for nth in 0..N_CLIENTS {
         let called = timeout(PATIENCE, call_once(address)).await;
-        idle.push(called.unwrap_or_else(|_| panic!("client {nth} is not let in")));
+        idle.push(called.unwrap_or_else(|_| panic!("client {nth} is not accepted")));
         let n_open = usize::try_from(metrics.connections.get()).unwrap();
         assert!(n_open <= MAX + MAX / 2 + 1, "{n_open} files");
     }
     assert_eq!(metrics.requests.get(), N_CLIENTS as u64);
 }
 
-/// When calls have had their time at a stop, their connections end, whatever they wait for.
+/// After the close timeout, connections end in whatever state their calls are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
     let server = server(|_| {});
@@ -91,16 +90,19 @@ async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
         .unwrap();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while metrics.requests.get() == 0 {
-        assert!(tokio::time::Instant::now() < deadline, "it never comes in");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the call never arrives"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     stop.cancel();
     serving.abort();
     let _ = serving.await;
-    // Its body would be whole now; it is an unknown field.
+    // This completes the body; it is an unknown field.
     let _ = calling.write_all(&[0x78, 0]);
-    let mut said = Vec::new();
-    // A reset is an end, too.
-    let _ = calling.read_to_end(&mut said);
-    assert_eq!(String::from_utf8_lossy(&said), "");
+    let mut answer = Vec::new();
+    // A reset ends the connection too.
+    let _ = calling.read_to_end(&mut answer);
+    assert_eq!(String::from_utf8_lossy(&answer), "");
 }

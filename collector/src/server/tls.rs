@@ -1,7 +1,7 @@
-//! The certificate that devices see, read again when its files change.
+//! The certificate of the device port, reloaded when its files change ([`super::reload`]).
 //!
-//! A handshake takes the certificate that is current when it begins; connections that are open
-//! stay. Files that do not fit each other, half-way through a renewal, change nothing.
+//! A handshake uses the current certificate; open connections stay. Files that do not match, as during a renewal,
+//! change nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Which file is wrong, and why.
+/// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to use {key}: {text}")]
 pub(crate) struct TlsError {
@@ -21,7 +21,6 @@ pub(crate) struct TlsError {
     pub(crate) text: String,
 }
 
-/// TLS for the port towards devices.
 #[derive(Debug)]
 pub(crate) struct Tls {
     cert_file: PathBuf,
@@ -60,7 +59,7 @@ impl Tls {
         })
     }
 
-    /// Reads the files again. If they are wrong the certificate stays.
+    /// Reloads the files. On an error the certificate stays.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         let fresh = Arc::new(load(&self.cert_file, &self.key_file)?);
         *self.current.0.write() = fresh;
@@ -68,7 +67,7 @@ impl Tls {
     }
 }
 
-/// Reads certificate and key and checks that they belong together.
+/// Reads certificate and key, and checks that they match.
 pub(crate) fn load(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError> {
     let wrong = |key, path: &Path, what: &dyn std::fmt::Display| TlsError {
         key,

@@ -1,9 +1,8 @@
-//! Writes a connection's answers together.
+//! Coalesces the answers of a connection into one write.
 //!
-//! A group of reports becomes durable at once, and the calls that waited for it end one after another. The
-//! runtime polls a connection right after the first of its calls has ended, so each answer would be a
-//! packet and a call to the kernel of its own. Here a write waits once until what is ready to run has
-//! run; by then the connection's other answers lie beside the first.
+//! A WAL group completes many calls at once. The runtime polls a connection right after its first call ends, so each
+//! answer would be a packet and a system call of its own. Here the first write after a flush yields once to all tasks
+//! that are ready; after that the connection's other answers are in the same write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,19 +10,19 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream whose writes let others go first.
+/// A stream whose first write after a flush yields once.
 #[derive(Debug)]
 pub(crate) struct CoalescedWrites<S> {
     stream: S,
     turn: Turn,
 }
 
-/// Where the stream stands between two flushes.
+/// State between two flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// Nothing was written since the last flush.
     Idle,
-    /// The others have had their turn.
+    /// The write has yielded.
     Taken,
 }
 
@@ -35,8 +34,7 @@ impl<S> CoalescedWrites<S> {
         }
     }
 
-    /// The first time since a flush, lets what is ready run first: a task that wakes itself comes behind
-    /// the others.
+    /// Yields the first time after a flush: a task that wakes itself is queued after the ready ones.
     fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.turn == Turn::Taken {
             return Poll::Ready(());
@@ -100,11 +98,11 @@ mod tests {
 
     use super::*;
 
-    /// Says when it is written to.
+    /// Records each write.
     #[derive(Debug)]
-    struct Told(Rc<RefCell<Vec<String>>>);
+    struct RecordedWrites(Rc<RefCell<Vec<String>>>);
 
-    impl AsyncWrite for Told {
+    impl AsyncWrite for RecordedWrites {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -125,13 +123,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_comes_after_what_is_ready_and_later_ones_of_a_flush_at_once() {
+    async fn the_first_write_after_a_flush_follows_ready_tasks_and_later_ones_do_not_wait() {
         let happened = Rc::new(RefCell::new(Vec::new()));
-        let (told, others) = (happened.clone(), happened.clone());
+        let (writes, others) = (happened.clone(), happened.clone());
         LocalSet::new()
             .run_until(async move {
                 let writing = spawn_local(async move {
-                    let mut stream = CoalescedWrites::new(Told(told));
+                    let mut stream = CoalescedWrites::new(RecordedWrites(writes));
                     for word in ["one", "two"] {
                         stream.write_all(word.as_bytes()).await.unwrap();
                     }

@@ -1,4 +1,4 @@
-//! How far the writer has come, in one small file that is replaced as a whole.
+//! The writer's checkpoint: one small file, replaced as a whole.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -6,12 +6,12 @@
 //! | 8 | 16 | WAL id |
 //! | 24 | 8 | checkpoint: everything below is in the store |
 //! | 32 | 8 | no record at or after the checkpoint was received before this time, us since 1970 |
-//! | 40 | 8 | where the batch ends that is being written; the checkpoint itself if none is |
+//! | 40 | 8 | end of the batch that is being written; the checkpoint itself without one |
 //! | 48 | 4 | reserved, zero |
 //! | 52 | 4 | CRC-32C of bytes 0..52 |
 //!
-//! The batch's end is written before the batch goes out. A batch's name in the store is its range
-//! of offsets, so after a crash the same range must go out again, neither more nor less.
+//! The batch's end is written before the batch is inserted. The store knows a batch by its range of offsets, so after a
+//! crash exactly the same range must be inserted again.
 
 use std::io;
 
@@ -23,19 +23,19 @@ const TEMPORARY: &str = "checkpoint.tmp";
 const MAGIC: &[u8; 8] = b"EPWCKPT\x01";
 const LEN: usize = 56;
 
-/// How far the writer has come.
+/// Progress of the writer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Everything below is in the store.
     pub offset: WalOffset,
     /// No record at or after `offset` was received before this time, microseconds since 1970.
     pub time_us: u64,
-    /// Where the batch that began at `offset` ends, if one was begun.
+    /// End of the batch that begins at `offset`, if one was begun.
     pub batch_end: Option<WalOffset>,
 }
 
 impl Checkpoint {
-    /// The highest offset that this names.
+    /// The higher of both offsets.
     pub(crate) fn highest(&self) -> u64 {
         self.batch_end
             .map_or(self.offset.0, |end| end.0.max(self.offset.0))
@@ -69,7 +69,7 @@ impl Checkpoint {
     }
 }
 
-/// Reads the checkpoint; `Ok(None)` if there is none, or none that is whole.
+/// Reads the checkpoint; `Ok(None)` without one, or with a damaged one.
 pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Option<Checkpoint>> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -81,8 +81,7 @@ pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Optio
     Ok(Checkpoint::decode(wal_id, &bytes[..n_read]))
 }
 
-/// Replaces the checkpoint; durable once it returned. After an error the old one or the new one
-/// is there.
+/// Replaces the checkpoint, durably. After an error the file holds the old or the new one.
 pub(crate) fn save(
     storage: &dyn Storage,
     wal_id: &[u8; 16],
@@ -108,7 +107,7 @@ mod tests {
         };
         let bytes = checkpoint.encode(&wal_id);
         assert_eq!(Checkpoint::decode(&wal_id, &bytes), Some(checkpoint));
-        assert_eq!(Checkpoint::decode(&[4; 16], &bytes), None, "another log's");
+        assert_eq!(Checkpoint::decode(&[4; 16], &bytes), None, "of another WAL");
         for at in 0..LEN {
             let mut changed = bytes;
             changed[at] ^= 1;

@@ -1,4 +1,4 @@
-//! The WAL's directory: locked for one process, with a random id that names its records.
+//! The WAL's directory: locked for one process, with the random collector id that identifies its records.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,12 +16,12 @@ const LOCK_FILE: &str = "lock";
 const ID_FILE: &str = "collector-id";
 const ID_TEMPORARY: &str = "collector-id.tmp";
 
-/// 128 random bits, made when a WAL directory is. A new directory is a new collector.
+/// 128 random bits, made with a WAL directory. A new directory is a new collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CollectorId(pub [u8; 16]);
 
 impl CollectorId {
-    /// Returns the 64 bits by which the store knows the collector.
+    /// Returns the collector's id in the store.
     #[must_use]
     pub fn short(&self) -> u64 {
         u64::from_be_bytes(*self.0.first_chunk().expect("sixteen bytes"))
@@ -45,8 +45,8 @@ impl fmt::Debug for CollectorId {
 pub(crate) struct WalDir {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) collector_id: CollectorId,
-    /// Held as long as the WAL is open; the kernel lets go of it however the process ends. `None`
-    /// over storage that is no directory.
+    /// Held while the WAL is open; the kernel releases it at the end of the process. `None` in tests without a
+    /// directory.
     pub(crate) _lock: Option<File>,
 }
 
@@ -81,8 +81,8 @@ impl WalDir {
     }
 }
 
-/// Without segments and checkpoint nothing says which offsets were given out, and a batch under a
-/// name used before would be taken for a repetition: then the WAL begins anew, under a new id.
+/// Reads the collector id, or makes one. Without segments and checkpoint the used offsets are unknown, and the store
+/// would take a batch with used offsets for a repetition. The WAL then starts over with a new id.
 pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> {
     let names = storage.list()?;
     let has_segments = names
@@ -94,7 +94,7 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
         match parse_id(&text[..n_read]) {
             Some(id) if has_segments => return Ok(id),
             Some(id) if checkpoint::load(storage, &id.0)?.is_some() => return Ok(id),
-            // It is written before the first segment: damaged, and records are signed with it.
+            // The id is part of every record's checksum, so it cannot be replaced.
             None if has_segments => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
@@ -119,7 +119,7 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
     Ok(id)
 }
 
-/// The id of a WAL that is there.
+/// Reads the id of an existing WAL.
 pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
     let mut text = [0; 32];
     let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;

@@ -1,12 +1,11 @@
-//! Appending and reading past the page cache.
+//! Direct I/O: appends and reads without the page cache.
 //!
-//! What the WAL writes is read once, soon after, by one reader who keeps it himself; a copy in the cache
-//! serves nobody else, and makes room at the cost of what would be used again. It is dear, too: on a virtual
-//! machine whose host takes back unused memory, a fresh page of the cache costs ten times the copy.
+//! The writer reads each record once, soon after the append. A copy in the page cache would evict pages that are used
+//! again. It is expensive too: on a virtual machine whose host reclaims memory, a fresh cache page costs ten times the
+//! copy.
 //!
-//! The price is that only whole blocks are written. The last, partly filled one is kept in memory and
-//! written again, longer, with the next group, as the page cache would do; what it held already is written
-//! again as it was, so a crash in between takes nothing away.
+//! Direct writes need whole blocks. The last, partly filled block stays in memory and is written again, longer, with
+//! the next group. Its earlier content is written unchanged, so a crash in between loses nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,12 +17,12 @@ use parking_lot::Mutex;
 
 use crate::buffer_pool::Buffer;
 
-/// What file systems and disks of today take as a unit of direct writes.
+/// Unit of direct writes on current file systems and disks.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// What is copied and written at once: a few calls for the largest groups.
+/// Bytes of one write: the largest groups take a few.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Memory that begins where a block may.
+/// Memory aligned to blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     memory: Buffer,
@@ -32,7 +31,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// As many whole blocks as `len` bytes need, which hold whatever they held before.
+    /// As many whole blocks as `len` bytes need, with arbitrary content.
     pub(crate) fn for_bytes(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_BYTES);
         let memory = Buffer::of(len + BLOCK_BYTES);
@@ -54,21 +53,21 @@ impl Blocks {
 #[derive(Debug)]
 pub(crate) struct DirectFile {
     file: File,
-    /// Made with the first append: most files are only read.
+    /// Made by the first append, since most files are only read.
     appended: Mutex<Option<Appended>>,
 }
 
-/// What was appended last.
+/// The last append.
 #[derive(Debug)]
 struct Appended {
     piece: Blocks,
-    /// Where in the file the piece's first byte lies, and how much of it counts.
+    /// File position of the piece's first byte, and its valid length.
     at: u64,
     len: usize,
 }
 
 impl DirectFile {
-    /// `None` where the file system has no direct reads and writes.
+    /// `None` if the file system has no direct I/O.
     pub(crate) fn open(path: &Path) -> Option<Self> {
         Some(Self {
             file: open_direct(path)?,
@@ -76,13 +75,13 @@ impl DirectFile {
         })
     }
 
-    /// Writes all of `bytes`; the rest of their last block becomes zeros.
+    /// Writes all of `bytes` and fills their last block with zeros.
     ///
     /// # Errors
     /// `EINVAL`, before anything was written, if the disk's blocks are larger than ours.
     pub(crate) fn append(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         let mut appended = self.appended.lock();
-        // After an error nothing is known of the file's end.
+        // After an error the content at the file's end is unknown.
         let mut last = appended.take().unwrap_or_else(|| Appended {
             piece: Blocks::for_bytes(PIECE_BYTES),
             at: u64::MAX,
@@ -135,14 +134,14 @@ impl DirectFile {
     }
 }
 
-/// Whether these bytes can be read or written directly there.
+/// True if the position and the buffer are aligned to blocks.
 pub(crate) fn are_blocks(position: u64, buffer: &[u8]) -> bool {
     lead_of(position) == 0
         && buffer.len().is_multiple_of(BLOCK_BYTES)
         && buffer.as_ptr().addr().is_multiple_of(BLOCK_BYTES)
 }
 
-/// How many bytes of its block lie before a position.
+/// Bytes of a position's block before it.
 pub(crate) fn lead_of(position: u64) -> usize {
     usize::try_from(position % BLOCK_BYTES as u64).expect("below a block")
 }
@@ -178,12 +177,12 @@ mod tests {
             large in 0_usize..3 << 20,
             reopens in any::<bool>(),
         ) {
-            // Beside the binary: the system's place for temporary files may lie in memory.
+            // Next to the executable: the system's temporary folder may be in memory.
             let binary = std::env::current_exe().unwrap();
             let dir = tempfile::tempdir_in(binary.parent().unwrap()).unwrap();
             let path = dir.path().join("file");
             std::fs::write(&path, vec![0xee; 2 << 20]).unwrap();
-            // Where there are no direct writes it goes through the page cache, which pads nothing.
+            // Without direct I/O the page cache writes, without padding.
             let is_direct = DirectFile::open(&path).is_some();
             let storage = DirStorage::new(dir.path());
             let mut file = storage.open("file").unwrap();

@@ -1,20 +1,19 @@
-//! How full the WAL is, and what is said of it: once when it begins to fill, once when it refuses what comes, and
-//! once when it takes again.
+//! Fill level of the WAL, with hysteresis, and its log lines: one when the WAL fills up, one when it refuses reports, one
+//! when it accepts them again.
 
-/// How far the WAL has filled up to its `max_bytes`.
+/// Level of the held bytes against `max_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FillLevel {
-    /// There is room.
     Low,
-    /// Four fifths are held.
+    /// Four fifths are used.
     High,
-    /// Something was refused.
+    /// An append was refused.
     Full,
 }
 
 impl FillLevel {
-    /// How it is now. Each level is left a good deal below where it is
-    /// entered, so that a WAL at its edge does not say the same again and again.
+    /// Returns the next level. Each level is left well below the point where it is entered, so that a WAL at the edge
+    /// does not log repeatedly.
     pub(super) fn after(self, held: u64, limit: u64, was_refused: bool) -> Self {
         let is_above = |percent: u64| held >= limit / 100 * percent;
         match self {
@@ -26,8 +25,8 @@ impl FillLevel {
         }
     }
 
-    /// Says what changed.
-    pub(super) fn tell(self, now: Self, held: u64, limit: u64) {
+    /// Logs a change of level.
+    pub(super) fn log_change(self, now: Self, held: u64, limit: u64) {
         match (self, now) {
             (Self::Low | Self::High, Self::Full) => tracing::error!(
                 held,
@@ -66,7 +65,7 @@ mod tests {
             (699, false, FillLevel::Low),
             (990, false, FillLevel::High),
             (990, true, FillLevel::Full),
-            // Devices come again after half a minute: that nobody was refused says nothing.
+            // Devices retry after half a minute, so a second without a refusal means nothing.
             (990, false, FillLevel::Full),
             (951, false, FillLevel::Full),
             (949, false, FillLevel::High),

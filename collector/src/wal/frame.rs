@@ -8,20 +8,19 @@
 //! | 16 | 4 | reserved, zero |
 //! | 20 | 4 | CRC-32C of WAL id, record offset and bytes 0..20 |
 //!
-//! The header's checksum binds a record to its WAL and to its offset, so what a recycled segment
-//! held in an earlier life, or a stranger put into a payload, is never taken for a record; and a
-//! search for the next whole record after damage costs one small checksum each 8 bytes.
+//! The header's checksum binds a record to its WAL and its offset. So neither old content of a recycled segment nor a
+//! crafted payload is ever taken for a record, and the search for the next record after damage costs one small checksum
+//! per 8 bytes.
 
 use std::ops::Range;
 
 /// Bytes before each payload.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The longest payload of one record. Requests are bounded far below; this only keeps a damaged
-/// length from asking for memory.
+/// The longest payload of one record. Requests are far smaller; this bounds the allocation for a damaged length.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 32 << 20;
 
-/// A place in the WAL: bytes of frames since it began.
+/// A position in the WAL: bytes of frames since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WalOffset(pub u64);
 
@@ -33,7 +32,7 @@ impl std::fmt::Display for WalOffset {
 
 const ALIGNMENT: usize = 8;
 
-/// What binds records to one WAL: a checksum over its random id, continued by each header.
+/// Binds records to one WAL: a checksum over its random id, which each header continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameKey(u32);
 
@@ -53,8 +52,8 @@ pub(crate) const fn frame_bytes(len: usize) -> usize {
     (HEADER_BYTES + len).next_multiple_of(ALIGNMENT)
 }
 
-/// Appends one frame without its offset and time, which only the writer thread knows. The payload
-/// is checksummed here, on the caller's thread.
+/// Appends one frame without offset and time, which the writer thread adds. The payload's checksum is computed here, on
+/// the caller's thread.
 ///
 /// The payload's length is in `1..=MAX_PAYLOAD_BYTES`: [`super::Batch::push`] checks it.
 pub(crate) fn push_unsealed(out: &mut Vec<u8>, parts: &[&[u8]]) {
@@ -72,8 +71,7 @@ pub(crate) fn push_unsealed(out: &mut Vec<u8>, parts: &[&[u8]]) {
     out.resize(end, 0);
 }
 
-/// Gives each frame of `frames` its receive time and binds it to its place; the first lies at
-/// `offset`. Returns how many there are.
+/// Adds the receive time and the header's checksum to each frame; the first one is at `offset`. Returns their number.
 pub(crate) fn seal(key: FrameKey, frames: &mut [u8], offset: u64, received_at_us: u64) -> u64 {
     let mut at = 0;
     let mut n_frames = 0;
@@ -88,24 +86,23 @@ pub(crate) fn seal(key: FrameKey, frames: &mut [u8], offset: u64, received_at_us
     n_frames
 }
 
-/// What lies at one place of the WAL.
+/// Content at one position of the WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// A whole record.
     Record {
         received_at_us: u64,
         payload: Range<usize>,
         frame_bytes: usize,
     },
-    /// A sound header whose frame is longer than the bytes at hand.
+    /// A valid header whose frame is longer than the given bytes.
     NeedMore { frame_bytes: usize },
-    /// A sound header over a payload that does not fit its checksum.
+    /// A valid header over a payload with a wrong checksum.
     BadPayload { frame_bytes: usize },
-    /// No header of this WAL and place.
+    /// No header of this WAL and position.
     NoHeader,
 }
 
-/// Reads what lies at the start of `bytes`, which is offset `offset` of the WAL.
+/// Parses the start of `bytes`, which is at `offset` of the WAL.
 pub(crate) fn parse(key: FrameKey, bytes: &[u8], offset: u64) -> Parsed {
     let Some(header) = bytes.get(..HEADER_BYTES) else {
         return Parsed::NoHeader;
@@ -133,8 +130,8 @@ pub(crate) fn parse(key: FrameKey, bytes: &[u8], offset: u64) -> Parsed {
     }
 }
 
-/// Finds the first sound header at or after `from`, a multiple of 8, in `bytes`, which begin at
-/// offset `offset`. Returns its index, or the index up to which there is none.
+/// Finds the first valid header in `bytes` at or after `from`, a multiple of 8. `bytes` begin at `offset` of the WAL.
+/// `Err` is the index up to which there is none.
 pub(crate) fn find_header(
     key: FrameKey,
     bytes: &[u8],
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_elsewhere_or_of_another_log_is_no_record() {
+    fn a_record_at_another_offset_or_of_another_wal_is_no_record() {
         let bytes = sealed(&[b"report".to_vec()], 128);
         assert_eq!(parse(key(), &bytes, 136), Parsed::NoHeader);
         assert_eq!(

@@ -21,7 +21,7 @@ impl Default for WalSegmentFuzz {
 }
 
 impl WalSegmentFuzz {
-    /// The payloads that are found in these frames.
+    /// Reads the payloads of these frames.
     pub(crate) fn read(&self, frames: Vec<u8>) -> Vec<Vec<u8>> {
         let end = frames.len() as u64;
         let mut file = SegmentHeader {
@@ -40,7 +40,7 @@ impl WalSegmentFuzz {
         found
     }
 
-    /// Sound frames, and where each lies.
+    /// Returns valid frames, and the range of each.
     pub(crate) fn write(&self, payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
         let mut frames = Vec::new();
         let mut places = Vec::new();
@@ -65,7 +65,6 @@ impl Record {
     }
 }
 
-/// A segment's bytes.
 #[derive(Debug)]
 struct InMemory(Vec<u8>);
 

@@ -1,5 +1,6 @@
-//! The threads: one writes and syncs groups, one keeps house (spare segments, removal), and a task
-//! on the runtime completes appends, so that a group costs one wake-up across threads.
+//! Group commit. One thread writes and syncs groups, one does housekeeping (spare segments, removal, disk and clock
+//! checks). A task on the runtime completes appends, so that a group costs one wake-up across threads.
+//! [`super::Wal`] is the handle; the bytes are [`super::log`]'s.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,16 +20,15 @@ use super::frame::WalOffset;
 use super::log::{Log, Recovery};
 use epwatch_server::Clock;
 
-/// How often a failing disk is tried while nothing comes in: readiness takes traffic away, so
-/// traffic cannot be what finds out.
+/// Pause between probes of a failing disk. Readiness moves traffic away, so appends alone would not find that the disk
+/// is back.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-/// Receive times may be ahead of the clock by this before it is said: clocks are set right by seconds all the
-/// time.
+/// Lead of receive times over the clock that is not logged: clocks are often corrected by seconds.
 const MAX_AHEAD_US: u64 = 60_000_000;
 
 type Outcome = Result<WalOffset, WalError>;
 
-/// What happens once a batch is durable or has failed, on the runtime.
+/// Runs on the runtime once a batch is durable or has failed.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 struct Waiting {
@@ -47,21 +47,20 @@ impl fmt::Debug for Waiting {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Includes the group that is being written.
+    /// Including the group that is being written.
     in_flight_bytes: usize,
     is_closed: bool,
-    /// What is under way is finished, and nothing more is taken.
+    /// Appends under way are finished, and new ones refused.
     is_ending: bool,
     is_writer_asleep: bool,
 }
 
 #[derive(Debug)]
 struct ReceiveTime {
-    /// Never falls, whatever the clock does: it was promised to the store, and of two times nobody here can
-    /// say which is wrong. One that is too late loses no report; one that is too early may, for the store
-    /// lets go of what was received long ago.
+    /// Never falls, even if the clock is set back: the store relies on it, and which of two times is wrong is unknown
+    /// here. A time too late loses no report; a time too early may, because the store expires old reports.
     newest_us: u64,
-    /// End of all frames that were stamped, durable or not.
+    /// End of all stamped frames, durable or not.
     end: u64,
 }
 
@@ -73,7 +72,7 @@ struct Counters {
     sync_us: AtomicU64,
 }
 
-/// A finished group: what is to happen, and how it ended.
+/// A finished group: its callbacks and its outcome.
 type Group = (Vec<Done>, Outcome);
 
 #[derive(Debug)]
@@ -81,17 +80,16 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) collector_id: CollectorId,
     pub(crate) is_failing: AtomicBool,
-    /// Whether receive times are far ahead of the clock.
     is_ahead: AtomicBool,
     dir: WalDir,
     max_bytes: u64,
     max_in_flight_bytes: usize,
     gather: Duration,
     min_free_bytes: u64,
-    /// A batch was refused for `max_bytes` since that was last looked at.
+    /// A batch was refused for `max_bytes` since the last check.
     was_full: AtomicBool,
     fill: Mutex<FillLevel>,
-    /// What was free when it was last looked at; `u64::MAX` before that.
+    /// Free bytes at the last check; `u64::MAX` before the first.
     free_bytes: AtomicU64,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
@@ -108,7 +106,7 @@ enum Chore {
     Stop,
 }
 
-/// Ends with the last handle of the WAL.
+/// Closes the WAL with its last handle.
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -118,7 +116,7 @@ pub(crate) struct Threads {
 impl Threads {
     pub(crate) fn join(&self) {
         for thread in self.running.lock().drain(..) {
-            // A panic there was printed there; the WAL is closed either way.
+            // A panic was printed by its thread; the WAL is closed in any case.
             let _ = thread.join();
         }
     }
@@ -131,7 +129,7 @@ impl Drop for Threads {
     }
 }
 
-/// An open WAL, its threads running.
+/// An open WAL with running threads.
 pub(crate) struct Started {
     pub(crate) shared: Arc<Shared>,
     pub(crate) durable: watch::Receiver<WalOffset>,
@@ -149,8 +147,8 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
     let (log, recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
-    // What the process before did not come to remove: with nothing that waits for the store no
-    // checkpoint would say so again, and a WAL that is full of it takes nothing.
+    // Segments that the previous process did not remove. If no record waits for the store, no later checkpoint would
+    // remove them, and they could fill the WAL.
     let _ = chores.try_send(Chore::RemoveBelow(checkpoint.offset.0));
     let shared = Arc::new(Shared {
         log,
@@ -175,8 +173,8 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
         counters: Counters::default(),
         chores,
     });
-    shared.look_at_disk();
-    shared.look_at_clock();
+    shared.check_disk();
+    shared.check_clock();
     let (groups, finished) = mpsc::unbounded_channel();
     let (durable_sender, durable) = watch::channel(WalOffset(end));
     tokio::spawn(complete_groups(finished, durable_sender));
@@ -186,7 +184,7 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
     })?;
     let housekeeper = spawn("wal-housekeeper", {
         let shared = shared.clone();
-        move || keep_house(&shared, &chores_received)
+        move || housekeep(&shared, &chores_received)
     })?;
     let running = Mutex::new(vec![writer, housekeeper]);
     let threads = Arc::new(Threads {
@@ -222,7 +220,7 @@ impl Shared {
             }
             return Err(error);
         }
-        // A lone batch above the limit passes, or it never could.
+        // A single batch above the limit passes, since it never fits.
         if queue.in_flight_bytes > 0 && queue.in_flight_bytes + n_bytes > self.max_in_flight_bytes {
             let in_flight = queue.in_flight_bytes;
             return Err(WalError::Busy {
@@ -232,8 +230,7 @@ impl Shared {
         }
         queue.in_flight_bytes += n_bytes;
         queue.waiting.push(Waiting { batch, done });
-        // Who finds it asleep wakes it; the others of its next group need not, which is a call to
-        // the kernel each.
+        // Only the first append of a group wakes the writer: each wake-up is a system call.
         let is_first = std::mem::take(&mut queue.is_writer_asleep);
         drop(queue);
         if is_first {
@@ -265,7 +262,7 @@ impl Shared {
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
         checkpoint::save(&*self.dir.storage, &self.collector_id.0, checkpoint)
             .map_err(WalError::io("save wal checkpoint"))?;
-        // If the housekeeper is behind, the next checkpoint says it again.
+        // If the housekeeper is behind, the next checkpoint repeats this.
         let _ = self
             .chores
             .try_send(Chore::RemoveBelow(checkpoint.offset.0));
@@ -297,20 +294,19 @@ impl Shared {
         newest_us.saturating_sub(self.clock.now_us())
     }
 
-    /// Looks how far receive times are ahead of the clock, and says it once when that becomes much and when
-    /// the clock has caught up.
-    fn look_at_clock(&self) {
+    /// Logs once when receive times get far ahead of the clock, and once when the clock has caught up.
+    fn check_clock(&self) {
         let ahead_us = self.ahead_us();
         let is_ahead = ahead_us > MAX_AHEAD_US;
         match (self.is_ahead.swap(is_ahead, Ordering::Relaxed), is_ahead) {
             (false, true) => tracing::error!(
                 ahead_seconds = ahead_us / 1_000_000,
-                "this machine's clock is behind the receive times of the log: it was wrong, or is now; until it \
-                 has caught up, all reports are received at the latest of those times; what to do is in \
+                "this machine's clock is behind the receive times of the WAL: it was wrong, or is now; until it \
+                 has caught up, all reports get the latest of those times; what to do is in \
                  docs/operations.md under \"A collector's clock was wrong\""
             ),
             (true, false) => {
-                tracing::info!("the clock has caught up with the receive times of the log")
+                tracing::info!("the clock has caught up with the receive times of the WAL")
             }
             _ => {}
         }
@@ -326,9 +322,9 @@ impl Shared {
         let _ = self.chores.try_send(Chore::Stop);
     }
 
-    /// Looks at what is free on the disk, and says it once when that becomes too little or enough.
-    fn look_at_disk(&self) {
-        // A disk that cannot say it is judged by its writes.
+    /// Updates the free space, and logs once when it gets too low or sufficient.
+    fn check_disk(&self) {
+        // If the file system does not report it, only failed writes count.
         let free = self.dir.storage.free_bytes().unwrap_or(u64::MAX);
         let before = self.free_bytes.swap(free, Ordering::Relaxed);
         let least = self.min_free_bytes;
@@ -341,18 +337,17 @@ impl Shared {
         }
     }
 
-    /// Looks at what is held, and says it once when that becomes much, too much, or less.
-    fn look_at_held(&self) {
+    /// Updates the fill level, which logs its changes.
+    fn check_fill(&self) {
         let was_full = self.was_full.swap(false, Ordering::Relaxed);
         let (held, limit) = (self.log.held_bytes(), self.max_bytes);
         let mut fill = self.fill.lock();
         let now = fill.after(held, limit, was_full);
-        fill.tell(now, held, limit);
+        fill.log_change(now, held, limit);
         *fill = now;
     }
 
-    /// Waits for batches. `None` once the WAL is closed and all are taken; empty if the disk is
-    /// failing and it is time to try it.
+    /// Waits for batches. `None` once the WAL is closed and drained; empty if a probe of a failing disk is due.
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();
         while queue.waiting.is_empty() {
@@ -374,7 +369,7 @@ impl Shared {
         Some(std::mem::take(&mut queue.waiting))
     }
 
-    /// Writes one group; `frames` is room that is used again.
+    /// Writes one group; `frames` is a reused buffer.
     fn write_group(&self, group: &[Waiting], frames: &mut Vec<u8>) -> Outcome {
         frames.clear();
         let mut n_records = 0;
@@ -411,7 +406,7 @@ impl Shared {
         }
     }
 
-    /// Says it once when the disk begins to fail and once when it is back.
+    /// Logs once when the disk starts to fail, and once when it is back.
     fn set_failing(&self, error: Option<&WalError>) {
         let was_failing = self.is_failing.swap(error.is_some(), Ordering::Relaxed);
         match error {
@@ -438,12 +433,12 @@ fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
         let n_bytes: usize = group.iter().map(|waiting| waiting.batch.frames.len()).sum();
         shared.queue.lock().in_flight_bytes -= n_bytes;
         let waiters = group.into_iter().map(|waiting| waiting.done).collect();
-        // Bounded by the bytes in flight. With the runtime gone, so are those who wait.
+        // Bounded by the bytes in flight. Without the runtime there are no waiting calls either.
         let _ = groups.send((waiters, outcome));
         if shared.log.wants_spare() {
-            // A segment's room is gone from the disk: looked at now, what is kept free is missed by a
-            // segment and what is in flight, and not by all that a second can write.
-            shared.look_at_disk();
+            // A new segment takes space. A check now keeps the overshoot below one segment and the bytes in flight,
+            // instead of all that a second can write.
+            shared.check_disk();
             let _ = shared.chores.try_send(Chore::PrepareSpare);
         }
     }
@@ -463,16 +458,16 @@ async fn complete_groups(
     }
 }
 
-fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
-    let mut looked = Instant::now();
+fn housekeep(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
+    let mut checked = Instant::now();
     let mut checkpoint = 0;
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
-        if looked.elapsed() >= PROBE_PERIOD {
-            shared.look_at_disk();
-            shared.look_at_clock();
-            shared.look_at_held();
-            looked = Instant::now();
+        if checked.elapsed() >= PROBE_PERIOD {
+            shared.check_disk();
+            shared.check_clock();
+            shared.check_fill();
+            checked = Instant::now();
         }
         if shared.queue.lock().is_closed {
             return;
@@ -484,14 +479,14 @@ fn keep_house(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
                 checkpoint = offset;
                 shared.log.remove_below(checkpoint).map(|_| ())
             }
-            // What failed before is tried again.
+            // Retries a removal that failed.
             Err(std_mpsc::RecvTimeoutError::Timeout) => {
                 shared.log.remove_below(checkpoint).map(|_| ())
             }
             Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
         };
         if let Err(error) = done {
-            // Neither is needed for acks; the disk's trouble shows where it matters.
+            // Acks need neither; a failing disk shows in the writer.
             let error = &error as &(dyn std::error::Error + 'static);
             tracing::warn!(error, "wal housekeeping failed");
         }

@@ -1,10 +1,8 @@
-//! The WAL itself: segments in order, the durable end, and what happens to them. No threads here;
-//! [`super::Wal`] brings them.
+//! Segments in order and the durable end: append, recovery, removal, reads. No threads; [`super::group_commit`] has them.
 //!
-//! A group of frames is written with one write and one sync. If either fails, nothing of the group
-//! counts: the segment ends where it was durable before, and the next group opens a new one. (After
-//! a failed sync the kernel may have dropped the pages and call the next sync a success, so the
-//! same file is never trusted again.)
+//! A group of frames takes one write and one sync. If either fails, the group does not count: the segment ends at its
+//! durable end, and the next group opens a new segment. (After a failed sync the kernel may have dropped the pages and
+//! report the next sync as a success, so a file is not used again after a failure.)
 
 use std::io;
 use std::sync::Arc;
@@ -18,21 +16,21 @@ use super::reader::{Chunk, Reader};
 use super::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::storage::{SegmentFile, Storage};
 
-/// Two: one to take, one being made or recycled meanwhile.
+/// One to use next, one that is made or recycled meanwhile.
 const MAX_SPARES: usize = 2;
 const SPARE_SUFFIX: &str = ".spare";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// What opening an existing WAL found.
+/// Findings of opening an existing WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Segment files that were there.
+    /// Segment files found.
     pub segments: u64,
-    /// Bytes of the WAL that are kept.
+    /// Bytes kept.
     pub bytes: u64,
-    /// Whether an unfinished group was cut off; nobody was told that it is durable.
+    /// An unfinished group was cut off; none of its records was acknowledged.
     pub is_tail_torn: bool,
-    /// Segments whose header is damaged. Their records are still read.
+    /// Segments with a damaged header. Their records are still read.
     pub damaged_headers: u64,
     /// No kept record was received after this time, microseconds since 1970.
     pub newest_us: u64,
@@ -56,7 +54,7 @@ struct Active {
     base: u64,
 }
 
-/// What is durable of one segment.
+/// The durable part of one segment.
 #[derive(Debug)]
 struct Span {
     file: Arc<dyn SegmentFile>,
@@ -73,8 +71,8 @@ struct Spares {
 }
 
 impl Log {
-    /// Opens the WAL in `storage`. Its end is never below `floor`, the highest offset that was ever
-    /// told to anyone: offsets name batches in the store, so none is given out twice.
+    /// Opens the WAL in `storage`. Its end is never below `floor`, the highest offset in the checkpoint: offsets identify
+    /// batches in the store, so none is used twice.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         wal_id: [u8; 16],
@@ -128,7 +126,7 @@ impl Log {
         if let Some(&base) = bases.last() {
             end = self.recover_tail(base, &mut recovery)?;
             if end == base {
-                // Opened and never written: it goes, and another of this name may come.
+                // Opened and never written. Its name may be used again.
                 self.storage
                     .remove(&segment::file_name(base))
                     .map_err(WalError::io("remove empty wal segment"))?;
@@ -149,12 +147,12 @@ impl Log {
             .storage
             .open(&name)
             .map_err(WalError::io("open wal segment"))?;
-        // An unreadable header is a damaged one; the frames decide.
+        // An unreadable header counts as damaged; the frames decide.
         let n_read = file.read_at(0, &mut bytes).unwrap_or(0);
         SegmentHeader::decode(&name, &bytes[..n_read])
     }
 
-    /// Finds the end of the last record of the last segment and cuts off what follows.
+    /// Finds the end of the last record and cuts off the rest of its segment.
     fn recover_tail(&self, base: u64, recovery: &mut Recovery) -> Result<u64, WalError> {
         let failed = WalError::io("read last wal segment");
         let file = self
@@ -172,7 +170,7 @@ impl Log {
             end = record.end();
             recovery.newest_us = recovery.newest_us.max(record.received_at_us);
         }
-        // Zeros follow a group that was finished.
+        // Zeros follow a finished group.
         let mut next_header = [0; HEADER_BYTES];
         file.read_at(segment::file_position(base, end), &mut next_header)
             .map_err(&failed)?;
@@ -188,12 +186,11 @@ impl Log {
         FrameKey::new(&self.wal_id)
     }
 
-    /// The end of what is durable.
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Bytes from the oldest segment kept to the end.
+    /// Bytes from the oldest kept segment to the end.
     pub(crate) fn held_bytes(&self) -> u64 {
         let first = self.bases.lock().first().copied();
         first.map_or(0, |base| self.end().saturating_sub(base))
@@ -202,7 +199,7 @@ impl Log {
     /// Makes `frames` (see [`frame::push_unsealed`]) durable and returns the new end.
     ///
     /// # Errors
-    /// Whatever the disk said. Nothing of the group counts then; the next group starts anew.
+    /// The disk's error. The group does not count then, and the next group opens a new segment.
     pub(crate) fn append_group(
         &self,
         frames: &mut Vec<u8>,
@@ -220,13 +217,13 @@ impl Log {
             unreachable!("just opened")
         };
         frame::seal(self.key(), frames, start, received_at_us);
-        // A zeroed header after the group tells a finished tail from a torn one.
+        // A zeroed header after the group distinguishes a finished tail from a torn one.
         frames.resize(n_bytes + HEADER_BYTES, 0);
         let position = segment::file_position(*base, start);
         let written = file.append_at(position, frames).and_then(|()| file.sync());
         frames.truncate(n_bytes);
         if let Err(error) = written {
-            // Gives the disk its space back; where the segment ends is decided by the next one.
+            // Frees the space; the segment's end is the base of the next one.
             let _ = file.set_len(position);
             *active = None;
             return Err(error);
@@ -236,7 +233,7 @@ impl Log {
         Ok(end)
     }
 
-    /// Opens the segment whose first frame will be at `base`, on a spare file if there is one.
+    /// Opens the segment with its first frame at `base`, on a spare file if there is one.
     fn roll(&self, base: u64, not_before_us: u64) -> io::Result<Active> {
         let spare = self.spares.lock().ready.pop();
         let (name, file) = match spare {
@@ -260,22 +257,21 @@ impl Log {
             return Err(error);
         }
         let mut bases = self.bases.lock();
-        // A segment that failed with its first group is replaced by this one, under its name.
+        // A segment whose first group failed is replaced by this one, under its name.
         if bases.last() != Some(&base) {
             bases.push(base);
         }
         Ok(Active { file, base })
     }
 
-    /// True while no spare is there for the next segment.
+    /// True if there is no spare for the next segment.
     pub(crate) fn wants_spare(&self) -> bool {
         self.spares.lock().ready.is_empty()
     }
 
-    /// Makes a file for the next segment with its space set aside, so that appending to it does not
-    /// find the disk full half-way. (Writing zeros instead would spare the first syncs a change of
-    /// metadata, at the price of copying every byte twice; used segments come back as spares and
-    /// spare both.) Runs beside the writer.
+    /// Makes a file for the next segment with allocated space, so that appends to it do not find the disk full half-way.
+    /// (Writing zeros would save the first syncs a metadata change, but write every byte twice. Recycled segments save
+    /// both.) Runs in parallel to the writer.
     pub(crate) fn prepare_spare(&self) -> io::Result<()> {
         let number = {
             let mut spares = self.spares.lock();
@@ -299,11 +295,10 @@ impl Log {
         made
     }
 
-    /// Removes whole segments that end at or below `checkpoint`, or keeps their files as spares.
-    /// Returns how many.
+    /// Removes whole segments that end at or below `checkpoint`, or recycles their files as spares. Returns their number.
     ///
     /// # Errors
-    /// Whatever the disk said. The segment is still held then, and those after it: to be tried again.
+    /// The disk's error. The segment and later ones are still held then, for a retry.
     pub(crate) fn remove_below(&self, checkpoint: u64) -> io::Result<u64> {
         let mut n_removed = 0;
         loop {
@@ -319,10 +314,10 @@ impl Log {
             };
             match self.recycle(&segment::file_name(base)) {
                 Ok(()) => n_removed += 1,
-                // Gone already: an earlier try failed after its rename.
+                // An earlier try failed after its rename.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => n_removed += 1,
                 Err(error) => {
-                    // Else it is held, and nobody tries it again, before the next start.
+                    // Without this the file would stay until the next start.
                     self.bases.lock().insert(0, base);
                     return Err(error);
                 }
@@ -331,7 +326,7 @@ impl Log {
     }
 
     fn recycle(&self, name: &str) -> io::Result<()> {
-        // One that cannot be opened goes: removing takes no file descriptor.
+        // If it cannot be opened, it is removed: that takes no file descriptor.
         let len = self.storage.open(name).and_then(|file| file.len());
         let is_whole =
             len.is_ok_and(|len| len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20));
@@ -347,7 +342,7 @@ impl Log {
         Ok(())
     }
 
-    /// Tries whether the disk takes a small file.
+    /// Checks that the disk takes a small file.
     pub(crate) fn probe(&self) -> io::Result<()> {
         let name = format!("probe{TEMPORARY_SUFFIX}");
         let file = self.storage.create(&name)?;
@@ -356,8 +351,8 @@ impl Log {
         written
     }
 
-    /// Reads durable records from `from` up to `end` (or the durable end), until their payloads come
-    /// to `max_bytes` or there are `max_records`; at least one if there is one.
+    /// Reads durable records from `from` to `end` or the durable end, until their payloads reach `max_bytes` or
+    /// `max_records`; at least one if there is one.
     pub(crate) fn read(
         &self,
         from: WalOffset,
@@ -373,7 +368,7 @@ impl Log {
         while let Some(span) = self.segment_at(chunk.next.0)? {
             let span_end = span.end.min(end.0);
             if span.base > chunk.next.0 {
-                // Whole segments are gone.
+                // Whole segments are missing.
                 let resume = span.base.min(end.0.max(chunk.next.0));
                 chunk.skipped_bytes += resume - chunk.next.0;
                 chunk.next = WalOffset(resume);
@@ -399,11 +394,11 @@ impl Log {
         Ok(chunk)
     }
 
-    /// Opens the first segment that ends above `offset`. `None` if nothing durable lies there.
+    /// Opens the first segment that ends above `offset`; `None` without one.
     fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
         let durable_end = self.end();
         let bases = self.bases.lock();
-        // The last segment that begins at or before the offset, else the first of all.
+        // The last segment that begins at or before the offset, else the first one.
         let index = bases
             .partition_point(|&base| base <= offset)
             .saturating_sub(1);

@@ -1,22 +1,19 @@
-//! The write-ahead log: what was acknowledged is on disk here until it is in the store.
+//! The write-ahead log: keeps acknowledged records on disk until they are in the store.
 //!
-//! A directory of segment files (a header, then frames), a checkpoint, the
-//! collector's random id, and a lock file so that two collectors never share it. Offsets count the
-//! bytes of frames since the WAL began; they grow for ever and are never given out twice, so
-//! (collector id, offset) names a record.
+//! A directory holds segment files (a header, then frames), a checkpoint, the collector's random id, and a lock file
+//! for one process. Offsets count the bytes of frames since the WAL's start and are never used twice, so (collector id,
+//! offset) identifies a record.
 //!
-//! [`Wal::append`] hands records to one writer thread. Whatever has gathered while the last group
-//! was being synced, and for a moment longer, is the next group: one write, one `fdatasync`, one
-//! wake-up. Segments
-//! have their space set aside beforehand, and are used again after the checkpoint has passed them,
-//! so that a sync then changes no metadata of the file system. When bytes in flight or bytes held pass their
-//! limits, appending is refused with a delay; a full disk refuses too, and the WAL goes on by
-//! itself once there is space.
+//! [`Wal::append`] hands records to one writer thread. All batches that gather during the last sync, and for a moment
+//! longer, form the next group: one write, one `fdatasync`, one wake-up. Segments have their space allocated
+//! beforehand and are recycled below the checkpoint, so that a sync changes no metadata of the file system. Beyond the
+//! limits of bytes in flight or held, appends are refused with a delay. A full disk refuses too, until it has space.
 //!
-//! Why not a crate: looked at in 2026-11, `wal-db` syncs on the caller's thread and stops at the
-//! first damaged record, `mrecordlog` holds all records in memory, `okaywal` calls itself
-//! unfinished and is not kept; none preallocates. The formats are described in `frame.rs`,
-//! `segment.rs` and `checkpoint.rs`; how bytes get to the disk in `direct_io.rs`.
+//! The WAL never looks into a payload: `wal_record.rs` is its format.
+//!
+//! Why not a crate (2026-11): `wal-db` syncs on the caller's thread and stops at the first damaged record, `mrecordlog`
+//! holds all records in memory, `okaywal` is unfinished and unmaintained; none preallocates. `frame.rs`, `segment.rs`
+//! and `checkpoint.rs` describe the formats, `direct_io.rs` the way to the disk.
 
 mod api;
 mod checkpoint;
@@ -52,10 +49,10 @@ pub use self::frame::WalOffset;
 pub(crate) use self::fuzz::WalSegmentFuzz;
 pub(crate) use self::log::Recovery;
 pub(crate) use self::offline_reader::WalRecords;
-pub(crate) use self::offline_reader::{LogFiles, forget_begun_batch, log_files};
+pub(crate) use self::offline_reader::{WalFiles, forget_begun_batch, wal_files};
 pub(crate) use self::reader::{Chunk, Record};
 
-/// An open WAL. Cheap to clone; the last clone that goes closes it, as [`Wal::close`] does.
+/// An open WAL. Cheap to clone; the drop of the last clone closes it, like [`Wal::close`].
 #[derive(Debug, Clone)]
 pub struct Wal {
     shared: Arc<group_commit::Shared>,
@@ -63,26 +60,24 @@ pub struct Wal {
     _threads: Arc<group_commit::Threads>,
 }
 
-/// A WAL that may be closed meanwhile.
+/// A handle that does not keep the WAL open.
 #[derive(Debug, Clone)]
 pub(crate) struct WeakWal(std::sync::Weak<group_commit::Shared>);
 
 impl WeakWal {
-    /// What the WAL holds, and whether it takes writes; `None` once it is closed.
+    /// Statistics, and whether appends are accepted; `None` once the WAL is closed.
     pub(crate) fn stats(&self) -> Option<(WalStats, bool)> {
         let shared = self.0.upgrade()?;
         Some((shared.stats(), shared.is_writable()))
     }
 }
 
-/// A WAL as it was found.
+/// A WAL with its state at the open.
 #[derive(Debug)]
 pub struct Opened {
-    /// The WAL.
     pub wal: Wal,
-    /// Where the writer had come; the WAL's start if it was never written down.
+    /// The writer's checkpoint; the WAL's start if there is none.
     pub checkpoint: Checkpoint,
-    /// What was found.
     pub recovery: Recovery,
 }
 
@@ -113,24 +108,23 @@ impl Wal {
     /// Makes the batch durable and returns the end of the group it went with.
     ///
     /// # Errors
-    /// [`WalError::Full`] and [`WalError::Busy`] before anything was written. After any other error
-    /// the batch is not acknowledged, though it may turn up after a crash: the key decides what
-    /// counts.
+    /// [`WalError::Full`] and [`WalError::Busy`] before a write. After any other error the batch is not acknowledged, but
+    /// may be found after a crash; dedup by key then decides.
     pub async fn append(&self, batch: Batch) -> Result<WalOffset, WalError> {
         if batch.is_empty() {
             return Ok(WalOffset(self.shared.log.end()));
         }
         let (done, outcome) = oneshot::channel();
-        // Who went away meanwhile will send the report again.
+        // A device that disconnected sends the report again.
         self.submit(batch, move |end| drop(done.send(end)))?;
         outcome.await.unwrap_or(Err(WalError::Closed))
     }
 
-    /// Like [`Wal::append`], but calls `done` with the outcome, whether or not someone still waits
-    /// for it. `done` runs on the runtime, between other groups' completions: it must be quick.
+    /// Like [`Wal::append`], with a callback that runs even if the caller is gone. `done` runs on the runtime between
+    /// other completions, so it must be quick.
     ///
     /// # Errors
-    /// As [`Wal::append`], before anything was written; `done` is not called then.
+    /// As [`Wal::append`], before a write; `done` is not called then.
     pub fn submit(
         &self,
         batch: Batch,
@@ -139,11 +133,11 @@ impl Wal {
         self.shared.enqueue(batch, Box::new(done))
     }
 
-    /// Reads durable records from `from` up to `end` or the durable end, until their payloads come
-    /// to `max_bytes` or there are `max_records`; at least one if there is one. Blocks on the disk.
+    /// Reads durable records from `from` to `end` or the durable end, until their payloads reach `max_bytes` or
+    /// `max_records`; at least one if there is one. Blocks on the disk.
     ///
     /// # Errors
-    /// [`WalError::Io`]; damage is no error, it is passed over and counted.
+    /// [`WalError::Io`]; damage is skipped and counted, not an error.
     pub fn read(
         &self,
         from: WalOffset,
@@ -156,54 +150,51 @@ impl Wal {
             .map_err(WalError::io("read wal"))
     }
 
-    /// Writes the checkpoint down and lets go of the segments below it. Blocks on the disk.
+    /// Saves the checkpoint and frees the segments below it. Blocks on the disk.
     ///
     /// # Errors
-    /// [`WalError::Io`]; the old checkpoint or the new one is there then.
+    /// [`WalError::Io`]; the file then holds the old or the new checkpoint.
     pub fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
         self.shared.save_checkpoint(checkpoint)
     }
 
-    /// Returns a time and an offset: every record received before that time, and none received
-    /// after it, lies below the offset; what comes later is received at that time or later.
-    ///
-    /// So once the store has everything below the offset, the time before it is complete.
+    /// Returns a time and an offset: exactly the records received before the time are below the offset. Once the store
+    /// has all records below the offset, it is complete up to that time.
     #[must_use]
     pub fn watermark(&self) -> (u64, WalOffset) {
         self.shared.watermark()
     }
 
-    /// The durable end as it moves, one change a group.
+    /// The durable end, with one change per group.
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<WalOffset> {
         self.durable.clone()
     }
 
-    /// The random id that names this WAL's records for ever.
+    /// The random id that identifies this WAL's records.
     #[must_use]
     pub fn collector_id(&self) -> CollectorId {
         self.shared.collector_id
     }
 
-    /// True while appending works, as far as the last try or probe knows.
+    /// True if the last append or probe succeeded and there is room.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.shared.is_writable()
     }
 
-    /// Returns a handle that does not keep the WAL open.
     pub(crate) fn downgrade(&self) -> WeakWal {
         WeakWal(Arc::downgrade(&self.shared))
     }
 
-    /// What the WAL holds and has done.
+    /// State and counts of the WAL.
     #[must_use]
     pub fn stats(&self) -> WalStats {
         self.shared.stats()
     }
 
-    /// Refuses further appends, and returns once those under way have ended: the durable end stays where it
-    /// is then. The WAL can be read until it is closed.
+    /// Refuses further appends, and returns once those under way have ended. The durable end is final then; reads work
+    /// until [`Wal::close`].
     pub(crate) async fn finish_appends(&self) {
         const PAUSE: Duration = Duration::from_millis(1);
         self.shared.refuse_appends();

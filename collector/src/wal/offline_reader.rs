@@ -1,5 +1,5 @@
-//! Reads a WAL from outside: no lock, no repair, whether or not a collector has it open. A segment
-//! that is used again while it is read holds records of other offsets, which are none here.
+//! Reads a WAL without its lock and without repair, whether or not a collector has it open: for `replay` and backups. If
+//! a segment is recycled during the read, its new records have other offsets and are skipped.
 
 use std::path::Path;
 
@@ -16,17 +16,17 @@ use super::{Record, WalError};
 pub(crate) struct WalRecords {
     storage: DirStorage,
     key: FrameKey,
-    /// Segments to come, the next one last.
+    /// Segments that are left, the next one last.
     bases: Vec<u64>,
     reading: Option<Reader>,
     skipped_bytes: u64,
 }
 
 impl WalRecords {
-    /// Lists what is there.
+    /// Lists the segments.
     ///
     /// # Errors
-    /// [`WalError::Io`] if the directory holds no log or cannot be read.
+    /// [`WalError::Io`] if the directory holds no WAL or cannot be read.
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
         let storage = DirStorage::new(dir);
         let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
@@ -42,10 +42,10 @@ impl WalRecords {
         })
     }
 
-    /// Returns the next whole record; `None` at the end of what was there when this was opened.
+    /// Returns the next whole record; `None` at the end of the segments that [`Self::open`] found.
     ///
     /// # Errors
-    /// [`WalError::Io`]; damage is no error, it is passed over and counted.
+    /// [`WalError::Io`]; damage is skipped and counted, not an error.
     pub(crate) fn next_record(&mut self) -> Result<Option<Record>, WalError> {
         let failed = WalError::io("read wal segment");
         loop {
@@ -59,7 +59,7 @@ impl WalRecords {
                 self.reading = None;
                 return Ok(None);
             };
-            // One that is gone by now was stored and let go of.
+            // A segment that is gone was stored and freed.
             let Ok(file) = self.storage.open(&segment::file_name(base)) else {
                 continue;
             };
@@ -73,27 +73,27 @@ impl WalRecords {
         }
     }
 
-    /// Bytes between records that held none.
+    /// Bytes between records that belong to none.
     #[must_use]
     pub(crate) fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
     }
 }
 
-/// What lies in a WAL's directory.
+/// Files of a WAL's directory.
 #[derive(Debug)]
-pub(crate) struct LogFiles {
+pub(crate) struct WalFiles {
     pub(crate) collector_id: CollectorId,
-    /// The WAL's start where the writer never wrote one down.
+    /// 0 if the writer never saved one.
     pub(crate) checkpoint: u64,
     /// Every file, segments in order, then the rest.
     pub(crate) names: Vec<String>,
-    /// Segments that lie below the checkpoint.
+    /// Segments below the checkpoint.
     pub(crate) done_segments: Vec<String>,
 }
 
-/// Lists a WAL's directory from outside, as [`WalRecords`] reads it.
-pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
+/// Lists a WAL's directory without its lock.
+pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
     let storage = DirStorage::new(dir);
     let collector_id = read_id(&storage).map_err(WalError::io("read collector id"))?;
     let checkpoint = checkpoint::load(&storage, &collector_id.0)
@@ -104,7 +104,7 @@ pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
     let bases: Vec<u64> = names.iter().filter_map(|n| segment::base_of(n)).collect();
     let done = bases.iter().zip(bases.iter().skip(1));
     let done = done.filter(|(_, next)| **next <= checkpoint);
-    Ok(LogFiles {
+    Ok(WalFiles {
         collector_id,
         checkpoint,
         done_segments: done.map(|(base, _)| segment::file_name(*base)).collect(),
@@ -112,8 +112,7 @@ pub(crate) fn log_files(dir: &Path) -> Result<LogFiles, WalError> {
     })
 }
 
-/// Makes a copied WAL begin where its checkpoint is: the batch that was being written when it was
-/// copied may hold records that the copy does not.
+/// Removes the begun batch from a copied WAL's checkpoint: that batch may hold records that the copy lacks.
 pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
     let storage = DirStorage::new(dir);
     let id = read_id(&storage).map_err(WalError::io("read collector id"))?;

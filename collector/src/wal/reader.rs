@@ -1,6 +1,5 @@
-//! Reads records back, in order, past whatever is damaged: a record that does not fit its checksum
-//! is stepped over by its length, anything else by a search for the next sound header. Every step
-//! moves forward, so damage costs bytes, counted, and never a loop.
+//! Reads records in order and skips damage. A record with a wrong checksum is skipped by its length, other damage by a
+//! search for the next valid header. Every step moves forward, so damage costs counted bytes and never a loop.
 
 use std::io;
 use std::sync::Arc;
@@ -12,42 +11,39 @@ use super::frame::{self, FrameKey, HEADER_BYTES, Parsed, WalOffset};
 use super::segment;
 use super::storage::SegmentFile;
 
-/// Large enough that a batch takes few reads, small enough to hold several.
+/// A batch takes few reads of this size, and several fit in memory.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// `EIO`: the disk cannot read this place, now or later.
+/// `EIO`: the disk cannot read this position.
 const UNREADABLE: i32 = 5;
 
 /// One durable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Where it begins; with the collector's id, its name for ever.
+    /// With the collector's id, it identifies the record.
     pub offset: WalOffset,
-    /// When the WAL took it, microseconds since 1970; never falls from record to record.
+    /// Receive time, microseconds since 1970; never falls from record to record.
     pub received_at_us: u64,
-    /// The bytes that were appended.
     pub payload: Bytes,
     pub(super) frame_bytes: u64,
 }
 
 impl Record {
-    /// The offset after this record.
     pub(crate) fn end(&self) -> u64 {
         self.offset.0 + self.frame_bytes
     }
 }
 
-/// Records in order, and what was passed over between them.
+/// Records in order, and the bytes skipped between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The records.
     pub records: Vec<Record>,
-    /// Where reading goes on.
+    /// Start of the next read.
     pub next: WalOffset,
-    /// Bytes that held no whole record.
+    /// Bytes without a whole record.
     pub skipped_bytes: u64,
 }
 
-/// The records of one stretch of one segment.
+/// Reads the records of a range of one segment.
 #[derive(Debug)]
 pub(crate) struct Reader {
     file: Arc<dyn SegmentFile>,
@@ -59,17 +55,16 @@ pub(crate) struct Reader {
     buffer: Bytes,
     buffer_at: u64,
     pub(super) skipped_bytes: u64,
-    /// Those of them that come before the last record: what follows it is a segment's free room.
+    /// Skipped bytes before the last record: after it a segment has free space.
     skipped_before_last: u64,
 }
 
 impl Reader {
-    /// Bytes before the last record that held no whole one.
     pub(crate) fn skipped_before_last_record(&self) -> u64 {
         self.skipped_before_last
     }
 
-    /// Reads from `base`, where the segment begins, to `end`.
+    /// Reads from the segment's `base` to `end`.
     pub(crate) fn over(file: Arc<dyn SegmentFile>, key: FrameKey, base: u64, end: u64) -> Self {
         Self {
             file,
@@ -133,7 +128,7 @@ impl Reader {
         }
     }
 
-    /// Reads on from `next`; false if the file has less than `needed` bytes there.
+    /// Fills the buffer from `next`; false if the file has fewer than `needed` bytes there.
     fn fill(&mut self, needed: usize) -> io::Result<bool> {
         let wanted = (self.end - self.next).min(CHUNK_BYTES.max(needed as u64));
         let wanted = usize::try_from(wanted).expect("a frame or a chunk");
@@ -141,7 +136,7 @@ impl Reader {
         let lead = direct_io::lead_of(position);
         let mut blocks = Blocks::for_bytes(lead + wanted);
         let n_read = read_past_damage(&*self.file, position - lead as u64, blocks.bytes())?;
-        // What lies behind the end is being written.
+        // Bytes after the end may be under write.
         let n_read = n_read.saturating_sub(lead).min(wanted);
         self.buffer = blocks.into_bytes(lead, lead + n_read);
         self.buffer_at = self.next;
@@ -160,8 +155,7 @@ impl Reader {
     }
 }
 
-/// Reads, with zeros for blocks that the disk cannot give back: no record lies in zeros, so they
-/// are passed over and counted like other damage.
+/// Reads, with zeros for unreadable blocks. Zeros hold no record, so they are skipped and counted like other damage.
 fn read_past_damage(file: &dyn SegmentFile, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
     match file.read_at(position, buffer) {
         Err(error) if error.raw_os_error() == Some(UNREADABLE) => {}

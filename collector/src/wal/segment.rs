@@ -32,7 +32,7 @@ pub(crate) fn base_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Where in the file the frame at `offset` lies.
+/// Position in the file of the frame at `offset`.
 pub(crate) fn file_position(base: u64, offset: u64) -> u64 {
     SEGMENT_HEADER_BYTES + (offset - base)
 }
@@ -57,12 +57,10 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Reads a header; `None` if it is damaged, which costs nothing but this check: the frames
-    /// say themselves where they belong.
+    /// Parses a header; `None` if it is damaged, which loses nothing: each frame is bound to its own offset.
     ///
     /// # Errors
-    /// [`WalError::Format`] for a sound header of another version, which must not be mistaken for
-    /// damage and skipped.
+    /// [`WalError::Format`] for a valid header of another version, which must not be skipped as damage.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Option<Self>, WalError> {
         let Some(bytes) = bytes.first_chunk::<64>() else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! The few file operations the WAL needs, as a trait: the real one over a directory, and in tests
-//! one in memory that fails, tears writes and forgets what was not synced.
+//! File operations of the WAL as a trait. The implementation here is a directory; tests have one in memory that fails,
+//! tears writes and loses unsynced content.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -12,36 +12,34 @@ use super::direct_io::{self, DirectFile};
 
 /// A flat directory of files.
 pub(crate) trait Storage: Debug + Send + Sync {
-    /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes an empty file, replacing one of that name. Not durable before [`Storage::rename`].
+    /// Makes an empty file or empties an existing one. Not durable before [`Storage::rename`].
     fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
-    /// Renames over whatever has the new name; durable once it returned.
+    /// Renames durably, and replaces a file of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; may come back after a power loss.
+    /// Removes a file, which may reappear after a power loss.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Returns how many bytes are free for this process.
+    /// Free bytes for this process.
     fn free_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file.
 pub(crate) trait SegmentFile: Debug + Send + Sync {
-    /// Writes all of `bytes`; after an error any part of them may be there.
+    /// Writes all of `bytes`. After an error any part of them may be written.
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes all of `bytes`, which begin at the end of what counts in the file: what follows in their
-    /// last block becomes zeros. After an error any part of them may be there.
+    /// Writes all of `bytes` at the end of the file's valid content, and fills their last block with zeros. After an
+    /// error any part of them may be written.
     fn append_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Reads until `buffer` is full or the file ends; returns how much.
+    /// Reads until `buffer` is full or the file ends; returns the number of bytes.
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Returns once everything written is durable.
+    /// Makes all writes durable.
     fn sync(&self) -> io::Result<()>;
-    /// The file's length.
     fn len(&self) -> io::Result<u64>;
-    /// Cuts the file, or lengthens it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Lengthens an empty file to `len` zeros for which the disk has set space aside.
+    /// Extends an empty file to `len` zeros with allocated space.
     fn reserve(&self, len: u64) -> io::Result<()>;
 }
 
@@ -63,7 +61,7 @@ impl Storage for DirStorage {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
-            // A name that is no UTF-8 is none of ours.
+            // The WAL's own names are UTF-8.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -102,7 +100,7 @@ impl Storage for DirStorage {
 #[derive(Debug)]
 struct DirFile {
     file: File,
-    /// For what is large; `None` where the file system has no such thing.
+    /// For appends and reads of blocks; `None` if the file system has no direct I/O.
     direct: Option<DirectFile>,
 }
 
@@ -113,7 +111,7 @@ impl DirFile {
     }
 }
 
-/// The disk's blocks are larger than ours: through the page cache then.
+/// True if the disk's blocks are larger than ours; the page cache is used then.
 fn is_unfit(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
 }
@@ -179,7 +177,7 @@ impl SegmentFile for DirFile {
     }
 }
 
-/// For file systems that cannot set space aside.
+/// For file systems without `fallocate`.
 fn fill_with_zeros(file: &dyn SegmentFile, len: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut position = 0;
