@@ -1,24 +1,23 @@
-//! Large buffers that are used again. What the WAL is read into, and what rows are sent from, comes and
-//! goes by the megabyte; given back and taken anew, each of its pages would be cleared by the kernel
-//! first, which on a virtual machine costs more than everything that is then done with it.
+//! A pool of large buffers, for reads of the WAL and encoded rows. A fresh allocation of a megabyte has its pages cleared
+//! by the kernel, which on a virtual machine costs more than all later work on the buffer.
 
 use std::ops::{Deref, DerefMut};
 
 use parking_lot::Mutex;
 
-/// Of each buffer that is kept: a chunk of a mebibyte, with room to begin and end at a disk's blocks.
+/// Size of a pooled buffer: a chunk of a mebibyte, with margins for alignment to blocks.
 pub(crate) const BUFFER_BYTES: usize = (1 << 20) + (16 << 10);
-/// Most buffers that wait to be used: two full batches of the writer under load need about as many.
+/// Limit of pooled buffers: two full batches of the writer need about as many.
 const MOST_SPARE: usize = 64;
 
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// A buffer of at least [`BUFFER_BYTES`], which goes back to the spare ones when dropped.
+/// A buffer of at least [`BUFFER_BYTES`], which returns to the pool on drop unless it is larger.
 #[derive(Debug)]
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// A buffer of `len` bytes or more, which hold whatever they held before.
+    /// Returns a buffer of at least `len` bytes with arbitrary content.
     pub(crate) fn of(len: usize) -> Self {
         if len > BUFFER_BYTES {
             return Self(vec![0; len]);
@@ -72,7 +71,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back_and_large_ones_go() {
-        // Other tests of this process take and return buffers meanwhile: never more than that wait.
+        // Other tests use the pool at the same time, within its limit.
         let buffers: Vec<Buffer> = (0..2 * MOST_SPARE).map(|_| Buffer::of(1)).collect();
         assert!(buffers.iter().all(|buffer| buffer.len() == BUFFER_BYTES));
         drop(buffers);

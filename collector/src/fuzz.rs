@@ -1,5 +1,5 @@
-//! What strangers send, as functions of bytes: the fuzz targets of `tests/fuzz` call these, and a test
-//! here runs them over the seeds. None of them may panic, whatever the bytes.
+//! Fuzz targets as functions of bytes: input from outside must never cause a panic. `tests/fuzz` calls them, and a test
+//! here runs them over the seeds.
 
 use std::io;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::{ingest::validate::validate_report, wal_record};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A call's message, from the wire to the rows that it becomes.
+/// A call's message, from the wire to its rows.
 pub fn request(bytes: &[u8]) {
     let mut validator = FastValidator::default();
     let Ok(message) = v1::UploadRequest::decode(bytes) else {
-        // A report by itself, so that the fuzzer gets to it by a shorter way.
+        // A report alone, which is a shorter path for the fuzzer.
         return report(bytes, &epwatch_proto::SendClock::default(), &mut validator);
     };
     if let Ok(call) = UploadRequest::try_from(message) {
@@ -43,12 +43,12 @@ fn report<'a>(
     validator: &mut FastValidator<'a>,
 ) {
     let alone = FastValidator::default().validate(bytes);
-    // What came before changes nothing, nor that it was the same.
+    // Earlier input, or the same input twice, changes nothing.
     assert_eq!(validator.validate(bytes), alone);
     assert_eq!(validator.validate(bytes), alone);
     let parsed = Report::parse(bytes);
     let checked = validate_report(bytes, validator);
-    // The quick pass and the whole one are of one mind, and what ingest takes the writer can read.
+    // Both validations agree, and the writer can read every report that ingest accepts.
     assert_eq!(checked.is_ok(), parsed.is_ok(), "{checked:?}");
     let (Ok(facts), Ok(report)) = (checked, parsed) else {
         return;
@@ -73,14 +73,14 @@ fn rows_of(payload: Bytes) -> EncodedBatch {
     EncodedBatch::from_records(&[record], 7, HOUR, known, names, &mut Tables::default())
 }
 
-/// What a record of the WAL may hold, as a newer or damaged collector would have written it.
+/// The payload of a WAL record, as a newer or damaged collector may have written it.
 pub fn wal_record(bytes: &[u8]) {
     if !bytes.is_empty() {
         rows_of(Bytes::copy_from_slice(bytes));
     }
 }
 
-/// A segment: first as it is, then with sound records in it that the bytes damage.
+/// A segment: the bytes themselves, then valid records that the bytes damage.
 pub fn wal_segment(bytes: &[u8]) {
     let segment = WalSegmentFuzz::default();
     let n_read = segment.read(bytes.to_vec()).len();
@@ -101,7 +101,7 @@ pub fn wal_segment(bytes: &[u8]) {
         }
     }
     let found = segment.read(log);
-    // Damage costs what it hits and nothing else.
+    // Damage loses only the records that it hits.
     let whole = places.into_iter().zip(payloads);
     let untouched = whole.filter(|(place, _)| !is_touched[place.clone()].contains(&true));
     let mut found = found.into_iter();
@@ -113,7 +113,7 @@ pub fn wal_segment(bytes: &[u8]) {
     }
 }
 
-/// Takes every call and does nothing.
+/// Answers every call and does nothing.
 #[derive(Debug)]
 pub(crate) struct Nobody;
 
@@ -160,7 +160,7 @@ thread_local! {
 
 /// A connection to the devices' port: these bytes, then the end.
 pub fn connection(bytes: &[u8]) {
-    // Far beyond what anything here takes: a connection that outlives its client has hung.
+    // Far longer than any connection here takes.
     const PATIENCE: Duration = Duration::from_secs(20);
     FRONT.with(|(runtime, front)| {
         runtime.block_on(async {
@@ -192,7 +192,7 @@ mod tests {
         for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
             let bytes = std::fs::read(seed.unwrap().path()).unwrap();
             run(&bytes);
-            // Cut and turned, as a fuzzer begins.
+            // Truncated and with flipped bits, as a fuzzer starts.
             for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
                 run(&bytes[..at]);
                 let mut turned = bytes.clone();

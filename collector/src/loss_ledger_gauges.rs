@@ -1,6 +1,6 @@
-//! The loss ledger as gauges: what `loss_ledger_daily_v1` and `loss_ledger_runs_daily_v1` say of
-//! today and yesterday (UTC), read from the store from time to time. Every collector says the same
-//! of the whole store: take the maximum over collectors, not the sum.
+//! Gauges of the loss ledger: `loss_ledger_daily_v1` and `loss_ledger_runs_daily_v1` for today and yesterday (UTC), read
+//! from the store every minute. Every collector shows the whole store, so queries take the maximum over collectors, not
+//! the sum.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,12 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges, Metrics};
 use crate::store::{Sink, SinkError, note_failure};
 
-/// Apps and environments that get gauges of their own: with keys they are few, without anyone
-/// names one.
+/// Apps and environments with gauges. With keys they are few; without keys a sender can name any.
 const MAX_APPS: usize = 200;
 
-/// What a device gave up and did not count by a reason of its own: runs that were never sealed.
+/// Runs that a device lost before they were sealed, which it does not count by reason.
 const UNSEALED: &str = "unsealed";
-/// A reason that this version does not know.
+/// Reasons that this version does not know.
 const OTHER: &str = "other";
 
 #[derive(Debug, Row, Deserialize)]
@@ -60,11 +59,11 @@ pub(crate) async fn keep_fresh(
     }
 }
 
-/// The labels of all gauges that are there, by view.
+/// Labels of all current gauges, by view.
 type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
 async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<(), SinkError> {
-    // Runs are not answered for: reports are.
+    // Outcomes exist for reports, not for runs.
     let none = "CAST(map(), 'Map(String, Int64)')";
     let both = [
         (
@@ -83,8 +82,8 @@ async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<()
             2 * MAX_APPS
         );
         let now = show(gauges, sink.fetch::<Line>(view, &sql).await?);
-        // A day that is neither any more is gone, not zero. What stays is there at any time: an alert
-        // that waits for minutes begins anew when a scrape finds nothing.
+        // Gauges of older days are removed, not set to zero. The others exist at any time: a gap in one scrape would
+        // restart the `for` of an alert.
         let before = shown.entry(view).or_default();
         for gone in before.difference(&now) {
             gauges.entries.remove(gone);
@@ -95,7 +94,7 @@ async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<()
     Ok(())
 }
 
-/// Sets the gauges, and returns the labels of all of them.
+/// Sets the gauges and returns their labels.
 fn show(gauges: &LossLedgerGauges, lines: Vec<Line>) -> HashSet<LedgerLabels> {
     let mut shown = HashSet::new();
     let mut set = |gauges: &LedgerGauges, labels: LedgerLabels, n| {
@@ -147,7 +146,7 @@ fn is_outcome(reason: &str) -> bool {
     Outcome::from_name(reason).is_some()
 }
 
-/// Sums; whatever writes the store cannot make up labels.
+/// Sums by known reason, so that rows of the store cannot add labels.
 fn by_known_reason(counts: &[(String, i64)], is_known: fn(&str) -> bool) -> BTreeMap<&str, i64> {
     let mut by_reason = BTreeMap::new();
     for (reason, n) in counts {

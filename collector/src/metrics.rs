@@ -26,7 +26,7 @@ const PREFIX: &str = "epwatch_collector";
 /// Reasons why a report is unproven.
 const UNPROVEN: [&str; 2] = ["app", "network"];
 
-/// Calls to the store that are made all the time.
+/// Periodic calls to the store.
 const STORE_CALLS: [&str; 9] = [
     "batch",
     "collector_checkpoints",
@@ -39,7 +39,7 @@ const STORE_CALLS: [&str; 9] = [
     "tombstones",
 ];
 
-/// Calls by the name of their app key. Names are the operator's, so they are few.
+/// Calls by the name of their app key. The operator chooses the names, so they are few.
 pub(crate) type KeyRequests = Family<[(&'static str, String); 1], Counter>;
 
 /// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
@@ -53,11 +53,11 @@ pub(crate) struct LossLedgerGauges {
     pub(crate) reasons: LedgerGauges,
 }
 
-/// All metrics of one collector. Counters can be read as well: tests and the demo's ledger do.
+/// All metrics of one collector. Tests and the demo read counters too.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Other components' in this process, on the same page.
+    /// Registries of other components, shown on the same page.
     others: Mutex<Vec<Registry>>,
     outcomes: Vec<Counter>,
     requests_refused: Family<Label, Counter>,
@@ -79,7 +79,7 @@ pub struct Metrics {
     pub(crate) ledger_reports: LossLedgerGauges,
     pub(crate) ledger_runs: LossLedgerGauges,
     pub(crate) store_errors: Family<Label, Counter>,
-    /// Set by the writer alone: a missing grant of another call says nothing of reports.
+    /// Set only by the writer: another call may fail for lack of a grant while reports are stored.
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
     pub(crate) wal_skipped_bytes: Counter,
@@ -89,16 +89,16 @@ pub struct Metrics {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// Progress of the writer, for the lag.
+/// Progress of the writer, for the gauges of lag.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) checkpoint: AtomicU64,
-    /// Everything received before this is in the store; microseconds since 1970.
+    /// Reports received before this time are in the store; microseconds since 1970.
     pub(crate) complete_until_us: AtomicU64,
 }
 
 impl Metrics {
-    /// Registers everything at zero, so that a rate exists from the first event on.
+    /// Registers all metrics at zero, so that rates exist from the first event.
     #[must_use]
     pub fn new() -> Self {
         let mut table = MetricTable::new(PREFIX);
@@ -210,7 +210,7 @@ impl Metrics {
         }
     }
 
-    /// Adds the metrics that the WAL itself counts.
+    /// Adds the WAL's own metrics.
     pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
         self.registry.register_collector(Box::new(WalMetrics {
             wal: wal.downgrade(),
@@ -224,7 +224,6 @@ impl Metrics {
         self.others.lock().push(registry);
     }
 
-    /// Counts a call that was refused as a whole.
     pub(crate) fn count_refusal(&self, reason: RejectReason) {
         let labels = [("reason", reason.label())];
         self.requests_refused.get_or_create(&labels).inc();
@@ -240,17 +239,16 @@ impl Metrics {
         self.cardinality_limited.get_or_create(&labels).clone()
     }
 
-    /// Counts reports of more new installations than the app may have.
+    /// Unproven reports beyond the app's quota.
     pub(crate) fn beyond_app(&self) -> &Counter {
         &self.unproven_reports[0]
     }
 
-    /// Counts reports of more new installations than a network may have.
+    /// Unproven reports beyond a network's part.
     pub(crate) fn beyond_network(&self) -> &Counter {
         &self.unproven_reports[1]
     }
 
-    /// Counts one report.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.count_many(outcome, 1);
     }
@@ -261,7 +259,7 @@ impl Metrics {
         }
     }
 
-    /// Returns how many reports ended so.
+    /// Returns the number of reports with this outcome.
     #[must_use]
     pub fn n_reports(&self, outcome: Outcome) -> u64 {
         self.reports(outcome).map_or(0, Counter::get)
@@ -285,7 +283,7 @@ impl Default for Metrics {
     }
 }
 
-/// Reads the WAL's own numbers when Prometheus scrapes.
+/// Reads the WAL's statistics at each scrape.
 #[derive(Debug)]
 struct WalMetrics {
     wal: WeakWal,

@@ -1,14 +1,14 @@
-//! Closes buckets: once every collector's checkpoint has passed a bucket's end, no report can fall
-//! into it any more, and its summary is built, once, from rows counted once.
+//! Closes buckets: once every collector's checkpoint has passed a bucket's end, no further report falls into it, and its
+//! summary is built from rows counted once. `collector.rs` calls it on a timer, the writer and the deletion worker for
+//! rebuilds.
 //!
-//! The order makes a build that died half-way harmless, and two builders at once too: the bucket's
-//! surplus copies are named, the summary is written under a revision of its own, the revision is
-//! published, then the watermark moves. Readers see the latest published revision. At last the builder
-//! looks for rows that came meanwhile, and writes down that it did; where that is missing, the next
-//! builder builds those buckets again, one by one beside its own.
+//! The order of steps makes an interrupted build and two builders at once harmless. The bucket's surplus copies are
+//! named, the summary is written under a new revision, the revision is published, then the watermark moves. Readers use
+//! the latest published revision. Finally the builder checks for rows that arrived during the build, and records the
+//! check. If that record is missing, the next builder rebuilds those buckets, one at a time.
 //!
-//! A collector that comes back with a backlog writes into closed buckets; its writer has those
-//! built again before its checkpoint moves ([`RollUp::rebuild`]).
+//! A collector that comes back with a backlog writes into closed buckets. Its writer has them rebuilt before its
+//! checkpoint moves ([`RollUp::rebuild`]).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,12 +26,12 @@ use epwatch_server::Clock;
 /// Buckets closed in one build, so that a build after a long pause stays small.
 const MAX_BUCKETS: u64 = 48;
 
-/// What decides how far buckets can be closed; times in seconds since 1970.
+/// Inputs of the decision how far buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
 struct ClosingState {
     /// Buckets that start before this are closed.
     closed_until: u64,
-    /// Start of the first bucket with reports that is open.
+    /// Start of the first open bucket with reports.
     first_open: Option<u64>,
     collectors: Vec<CollectorCheckpoint>,
 }
@@ -53,29 +53,28 @@ fn closable(
         .map(|c| c.passed_until)
         .min()?;
     let length = bucket.as_secs();
-    // One that has drained for good says "for ever"; the present is the limit then.
+    // A collector that drained and stopped has passed all times; the present is the limit then.
     let passed_secs = u64::try_from(passed.min(now_ms)).ok()? / 1000;
     let end = passed_secs - passed_secs % length;
-    // Empty buckets need no summary: the range begins where there is something.
+    // Empty buckets need no summary: the range begins at the first reports.
     let start = state.first_open.unwrap_or(end).max(state.closed_until);
     let start = start - start % length;
     let end = end.min(start.saturating_add(length * MAX_BUCKETS));
     (end > state.closed_until && end >= start).then_some(start..end)
 }
 
-/// Returns a revision beyond the latest one and beyond `last_ms`, whatever the clock says: readers take
-/// the highest, so after a clock was set back a build under its time would never be seen. Builders of two
-/// collectors differ by the id.
+/// Returns a revision above the latest one and above `last_ms`, even if the clock was set back: readers use the highest
+/// revision. Builders of two collectors differ by the id.
 fn revision_after(last_ms: u64, now_ms: u64, latest: u64, collector_id: u64) -> u64 {
     let ms = now_ms.max((latest >> 16) + 1).max(last_ms + 1);
     (ms << 16) | (collector_id & 0xffff)
 }
 
-/// Time of the latest revision that this process made. A writer and a closer may build the same bucket in
-/// the same millisecond, and rows of two builds under one revision would count twice.
+/// Time of this process's latest revision. The writer and the roll-up may build the same bucket in the same millisecond,
+/// and rows of two builds under one revision would count twice.
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
-/// [`revision_after`] all that this process made.
+/// [`revision_after`] all earlier revisions of this process.
 fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
     let after = |last_ms| revision_after(last_ms, now_ms, latest, collector_id);
     let last_ms = LAST_MS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last_ms| {
@@ -84,18 +83,17 @@ fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
     after(last_ms.expect("there is always a next one"))
 }
 
-/// How far a look at what others closed came.
+/// Result of the check of closed buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// All that is closed was looked at.
+    /// All closed buckets are checked.
     Done,
-    /// One bucket was built again; there may be more.
+    /// One bucket was rebuilt; there may be more.
     GoesOn,
-    /// It is to be tried again.
+    /// To be tried again.
     Failed,
 }
 
-/// Builds summaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RollUp {
     pub(crate) sink: Sink,
@@ -103,9 +101,9 @@ pub(crate) struct RollUp {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) bucket: Duration,
     pub(crate) collector_timeout: Duration,
-    /// How long the store keeps reports.
+    /// Retention of reports in the store.
     pub(crate) raw_retention: Duration,
-    /// Makes revisions of builders that start in the same millisecond differ.
+    /// Part of the revision, so that builders of the same millisecond differ.
     pub(crate) collector_id: u64,
 }
 
@@ -114,7 +112,7 @@ struct Seconds {
     seconds: u32,
 }
 
-/// What the store says of its TTLs so far.
+/// The latest row of `raw_retention`.
 #[derive(Debug, Row, Deserialize)]
 struct RawRetention {
     raw_days: u16,
@@ -134,10 +132,9 @@ struct SliceOfBucket {
 }
 
 impl RollUp {
-    /// Buckets that start before this may have lost reports, and keep the summary that they have;
-    /// seconds since 1970. A day less than reports are kept: whole days expire at once, and the
-    /// sooner ones are gone first. Where the store keeps them shorter than this collector was told,
-    /// that counts; and so does what an earlier TTL may have removed ([`crate::schema::retention`]).
+    /// Buckets that start before this time (seconds since 1970) may have lost reports, and keep their summary. It is a day
+    /// less than the retention, because whole days expire at once. A shorter retention of the store counts, and so does
+    /// an earlier TTL that may have removed reports ([`crate::schema::retention`]).
     async fn raw_since(&self) -> Result<u64, SinkError> {
         const DAY: Duration = Duration::from_secs(86_400);
         let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \
@@ -157,14 +154,14 @@ impl RollUp {
         Ok(since.max(whole_since))
     }
 
-    /// Closes what can be closed. Returns whether there may be more at once.
+    /// Closes buckets. Returns whether more may be closable at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
         let state = self.state().await?;
         let look = self
             .check(state.closed_until)
             .await
             .unwrap_or_else(|error| {
-                // The next buckets need not wait for it.
+                // A failed check must not stop the next buckets.
                 note_failure(&self.metrics, "rollup_check", &error);
                 Look::Failed
             });
@@ -172,7 +169,7 @@ impl RollUp {
         let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
             return Ok(look == Look::GoesOn);
         };
-        // From the watermark on: the buckets before the range's first report are empty.
+        // From the watermark, since the buckets before the range's first report are empty.
         let within = format!(
             "bucket >= toDateTime({}, 'UTC') AND bucket < toDateTime({}, 'UTC')",
             state.closed_until, range.end
@@ -190,15 +187,14 @@ impl RollUp {
             now_us / 1000
         );
         self.sink.execute("rollup_watermark", &sql).await?;
-        // A collector that nobody waited for may have stored reports here since they were read. It
-        // looks for the watermark after its rows are in: either it sees this one and builds the
-        // buckets again itself, or its rows are seen now.
+        // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
+        // either it finds this one and rebuilds the buckets itself, or its rows are found now.
         if self.n_rows(&within).await? != rows_before {
             let buckets = self.buckets_with_reports(&within).await?;
             let raw_since = self.raw_since().await?;
             self.build_again(&buckets, raw_since, "check").await?;
         }
-        // It would speak for the buckets before these, too.
+        // The record would cover earlier buckets too.
         if look == Look::Done {
             self.note_checked(range.end).await?;
         }
@@ -207,13 +203,13 @@ impl RollUp {
         Ok(n_buckets == MAX_BUCKETS || look == Look::GoesOn)
     }
 
-    /// Builds a bucket again that somebody closed who then did not look for rows that came meanwhile: of one
-    /// that ended before it could, or that is about to. One at a time, so that closing goes on.
+    /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build. One
+    /// bucket per call, so that closing goes on.
     async fn check(&self, closed_until: u64) -> Result<Look, SinkError> {
         let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks \
                    HAVING count() > 0";
         let rows = self.sink.fetch::<Seconds>("rollup_checks", sql).await?;
-        // A store that was closed by versions that wrote nothing down is taken as it is.
+        // Without any record, closed buckets count as checked.
         let checked = rows
             .first()
             .map_or(closed_until, |row| u64::from(row.seconds));
@@ -231,7 +227,7 @@ impl RollUp {
         Ok(Look::Done)
     }
 
-    /// The first of the buckets in a range of start times that has reports.
+    /// The first bucket with reports in a range of start times.
     async fn first_with_reports(&self, since: u64, end: u64) -> Result<Option<u32>, SinkError> {
         if since >= end {
             return Ok(None);
@@ -267,8 +263,8 @@ impl RollUp {
         Ok(rows.into_iter().map(|row| row.seconds).collect())
     }
 
-    /// Builds again whatever closed bucket the reports change that were just stored in `buckets`
-    /// (start times in seconds). Those whose reports may be gone stay as they are, which is said.
+    /// Rebuilds the closed buckets that change with reports just stored in `buckets` (start times in seconds). A bucket
+    /// whose reports may have expired stays, and is counted and logged.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
         let raw_since = self.raw_since().await?;
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
@@ -283,8 +279,8 @@ impl RollUp {
         self.build_again(buckets, raw_since, "backlog").await
     }
 
-    /// Builds those of `buckets` again that are closed, and the ones that counted a later copy of their
-    /// reports until now; none that starts before `raw_since`, whose reports may be gone.
+    /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before
+    /// `raw_since` stay, because their reports may have expired.
     async fn build_again(
         &self,
         buckets: &BTreeSet<u32>,
@@ -327,11 +323,11 @@ impl RollUp {
         Ok(())
     }
 
-    /// Builds again every slice of a bucket that counted one of `installations` (SQL), unless some
-    /// of its reports may be gone. Returns how many.
+    /// Rebuilds every slice of a bucket that counted one of `installations` (SQL), unless its reports may have expired.
+    /// Returns their number.
     ///
-    /// Open buckets too: one that is being closed right now may have been read before the
-    /// tombstones were there, under an older revision than this one.
+    /// Open buckets too: a bucket that is closed right now may have been read before the tombstones were inserted, under
+    /// an older revision.
     pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<u64, SinkError> {
         let raw_since = self.raw_since().await?;
         let sql = format!(
@@ -389,8 +385,7 @@ impl RollUp {
         Ok(rows.first().map_or(0, |row| u64::from(row.seconds)))
     }
 
-    /// Names the copies that do not count, of every key that has a copy `within` and in buckets
-    /// that start before `end`.
+    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`.
     async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
@@ -408,9 +403,8 @@ impl RollUp {
         self.sink.execute("surplus_copies", &sql).await
     }
 
-    /// Writes the summary of the buckets `within` and publishes it. Whoever deletes an installation meanwhile
-    /// builds them too, but by another clock: which of the two summaries is read is open, so slices that
-    /// lost one are built again.
+    /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
+    /// and either summary may have the higher revision. So slices with new tombstones are rebuilt.
     async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
         let mut before = self.tombstones().await?;
         self.build_once(within, reason).await?;
@@ -427,7 +421,7 @@ impl RollUp {
         }
     }
 
-    /// How many installations of each slice are deleted.
+    /// Deleted installations by slice.
     async fn tombstones(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
         let sql = "SELECT epwatch_slice(installation) AS slice, uniqExact(installation) AS n \
                    FROM tombstones GROUP BY slice";
@@ -452,7 +446,7 @@ impl RollUp {
             );
             self.sink.execute(table, &sql).await?;
         }
-        // A slice whose last report was found surplus has no rows now; its old revision must go.
+        // A slice whose last report became surplus has no rows now, and needs a new revision too.
         let slice = "app_id, environment, bucket, slice";
         let sql = format!(
             "INSERT INTO bucket_revisions ({slice}, revision, reason, built_at) \
@@ -468,7 +462,7 @@ impl RollUp {
     }
 }
 
-/// The columns that a summary table shares with its view.
+/// Columns of a summary table that its view has too.
 fn columns_of(table: &str) -> &'static str {
     if table == "cohort_buckets" {
         "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
@@ -489,7 +483,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
     const TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// Collectors as (passed until, last heard of) in seconds; the time is 10,000 s.
+    /// Collectors as (passed until, updated at) in seconds; the time is 10,000 s.
     #[track_caller]
     fn check(
         closed_until: u64,

@@ -1,4 +1,5 @@
-//! The collector's calls to ClickHouse, with what makes a repeated one harmless.
+//! The collector's calls to ClickHouse, with tokens and settings that make a repeated insert harmless. All rooms of the
+//! collector that reach the store use it.
 
 use std::time::Duration;
 
@@ -9,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::encode::EncodedBlock;
 use crate::metrics::Metrics;
 
-/// Longest wait for a chunk to be taken, and for the answer to a whole insert.
+/// Time limits of one chunk, and of the answer to a whole insert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(180);
-/// First pause after a failed call; longest ones are the callers'.
+/// First pause after a failed call; callers set the longest.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The store did not do it: it may be away, overloaded or not migrated yet. Rows wait in the WAL
-/// until it does, whatever the reason, so there is nothing to tell apart.
+/// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes are not
+/// distinguished.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {doing} {what}")]
 pub(crate) struct SinkError {
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Sink {
     }
 }
 
-/// How far one collector says it is; times in milliseconds since 1970.
+/// Progress of one collector; times in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct CollectorCheckpoint {
     pub(crate) collector_id: u64,
@@ -47,7 +48,7 @@ pub(crate) struct CollectorCheckpoint {
     pub(crate) updated_at: i64,
 }
 
-/// The answer of `SELECT count() AS n`.
+/// Row of `SELECT count() AS n`.
 #[derive(Debug, Row, Deserialize)]
 pub(crate) struct Count {
     pub(crate) n: u64,
@@ -60,7 +61,7 @@ struct Engine {
 
 impl Sink {
     pub(crate) fn new(client: Client) -> Self {
-        // The server's default would answer before the rows are there.
+        // With the server's default the answer could precede the rows.
         let client = client
             .with_setting("async_insert", "0")
             .with_setting("insert_deduplicate", "1")
@@ -68,7 +69,7 @@ impl Sink {
         Self { client }
     }
 
-    /// Inserts rows as one batch. With a token, the same batch may come again and is kept once.
+    /// Inserts rows as one batch. With a token, the store keeps a repeated batch once.
     pub(crate) async fn insert<T>(
         &self,
         table: &'static str,
@@ -97,8 +98,8 @@ impl Sink {
         insert.end().await.map_err(failed)
     }
 
-    /// Inserts encoded rows as one batch. With a token, the same batch may come again and is kept
-    /// once, as long as the store remembers the token.
+    /// Inserts encoded rows as one batch. With a token, the store keeps a repeated batch once, while it remembers the
+    /// token.
     pub(crate) async fn insert_body(
         &self,
         table: &'static str,
@@ -121,7 +122,7 @@ impl Sink {
         insert.end().await.map_err(failed_to("insert into", table))
     }
 
-    /// Runs a statement that answers nothing.
+    /// Runs a statement without a result.
     pub(crate) async fn execute(&self, what: &str, sql: &str) -> Result<(), SinkError> {
         let run = self.client.query_raw(sql).execute();
         within(QUERY_TIMEOUT, run)
@@ -129,7 +130,7 @@ impl Sink {
             .map_err(failed_to("run", what))
     }
 
-    /// Deletes rows where they lie, on every replica, before it returns.
+    /// Deletes rows on every replica before it returns.
     pub(crate) async fn delete(
         &self,
         table: &'static str,
@@ -147,7 +148,7 @@ impl Sink {
         self.execute(table, &sql).await
     }
 
-    /// Runs a query of few rows.
+    /// Runs a query with few result rows.
     pub(crate) async fn fetch<T>(&self, what: &str, sql: &str) -> Result<Vec<T>, SinkError>
     where
         T: RowOwned + clickhouse::RowRead,
@@ -180,7 +181,7 @@ async fn within<T>(
         .unwrap_or(Err(clickhouse::error::Error::TimedOut))
 }
 
-/// Counts a failed call and says it; the chain of causes in one line.
+/// Counts and logs a failed call, with its chain of causes.
 pub(crate) fn note_failure(metrics: &Metrics, call: &'static str, error: &SinkError) {
     metrics.store_errors.get_or_create(&[("call", call)]).inc();
     let error = error as &(dyn std::error::Error + 'static);

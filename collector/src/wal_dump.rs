@@ -1,5 +1,5 @@
-//! The WAL as a file of recorded reports: what `replay` reads. Beside a collector that runs, or
-//! without one: reading takes no lock and changes nothing.
+//! Dumps a WAL as a file of recorded reports, for `epwatch replay`. It takes no lock and changes nothing, so a collector
+//! may run.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use epwatch_proto::recorded::write_recorded;
 use crate::wal::{Record, WalError, WalRecords};
 use crate::wal_record::ReportRecord;
 
-/// The WAL could not be dumped.
+/// Why a WAL was not dumped.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The WAL cannot be read.
@@ -22,24 +22,22 @@ pub enum DumpError {
     Write(#[source] io::Error),
 }
 
-/// What was dumped.
+/// Counts of a dump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dumped {
-    /// Reports written.
+    /// Reports written to the file.
     pub reports: u64,
-    /// Records that this version cannot read, left out.
+    /// Records left out, because this version cannot read them.
     pub unreadable: u64,
-    /// Bytes of the WAL that held no whole record: damage, or segments that a running collector
-    /// used again meanwhile.
+    /// Bytes without a whole record: damage, or segments recycled during the dump.
     pub skipped_bytes: u64,
 }
 
-/// Writes every report that the WAL in `wal_dir` still holds, oldest first, each after its length
-/// as a varint. Those that are in the store already stay in the WAL until their segment is used
-/// again, so the first ones may be older than the writer's checkpoint.
+/// Writes every report in the WAL at `wal_dir`, oldest first, each with its length as a varint. Stored reports stay in
+/// the WAL until their segment is recycled, so the first ones may be older than the writer's checkpoint.
 ///
 /// # Errors
-/// [`DumpError`]; what was written until then is whole.
+/// [`DumpError`]; reports written before it are complete.
 pub fn dump_wal(wal_dir: &Path, to: &mut impl Write) -> Result<Dumped, DumpError> {
     let mut records = WalRecords::open(wal_dir)?;
     let mut dumped = Dumped::default();

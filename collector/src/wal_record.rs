@@ -1,4 +1,5 @@
-//! What one record of the WAL holds: a report's bytes as they came in, and what the call knew.
+//! Payload of a WAL record: a report's bytes as they came in, with the call's clocks and scope. Ingest writes it; the
+//! writer, the loader of admission and the dump read it.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -14,23 +15,21 @@ use epwatch_proto::SendClock;
 const VERSION: u8 = 1;
 const FIXED_BYTES: usize = 21;
 
-/// A report with what the call knew about it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ReportRecord<'a> {
-    /// The device's clocks when it sent.
+    /// The device's clocks at the upload.
     pub(crate) sent: SendClock,
     /// What the app key proved.
     pub(crate) app_id: &'a str,
     /// What the app key proved.
     pub(crate) environment: &'a str,
-    /// Decided at ingest, once: see [`crate::admission`]. Records of before that are proven.
+    /// Decided once, at ingest: see [`crate::admission`].
     pub(crate) is_unproven: bool,
     /// The report, encoded, as it came in.
     pub(crate) report: &'a [u8],
 }
 
-/// Bytes that are no record of a known version. The WAL's checksums were right, so a newer
-/// collector wrote them.
+/// No record of a known version. The WAL's checksums matched, so a newer collector wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read wal record: version {version}, {len} bytes")]
 pub(crate) struct RecordError {
@@ -38,8 +37,8 @@ pub(crate) struct RecordError {
     len: usize,
 }
 
-/// Replaces `out` by what comes before a report in the WAL. Boot id, app id and environment have at
-/// most 255 bytes each: the contract bounds them below that.
+/// Replaces `out` by the header before a report. Boot id, app id and environment have at most 255 bytes each, by the
+/// bounds of the wire contract.
 pub(crate) fn write_header(
     out: &mut Vec<u8>,
     sent: &SendClock,
@@ -64,7 +63,6 @@ pub(crate) fn write_header(
 }
 
 impl<'a> ReportRecord<'a> {
-    /// Reads a record's payload.
     ///
     /// # Errors
     /// [`RecordError`] if another version wrote it.

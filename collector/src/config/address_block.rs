@@ -1,4 +1,4 @@
-//! Addresses of one network as a config names them: `10.0.0.0/8`, or one address.
+//! A block of addresses in the config: `10.0.0.0/8`, or one address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A network, or one address.
+/// A block, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressBlock(IpNet);
 
@@ -17,7 +17,7 @@ pub struct AddressBlock(IpNet);
 pub struct AddressBlockError(String);
 
 impl AddressBlock {
-    /// IPv4 addresses and those mapped into IPv6 are the same.
+    /// An IPv4 address and its IPv6-mapped form are the same.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.0, address.to_canonical()) {
             (IpNet::V6(block), IpAddr::V4(address)) => block.contains(&address.to_ipv6_mapped()),

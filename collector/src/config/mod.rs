@@ -119,7 +119,7 @@ pub struct RollupConfig {
     pub enabled: bool,
     /// Length of a bucket, by receive time.
     pub bucket: Period,
-    /// See [`Self::collector_timeout`]; `None` is its default.
+    /// Silence after which the roll-up no longer waits for a collector; `None` is two buckets, an hour at most.
     #[serde(skip)]
     pub collector_timeout: Option<Period>,
 }

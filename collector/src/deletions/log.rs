@@ -1,18 +1,17 @@
-//! The file `deletions` in the WAL's directory: what this collector promised to forget.
+//! The file `deletions` in the WAL's directory: this collector's tombstones, durable before the device gets its answer.
 //!
 //! Records of 32 bytes, nothing else:
 //!
 //! | at | size | field |
 //! |---|---|---|
-//! | 0 | 1 | 1: a tombstone; 2: the store has it and shows nothing of it any more |
+//! | 0 | 1 | 1: a tombstone; 2: the store has it and hides the installation |
 //! | 1 | 3 | zero |
 //! | 4 | 4 | CRC-32C of the other 28 bytes, in order, little endian |
 //! | 8 | 8 | milliseconds since 1970, little endian |
 //! | 16 | 16 | installation |
 //!
-//! A record that does not check is passed over; a crash while one was written leaves at most one,
-//! at the end, and nothing of it was promised. The file is written anew when it has grown: at start, and while the
-//! collector runs once it is full.
+//! A record with a wrong checksum is skipped. A crash during a write leaves at most one, at the end, which was not
+//! acknowledged. The file is rewritten when it has grown: at start, and during operation once it is full.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -25,38 +24,36 @@ use epwatch_server::replace_file;
 
 const NAME: &str = "deletions";
 const RECORD_BYTES: usize = 32;
-/// A million records. What the store has is forgotten here then: it is asked at each start.
+/// A million records. A rewrite drops tombstones that the store has, since they are read from there at start.
 const MAX_BYTES: u64 = 32 << 20;
-/// At this size a running collector writes it anew, without those that are hidden; while these are few it takes
-/// no more.
+/// At this size a running collector rewrites the file without hidden tombstones. If they are too few, it refuses
+/// deletions.
 const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;
 const HIDDEN: u8 = 2;
 
-/// One installation's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub(crate) installation: InstallationId,
     pub(crate) at_ms: i64,
 }
 
-/// The open file.
 #[derive(Debug)]
 pub(super) struct DeletionLog {
     path: PathBuf,
     file: File,
     len: u64,
     full_bytes: u64,
-    /// Those that a file written anew must have.
+    /// Tombstones that a rewritten file must hold.
     pending: HashMap<InstallationId, Tombstone>,
 }
 
-/// What the file said.
+/// Content of the file.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) all: Vec<Tombstone>,
-    /// Those that the store may not have yet.
+    /// Tombstones that the store may not have yet.
     pub(super) pending: Vec<Tombstone>,
 }
 
@@ -100,10 +97,10 @@ impl DeletionLog {
             file = open_file(&path)?;
         }
         let len = file.metadata()?.len();
-        // What is torn is cut, so that records stay where a reader expects them.
+        // A torn record is cut off, so that the next one is aligned.
         let len = len - len % RECORD_BYTES as u64;
         file.set_len(len)?;
-        // The name of a new file must be as durable as what it holds.
+        // The name of a new file must be durable too.
         File::open(dir)?.sync_all()?;
         let pending = found.pending.iter().map(|t| (t.installation, *t));
         let log = Self {
@@ -116,7 +113,7 @@ impl DeletionLog {
         Ok((log, found))
     }
 
-    /// Returns once the tombstone is on disk.
+    /// Makes the tombstone durable.
     pub(super) fn bury(&mut self, tombstone: &Tombstone) -> io::Result<()> {
         if self.len >= self.full_bytes {
             self.make_room()?;
@@ -126,7 +123,7 @@ impl DeletionLog {
         Ok(())
     }
 
-    /// Writes the file anew, if that makes it half as large at least.
+    /// Rewrites the file if that at least halves it.
     fn make_room(&mut self) -> io::Result<()> {
         let pending: Vec<Tombstone> = self.pending.values().copied().collect();
         let n_bytes = (pending.len() * RECORD_BYTES) as u64;
@@ -153,7 +150,7 @@ impl DeletionLog {
     }
 
     fn append(&mut self, records: &[u8]) -> io::Result<()> {
-        // At a known place: what a failed write left there is written over.
+        // At a known position, so that the rest of a failed write is overwritten.
         self.file.write_all_at(records, self.len)?;
         self.file.sync_data()?;
         self.len += records.len() as u64;
@@ -192,7 +189,7 @@ fn read(bytes: &[u8]) -> Found {
     Found { all, pending }
 }
 
-/// On disk when it returns, the name too: a promise in the new file must not be looked for in the old one.
+/// Durable with the file's name: a tombstone of the new file must not be missing after a crash.
 fn rewrite(path: &Path, pending: &[Tombstone]) -> io::Result<()> {
     let records = pending.iter().flat_map(|t| encode(BURIED, t));
     replace_file(path, &records.collect::<Vec<u8>>())

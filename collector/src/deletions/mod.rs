@@ -1,8 +1,8 @@
-//! Installations that asked to be forgotten. The answer says that the tombstone is on disk here;
-//! the store hears of it soon, and then no view shows the installation.
+//! Deleted installations. A device's deletion is answered once its tombstone is on disk here; the worker then inserts it
+//! into the store, and no view shows the installation.
 //!
-//! The set in memory refuses what arrives late at once, and is bounded; correctness rests on the
-//! store's table, which every view honours and nothing ever leaves.
+//! The bounded set in memory refuses late reports at once. Correctness does not depend on it: every view honours the
+//! store's table of tombstones, which never loses a row.
 
 mod log;
 mod worker;
@@ -23,34 +23,33 @@ pub(crate) use self::worker::Worker;
 use crate::server::retry;
 use epwatch_server::Clock;
 
-/// About 60 MB. Beyond it late reports of further deleted installations are stored, unseen.
+/// About 60 MB. Beyond, late reports of further deleted installations are stored, and hidden by the views.
 const MAX_IN_MEMORY: usize = 1 << 20;
-/// Deletions a second that anyone may ask for, with any secret: each costs a sync and a row for
-/// ever. A fleet of ten million that asks once in a device's life asks less than once a second.
+/// Deletions a second of all callers: each costs a sync and a row for ever. Ten million devices that ask once in their
+/// life make less than one a second.
 const PER_SECOND: u32 = 50;
 const BURST: u32 = 500;
 const BUSY: Duration = Duration::from_secs(2);
-/// For a disk that does not take it.
+/// Retry delay after a failed write.
 const NO_DISK: Duration = Duration::from_secs(10);
 
-/// The deletions of one collector, and what it knows of the others'.
+/// One collector's deletions, and those of others as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Deletions {
-    /// When each installation's tombstone was made, in milliseconds since 1970.
+    /// Time of each installation's tombstone, in milliseconds since 1970.
     buried: RwLock<HashMap<InstallationId, i64>>,
-    /// Saves the lock where nobody was ever deleted.
+    /// Saves the lock while there are no deletions.
     has_any: AtomicBool,
     log: Arc<Mutex<DeletionLog>>,
     bucket: Mutex<TokenBucket>,
     clock: Arc<dyn Clock>,
-    /// Tombstones that the store does not have yet, as far as this collector made them.
+    /// This collector's tombstones that the store does not have yet.
     pending: Mutex<Vec<Tombstone>>,
     asked: Notify,
 }
 
 impl Deletions {
-    /// Opens the file of this collector's deletions in the WAL's directory, which is locked for us.
-    /// Blocks on the disk.
+    /// Opens the file of deletions in the WAL's directory, which is locked already. Blocks on the disk.
     pub(crate) fn open(dir: &Path, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let (log, found) = DeletionLog::open(dir)?;
         let deletions = Self {
@@ -66,12 +65,12 @@ impl Deletions {
         Ok(deletions)
     }
 
-    /// True if what this installation sends is refused.
+    /// True if the installation is deleted, so that its reports are refused.
     pub(crate) fn contains(&self, installation: &InstallationId) -> bool {
         self.has_any.load(Relaxed) && self.buried.read().contains_key(installation)
     }
 
-    /// Takes in tombstones that others made.
+    /// Adds tombstones, of this collector or others.
     pub(crate) fn learn(&self, tombstones: &[Tombstone]) {
         if tombstones.is_empty() {
             return;
@@ -87,18 +86,18 @@ impl Deletions {
         self.has_any.store(true, Relaxed);
     }
 
-    /// When this installation was deleted, if it was, in milliseconds since 1970.
+    /// Time of the installation's tombstone, in milliseconds since 1970.
     pub(crate) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
         let buried = self.buried.read();
         buried.get(installation).copied()
     }
 
-    /// How many are promised and not yet hidden by the store.
+    /// Number of acknowledged deletions that the store does not hide yet.
     pub(crate) fn n_pending(&self) -> i64 {
         i64::try_from(self.pending.lock().len()).unwrap_or(i64::MAX)
     }
 
-    /// Makes a tombstone durable and returns its time; of an installation that has one, that one's.
+    /// Makes a tombstone durable and returns its time, or the time of an existing one.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, both with a delay.
@@ -136,12 +135,12 @@ impl Deletions {
         self.pending.lock().clone()
     }
 
-    /// The store has these and shows nothing of them any more.
+    /// Records that the store hides these installations.
     async fn note_hidden(&self, done: &[Tombstone]) {
         let (log, some) = (self.log.clone(), done.to_vec());
         let written = tokio::task::spawn_blocking(move || log.lock().note_hidden(&some)).await;
         if let Ok(Err(error)) = written {
-            // They are pushed once more after a restart, which is harmless.
+            // They are inserted again after a restart, which is harmless.
             tracing::warn!(%error, "failed to write down that deletions are done");
         }
         self.pending
@@ -150,7 +149,7 @@ impl Deletions {
     }
 }
 
-/// How many may be asked for now.
+/// The rate limit of all deletions.
 #[derive(Debug)]
 struct TokenBucket {
     tokens: f64,

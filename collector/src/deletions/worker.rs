@@ -1,6 +1,5 @@
-//! Carries deletions out. In order: the tombstone reaches the store, so that no view shows the
-//! installation; summaries that counted it are built again; `deletion_log` says so; and from time
-//! to time the rows leave the disk. Each step may be done twice.
+//! Carries out deletions in the store: inserts the tombstone, which hides the installation from every view, rebuilds
+//! summaries that counted it, adds a row to `deletion_log`, and periodically erases the rows. Each step may be repeated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,25 +17,24 @@ use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
 use epwatch_server::{Backoff, Clock};
 
-/// Deletions carried out together: a query's text holds their ids.
+/// Deletions carried out together; the query's text holds their ids.
 const AT_ONCE: usize = 500;
-/// Tombstones are asked for again from this long before the newest one: collectors' clocks differ.
+/// Tombstones are read again from this long before the newest one, because collectors' clocks differ.
 const OVERLAP_MS: i64 = 3_600_000;
-/// For a collector that is stopping.
+/// Time for pending deletions at a stop.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
-/// Installations that are hidden and whose rows are still to leave the disk.
+/// Hidden installations whose rows are not erased yet.
 const NOT_ERASED: &str = "SELECT DISTINCT installation FROM tombstones \
      WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden') \
      AND installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'erased')";
-/// Installations that were erased and have rows again: another collector's backlog came later.
+/// Erased installations with new rows, from another collector's later backlog.
 const CAME_LATE: &str = "SELECT DISTINCT installation FROM (\
      SELECT installation FROM report_copies \
      WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased') \
      UNION ALL SELECT installation FROM reports \
      WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased'))";
 
-/// What carries deletions out.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) deletions: Arc<Deletions>,
@@ -46,7 +44,7 @@ pub(crate) struct Worker {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) refresh: Duration,
     pub(crate) erase_period: Duration,
-    /// Whether this collector also erases; one of several is enough.
+    /// Whether this collector erases too; one of several is enough.
     pub(crate) erases: bool,
     pub(crate) collector_id: u64,
 }
@@ -79,8 +77,8 @@ struct Counted {
 }
 
 impl Worker {
-    /// Runs until `stop` is cancelled, and then tries once more to hide what was asked for; what is
-    /// not done then is done after the next start.
+    /// Runs until `stop` is cancelled, then tries once more to hide pending installations. The rest follows after the next
+    /// start.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         self.work_until(&stop).await;
         match timeout(LAST_TRY, self.hide_pending()).await {
@@ -159,7 +157,7 @@ impl Worker {
         i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX)
     }
 
-    /// Takes in what other collectors buried; returns the newest tombstone's time.
+    /// Loads other collectors' tombstones; returns the newest one's time.
     async fn refresh(&self, newest_ms: i64) -> Result<i64, SinkError> {
         let sql = format!(
             "SELECT installation, tombstoned_at FROM tombstones \
@@ -178,7 +176,7 @@ impl Worker {
             .collect();
         self.deletions.learn(&tombstones);
         let newest = tombstones.iter().map(|tombstone| tombstone.at_ms).max();
-        // A clock that is ahead must not hide what others bury meanwhile.
+        // A tombstone from a clock ahead must not exclude later ones.
         Ok(newest.unwrap_or(newest_ms).min(self.now_ms()))
     }
 
@@ -226,8 +224,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes the rows of some of the installations that `which` selects off the disk. Returns whether
-    /// there may be more.
+    /// Erases the rows of some installations that `which` selects. Returns whether there may be more.
     async fn erase(&self, which: &'static str) -> Result<bool, SinkError> {
         let sql = format!("{which} LIMIT {AT_ONCE}");
         let found = self.sink.fetch::<Erasable>("tombstones", &sql).await?;
@@ -235,7 +232,7 @@ impl Worker {
             return Ok(false);
         }
         let list = id_list(found.iter().map(|row| &row.installation));
-        // With what this collector erased before: its line of the log is replaced.
+        // Plus the count of earlier erasures, because this row replaces theirs.
         let sql = format!(
             "SELECT installation, sum(n) AS reports FROM (\
              SELECT installation, count() AS n FROM reports \
@@ -251,7 +248,7 @@ impl Worker {
             .into_iter()
             .map(|row| (row.installation, row.reports))
             .collect();
-        // Whoever reads in between finds nothing either way: the views honour the tombstones.
+        // Views hide these rows before and during the erasure.
         for table in ["reports", "report_copies"] {
             let condition = format!("installation IN ({list})");
             self.sink.delete(table, &condition).await?;
@@ -276,7 +273,7 @@ impl Worker {
     }
 }
 
-/// Ids as SQL; they are bytes, so this is where they become text.
+/// Ids as a list in SQL.
 fn id_list<'a>(ids: impl Iterator<Item = &'a [u8; 16]>) -> String {
     let quoted = ids.map(|id| {
         let hex = InstallationId::from_bytes(*id).to_hex();

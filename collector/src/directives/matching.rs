@@ -1,4 +1,4 @@
-//! Who reports, as far as a directive's scope asks: read from the reports' bytes without the rest.
+//! Matches the reports of a call against directive scopes. It decodes only the fields that scopes name.
 
 use bytes::Bytes;
 use epwatch_proto::{Chipset, DirectiveScope};
@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::ingest::auth::Scope;
 
-/// The fields of a report that scopes name; prost passes over all others.
+/// The fields of a report that scopes name; prost skips all others.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ReportHead {
     #[prost(message, optional, tag = "8")]
@@ -61,22 +61,22 @@ struct ModelHead {
     version: String,
 }
 
-/// One report's answer to a scope's questions.
+/// One report's fields that scopes name.
 #[derive(Debug, Clone, PartialEq)]
 struct ReporterFacts {
     app_id: String,
-    /// As the device reads its chipset, and as we do: its SDK goes by its own reading.
+    /// As the device and as this collector normalise it; the SDK compares its own.
     chipsets: [String; 2],
     firmware: String,
     models: Vec<ModelHead>,
 }
 
-/// What the reports of one call say of whoever sent them. Mostly they all say the same.
+/// The distinct facts of a call's reports, mostly one.
 #[derive(Debug, Default)]
 pub(super) struct Reporter(Vec<ReporterFacts>);
 
 impl Reporter {
-    /// Reports that cannot be read, or that the key does not admit, say nothing.
+    /// Skips reports that are unreadable or beyond the key's scope.
     pub(super) fn read(scope: &Scope, reports: &[Bytes]) -> Self {
         let mut known: Vec<ReporterFacts> = Vec::new();
         for bytes in reports {
@@ -110,14 +110,14 @@ impl Reporter {
         Self(known)
     }
 
-    /// True if one of the reports fits every field of the scope.
+    /// True if one report matches every field of the scope.
     pub(super) fn is_meant(&self, scope: &DirectiveScope) -> bool {
         let is_meant = |facts: &ReporterFacts| facts.is_on(scope) && facts.runs(scope);
         self.0.iter().any(is_meant)
     }
 
-    /// True if app and device fit, whatever they ran of late: a revocation must reach a device that
-    /// has not loaded the model since.
+    /// True if app and device match, without regard to models: a revocation must reach a device that has not loaded the
+    /// model since.
     pub(super) fn may_hold(&self, scope: &DirectiveScope) -> bool {
         self.0.iter().any(|facts| facts.is_on(scope))
     }

@@ -1,8 +1,8 @@
-//! Directives: signed by an operator elsewhere, kept and handed out here. The collector has no key
-//! for them: it can neither make one nor change one, and devices believe only the signature.
+//! Distribution of directives. An operator signs them elsewhere; devices verify the signature. The collector has no
+//! signing key, so it can neither make nor change one.
 //!
-//! [`store`] is the table, for the command and for us; the book is what every upload is matched
-//! against.
+//! [`store`] reads and writes the table, for the collector and the command. Every upload is matched against
+//! `DirectiveBook`.
 
 mod matching;
 pub mod store;
@@ -24,27 +24,27 @@ use crate::metrics::Metrics;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;
 
-/// What all directives of an answer may weigh: it goes to a phone.
+/// Size limit of all directives in an answer to a phone.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// The directives that are live now, revocations first.
+/// The live directives, revocations first.
 #[derive(Debug, Default)]
 pub(crate) struct DirectiveBook {
     live: RwLock<Arc<Vec<Live>>>,
-    /// Saves looking into reports where there are none, which is nearly always.
+    /// Saves the matching while there are none, which is nearly always.
     has_any: AtomicBool,
 }
 
 impl DirectiveBook {
     pub(crate) fn replace(&self, mut live: Vec<Live>) {
-        // The sort is stable: within each kind the order of publication stays.
+        // Stable: within each kind the order of publication stays.
         live.sort_by_key(|live| !matches!(live.directive.action, DirectiveAction::Revoke(_)));
         self.has_any.store(!live.is_empty(), Relaxed);
         *self.live.write() = Arc::new(live);
     }
 
-    /// Returns the directives for whoever sent `reports`, without those it holds, at most what one
-    /// answer may carry. Reports that the key does not admit tell nothing.
+    /// Returns the directives for the sender of `reports`, without those it holds, within the limits of an answer. Reports
+    /// beyond the key's scope are skipped.
     pub(crate) fn for_reporter(
         &self,
         scope: &Scope,
@@ -61,7 +61,7 @@ impl DirectiveBook {
             DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),
             _ => reporter.is_meant(&live.directive.scope),
         };
-        // Even by a revocation that is over: devices stop at the later of both ends too.
+        // An expired revocation counts too, as it does on devices.
         let is_revoked = |id: &str| {
             live.iter().filter(is_meant).any(
                 |live| matches!(&live.directive.action, DirectiveAction::Revoke(of) if of == id),
@@ -85,7 +85,7 @@ impl DirectiveBook {
     }
 }
 
-/// Looks for published directives until `stop` is cancelled.
+/// Reloads published directives every `period` until `stop` is cancelled.
 pub(crate) async fn keep_fresh(
     book: Arc<DirectiveBook>,
     sink: Sink,
@@ -194,7 +194,7 @@ mod tests {
             ),
         ]);
         check(&book, &one, &[], 1_500, &["off", "all"]);
-        // Before it holds, so that it is there when it does.
+        // Before `not_before`, so that the device has it in time.
         check(&book, &one, &[], 0, &["off", "all"]);
         check(&book, &one, &["off"], 1_500, &["all"]);
         check(&book, &one, &[], 2_000, &[]);

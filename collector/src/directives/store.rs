@@ -1,5 +1,5 @@
-//! The table `directives`. Whoever can write the store publishes; no app key can, since none
-//! reaches the store. What comes out of it is parsed like anything from outside.
+//! The table `directives`. Publishing needs write access to the store, which no app key has. Rows are parsed and checked
+//! like any input from outside.
 
 use clickhouse::{Client, Row};
 use epwatch_proto::{Directive, DirectiveAction, SignedDirective, hex, unhex, v1};
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Sink, SinkError};
 
-/// Most directives that are live at once and not taken back, and most revocations that take back nothing
-/// which is. Those that do are always taken, so that there are at most twice as many of them.
+/// Limit of live directives that are not revoked, and of revocations without a live target. A revocation of a live
+/// directive is always accepted, so there are at most twice as many.
 pub const MAX_LIVE: usize = 4_096;
-/// Most that collectors hold: the directives and revocations that [`publish`] lets in.
+/// Limit of a collector's memory: all directives and revocations that [`publish`] accepts.
 const MAX_HELD: usize = 3 * MAX_LIVE;
 
-/// A directive that is handed out to those it matches.
+/// A directive on offer.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     pub(crate) directive: Directive,
     pub(crate) signed: v1::SignedDirective,
 }
 
-/// A directive as it is listed.
+/// A directive of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedDirective {
-    /// What it says.
+    /// The parsed directive.
     pub directive: Directive,
-    /// The bytes and their signature.
+    /// The signed bytes.
     pub signed: SignedDirective,
-    /// When it was published, in milliseconds since 1970.
+    /// Time of publication, in milliseconds since 1970.
     pub published_at_unix_ms: i64,
-    /// Whether another directive takes it back.
+    /// Another directive revokes it.
     pub is_revoked: bool,
 }
 
-/// Why a directive was not published, or none could be listed.
+/// A directive was not published, or the list could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectiveError {
-    /// The bytes are no directive.
+    /// The bytes are no valid directive.
     #[error("failed to publish: the file is no sound directive")]
     Unsound(#[source] epwatch_proto::ParseError),
     /// Ids are unique for ever.
@@ -100,7 +100,7 @@ struct DirectiveRow {
     is_revoked: bool,
 }
 
-/// What an action is called.
+/// Name of an action, as in the table.
 #[must_use]
 pub fn action_name(action: &DirectiveAction) -> &'static str {
     match action {
@@ -112,8 +112,8 @@ pub fn action_name(action: &DirectiveAction) -> &'static str {
     }
 }
 
-/// Publishes a signed directive: collectors hand it out soon after. Publishing the same bytes
-/// again changes nothing. Returns what it says.
+/// Publishes a signed directive, which collectors then offer. A repetition with the same bytes changes nothing. Returns
+/// the parsed directive.
 ///
 /// # Errors
 /// [`DirectiveError`]; nothing was published then.
@@ -163,7 +163,7 @@ pub fn publish<'a>(
     })
 }
 
-/// Says whether a new directive may come to `all` that were published.
+/// True if the limits admit a new directive.
 fn has_room(all: &[PublishedDirective], new: &Directive, now_unix_ms: i64) -> bool {
     let is_live = |known: &PublishedDirective| known.directive.expires_unix_ms > now_unix_ms;
     let is_revocation = |known: &PublishedDirective| revoked_by(&known.directive).is_some();
@@ -172,14 +172,14 @@ fn has_room(all: &[PublishedDirective], new: &Directive, now_unix_ms: i64) -> bo
         .filter(|known| is_live(known) && !known.is_revoked);
     let (revocations, directives): (Vec<_>, Vec<_>) = left.partition(|known| is_revocation(known));
     match revoked_by(new) {
-        // What must be stopped now is stopped, however full it is.
+        // A revocation of a live directive is never refused.
         Some(of) if directives.iter().any(|known| known.directive.id == of) => true,
         Some(_) => revocations.len() < MAX_LIVE,
         None => directives.len() < MAX_LIVE && revocations.len() < MAX_LIVE,
     }
 }
 
-/// Returns the id of the directive that this one takes back, if it does.
+/// Returns the id that a revocation revokes.
 fn revoked_by(directive: &Directive) -> Option<&str> {
     match &directive.action {
         DirectiveAction::Revoke(id) => Some(id),
@@ -187,7 +187,7 @@ fn revoked_by(directive: &Directive) -> Option<&str> {
     }
 }
 
-/// Returns every directive that was ever published, the latest first.
+/// Returns all directives ever published, the latest first.
 ///
 /// # Errors
 /// [`DirectiveError::Store`].
@@ -198,15 +198,14 @@ pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<PublishedDirective>, Di
     })
 }
 
-/// Returns those that are not over, and revocations of those; what goes to whom is decided for each
-/// reporter.
+/// Returns unexpired directives and their revocations. The choice for a device is `DirectiveBook`'s.
 pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkError> {
     let is_live = format!("expires > fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')");
     let condition = format!("{is_live} OR revokes IN (SELECT id FROM directives WHERE {is_live})");
     let mut live = fetch(sink, &condition).await?;
-    // Oldest first: what was said first goes out first.
+    // Oldest first: answers follow the order of publication.
     live.reverse();
-    // What is cut is what nobody misses: never a revocation before what it takes back.
+    // The cut takes revoked directives first, and never a revocation before its target.
     live.sort_by_key(|known| (revoked_by(&known.directive).is_none(), known.is_revoked));
     live.truncate(MAX_HELD);
     let live = live.into_iter().map(|published| Live {

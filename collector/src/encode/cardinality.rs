@@ -1,14 +1,13 @@
-//! How many names an app may have: distinct models, versions, chipsets and shape keys, a day of
-//! receipt. What comes beyond becomes [`OTHER`] in the rows; the WAL keeps the bytes as they came.
+//! Limits of distinct names: models, versions, chipsets and shape keys of an app on a day of receipt. Names beyond
+//! become [`OTHER`] in the rows; the WAL keeps the bytes as they came in.
 //!
-//! The same record must make the same rows when a batch goes out again after a crash. So a name
-//! that was let in is written down, in the file `names` in the WAL's directory, before anything of
-//! its batch goes out. Then nothing depends on when a record is looked at again: a name that got in
-//! is known, and one that did not finds the day as full as it was. Each collector guards on its own:
-//! two of them let in at most twice as many.
+//! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
+//! the file `names` in the WAL's directory before its batch is inserted. At a repetition an admitted name is known, and
+//! for any other name the day is as full as it was. Each collector has limits of its own, so two admit at most twice as
+//! many.
 //!
-//! The file has a JSON array a line: day, app, environment, dimension, name. A line that a crash
-//! tore is passed over; nothing of its batch had gone out. Days long past are dropped at start.
+//! Each line of the file is a JSON array: day, app, environment, dimension, name. A torn line is skipped; its batch was
+//! not inserted. Old days are dropped at start.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,18 +19,17 @@ use foldhash::quality::RandomState;
 
 use super::stored::Stored;
 
-/// What a name beyond the limit becomes.
+/// Replaces a name beyond the limit.
 pub(crate) const OTHER: &str = "__other__";
 
 const FILE: &str = "names";
 const DAY_MS: i64 = 86_400_000;
-/// Days that are remembered: a batch of a quiet collector may span some.
+/// Days in memory: a batch of a quiet collector may span some.
 const MAX_DAYS: usize = 16;
-/// Names of one day over all apps. Apps are few where keys prove them; without keys anyone names
-/// one.
+/// Names of one day over all apps. With keys apps are few; without keys a sender can name any.
 const MAX_NAMES: usize = 200_000;
 
-/// What is limited. The text is the metric's label.
+/// The kinds of names. The label is the metric's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Dimension {
@@ -54,7 +52,7 @@ impl Dimension {
     }
 }
 
-/// Names beyond the limit that reports had, by dimension.
+/// Counts of names beyond the limit, by dimension.
 pub(crate) type Limited = [u64; 4];
 
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
@@ -68,7 +66,7 @@ struct Day {
 }
 
 impl Day {
-    /// Returns whether the name is in, and whether it is new.
+    /// Returns whether the name is admitted, and whether it is new.
     fn admit(&mut self, at: (&str, &str), of: Dimension, name: &str, most: usize) -> (bool, bool) {
         let known = self.apps.get(at.0).and_then(|app| app.get(at.1));
         let names = known.map(|names| &names[of as usize]);
@@ -92,7 +90,7 @@ impl Day {
 pub(crate) struct CardinalityLimiter {
     limits: [usize; 4],
     days: BTreeMap<i64, Day>,
-    /// `None` keeps nothing.
+    /// `None` saves nothing.
     file: Option<File>,
     unwritten: Vec<u8>,
 }
@@ -117,10 +115,10 @@ impl CardinalityLimiter {
             Some((line.3, line)).filter(|(at, _)| *at < Dimension::ALL.len())
         });
         for (at, (day, app, environment, _, name)) in lines {
-            // What was let in stays in, whatever the limit is by now.
+            // An admitted name stays admitted, even if the limit is lower now.
             guard.admit(day, (&app, &environment), Dimension::ALL[at], &name, 0);
         }
-        // Written anew, without days long past and lines that were torn.
+        // Rewritten without old days and torn lines.
         guard.unwritten.clear();
         let days = std::mem::take(&mut guard.days);
         for (day, names) in &days {
@@ -141,7 +139,7 @@ impl CardinalityLimiter {
         Ok(guard)
     }
 
-    /// Replaces what is beyond the limits in one report, and counts it.
+    /// Replaces and counts the names of one report that are beyond the limits.
     pub(super) fn apply(&mut self, stored: &mut Stored, limited: &mut Limited) {
         let day = stored.received_ms.div_euclid(DAY_MS);
         let Stored {
@@ -180,7 +178,7 @@ impl CardinalityLimiter {
     }
 
     fn keeps(&mut self, day: i64, at: (&str, &str), of: Dimension, name: &str) -> bool {
-        // A device that says so itself takes no room.
+        // A device that sends this name itself takes nothing from the limit.
         name == OTHER || self.admit(day, at, of, name, self.limits[of as usize])
     }
 
@@ -208,7 +206,7 @@ impl CardinalityLimiter {
         self.unwritten.push(b'\n');
     }
 
-    /// Makes the names that were let in durable: before anything of their batch goes out.
+    /// Makes admitted names durable, before their batch is inserted.
     pub(crate) fn save(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_mut().filter(|_| !self.unwritten.is_empty()) else {
             return Ok(());
@@ -218,7 +216,7 @@ impl CardinalityLimiter {
             .and_then(|()| file.sync_data());
         match saved {
             Ok(()) => self.unwritten.clear(),
-            // Whatever part of it is there, the next try begins a line of its own.
+            // A part may be written, so the next try starts a new line.
             Err(_) if self.unwritten.first() != Some(&b'\n') => self.unwritten.insert(0, b'\n'),
             Err(_) => {}
         }
@@ -257,7 +255,7 @@ mod tests {
         assert!((0..1_000).all(|n| keeps(1, AT, Dimension::Chipset, &n.to_string())));
     }
 
-    /// After a crash the batch is looked at again, from the start, by a guard that has read the file.
+    /// After a crash a limiter that has read the file decides the batch again, from its start.
     #[test]
     fn a_batch_that_is_looked_at_again_is_decided_as_before() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +269,7 @@ mod tests {
         let first = decide(&mut guard);
         assert_eq!(first, [true, true, true, false, true, true, false, true]);
         drop(guard);
-        // A torn line at the end is nobody's.
+        // A torn line at the end.
         let mut file = OpenOptions::new()
             .append(true)
             .open(dir.path().join(FILE))
@@ -297,7 +295,7 @@ mod tests {
         assert_eq!(guard.days.len(), MAX_DAYS);
     }
 
-    /// The disk refuses the names once: the batch is made again, and its placements go out with it.
+    /// The disk refuses the names once: the batch is encoded again, with its placements.
     #[tokio::test]
     async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
         let dir = tempfile::tempdir().unwrap();
@@ -315,7 +313,7 @@ mod tests {
                 &mut tables,
             )
         };
-        // Nothing can be written to what was opened for reading.
+        // A file opened for reading refuses writes.
         let read_only = File::open(dir.path().join(FILE)).unwrap();
         let writable = guard.file.replace(read_only);
         decide(&mut guard).unwrap_err();
@@ -324,7 +322,7 @@ mod tests {
         assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 0);
     }
 
-    /// A report that has this name wherever it has one.
+    /// A report with this name in every place.
     fn named(name: &str) -> Stored {
         let mut report = Report::parse(FULL).unwrap();
         let sessions = report.sessions.iter_mut().map(|s| &mut s.model);
@@ -370,7 +368,7 @@ mod tests {
         ]
     }
 
-    /// Where only `of` is limited, to the names of one report, another one keeps what `expected` says.
+    /// With only `of` limited to one name, a second report has the `expected` names.
     #[track_caller]
     fn check_replaced(of: Dimension, expected: [&str; 4]) {
         let mut guard = CardinalityLimiter::default();

@@ -1,4 +1,4 @@
-//! Types of columns, and the functions that fill a report's.
+//! Column types that several tables share.
 
 use epwatch_store::native::encode::ColumnBuilder;
 

@@ -1,10 +1,9 @@
-//! A copy of a report: what decides which one counts.
+//! Rows of `report_copies`: the fields that decide which copy of a report counts.
 
 use epwatch_store::native::encode::{ColumnDef, column};
 
 use super::column::{FillReport, TIME};
 
-/// The table `report_copies`.
 pub(super) static COPIES: [ColumnDef<FillReport>; 7] = [
     column("installation", "FixedString(16)", |c, r| {
         c.put(*r.report.key.installation.as_bytes())

@@ -1,5 +1,5 @@
-//! From the WAL's records to the store's rows. The same records always make the same rows, so that
-//! a batch that goes out again after a crash is the same batch; [`cardinality`] says how, for names.
+//! Encodes WAL records as rows of the store's tables. The same records always make the same rows, so that a repeated
+//! batch is the same batch; for names [`cardinality`] ensures it. The writer calls this; nothing here reaches the store.
 
 mod cardinality;
 mod column;
@@ -33,13 +33,13 @@ use crate::refusal_counts::bucket_of;
 use crate::wal::Record;
 use crate::wal_record::{RecordError, ReportRecord};
 
-/// Reports that are parsed before their columns are filled.
+/// Reports parsed before their columns are filled.
 const PARSED_AT_ONCE: usize = 16;
 
-/// How often that is done ahead of the columns.
+/// Such groups parsed ahead of the columns.
 const PARSED_AHEAD: usize = 4;
 
-/// Where rows become columns: the memory of batch after batch.
+/// Builders of the tables' columns, whose memory is reused for each batch.
 #[derive(Debug)]
 pub(crate) struct Tables {
     copies: BlockBuilder<FillReport>,
@@ -61,26 +61,25 @@ fn chunk() -> Buffer {
     Buffer::of(CHUNK_BYTES)
 }
 
-/// A batch as the rows of each table, encoded.
+/// The encoded rows of a batch, by table.
 #[derive(Debug)]
 pub(crate) struct EncodedBatch {
     pub(crate) copies: EncodedBlock,
     pub(crate) placements: EncodedBlock,
     pub(crate) reports: EncodedBlock,
-    /// Start times of the buckets that the reports fall into, in seconds.
+    /// Start times of the reports' buckets, in seconds.
     pub(crate) buckets: BTreeSet<u32>,
-    /// Why records could not be read: a newer version wrote them, since all were parsed before
-    /// they went into the WAL.
+    /// Errors of unreadable records. A newer version wrote them: reports are validated before the WAL.
     pub(crate) unreadable: Vec<String>,
-    /// Names that the limiter left out.
+    /// Names that the limiter replaced.
     pub(crate) limited: Limited,
 }
 
 impl EncodedBatch {
-    /// As [`Self::from_records`], with the names that were let in on disk: before anything of the batch goes
-    /// out, since a crash must not decide anew.
+    /// As [`Self::from_records`], and saves admitted names before the insert, so that a crash does not change the
+    /// decision.
     ///
-    /// On an error the batch is made again, from the start, and its placements are as new as before.
+    /// After an error the caller encodes the batch again, and its placements count as new again.
     pub(crate) fn encode_and_persist_names(
         records: &[Record],
         collector_id: u64,
@@ -97,9 +96,8 @@ impl EncodedBatch {
         Ok(rows)
     }
 
-    /// Turns records into rows, in the order of the table of reports: the store then need not sort.
-    /// The same records come in the same order, so names are let in alike after a crash. Of
-    /// placements those that `known` does not have yet.
+    /// Encodes records in the sorting order of `reports`, so that the store need not sort. The order depends on the
+    /// records only, so names are admitted alike after a crash. Placements in `known` are left out.
     pub(crate) fn from_records(
         records: &[Record],
         collector_id: u64,
@@ -114,7 +112,7 @@ impl EncodedBatch {
             reports,
         } = tables;
         copies.begin(records.len());
-        // Nearly all are known.
+        // Nearly all placements are known.
         placements.begin(0);
         reports.begin(records.len());
         let mut buckets = BTreeSet::new();
@@ -151,12 +149,12 @@ impl EncodedBatch {
     }
 }
 
-/// A record, and what of it is known before its report is parsed.
+/// A record with the fields that are read before its report is parsed.
 struct Logged<'a> {
     record: &'a Record,
     parsed: Result<ReportRecord<'a>, RecordError>,
     bucket: u32,
-    /// Installation, stream, sequence; `None` of a report that is unreadable.
+    /// `None` if the report is unreadable.
     key: Option<ReportKey>,
 }
 
@@ -175,7 +173,7 @@ impl<'a> Logged<'a> {
         }
     }
 
-    /// What the store sorts reports by.
+    /// The sorting key of `reports`.
     fn sorting_key(&self) -> impl Ord {
         let app = self
             .parsed
@@ -185,7 +183,7 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// Records in the order in which the store keeps reports.
+/// Records in the sorting order of `reports`.
 fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<Logged<'_>> {
     let logged = records.iter().map(|record| Logged::of(record, bucket));
     let mut logged: Vec<_> = logged.collect();
@@ -193,9 +191,8 @@ fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<Logged<'_>> {
     logged
 }
 
-/// Parses records in the order in which the store keeps reports, on a thread of its own: that is half of
-/// what a row costs. `take` gets a few at a time: a parsed report is large, and is gone before the next
-/// ones.
+/// Parses records in the sorting order of `reports`, on another thread: parsing is half of a row's cost. `take` gets a
+/// few reports at a time, because a parsed report is large.
 fn parse_in_order(
     records: &[Record],
     bucket: Duration,
@@ -207,7 +204,7 @@ fn parse_in_order(
         scope.spawn(move || {
             for some in by_sorting_key(records, bucket).chunks(PARSED_AT_ONCE) {
                 let some = some.iter().map(|logged| read(logged, collector_id));
-                // Nobody takes any more where the other panicked.
+                // The receiver is gone if the other thread panicked.
                 let Ok(()) = parsed.send(some.collect()) else {
                     return;
                 };
@@ -217,7 +214,7 @@ fn parse_in_order(
     });
 }
 
-/// An error names the place in the WAL.
+/// An error names the WAL offset.
 fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
     let offset = logged.record.offset;
     let unreadable = |error: &dyn std::fmt::Display| format!("{offset}: {error}");

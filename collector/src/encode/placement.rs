@@ -1,4 +1,4 @@
-//! The nodes behind a fingerprint, written once for each placement that this process sees.
+//! Rows of `placements`: the nodes of a fingerprint, written once for each placement that this process sees.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -10,10 +10,10 @@ use foldhash::quality::RandomState;
 use super::column::{TIME, U32S, WORD, WORDS};
 use super::stored::Stored;
 
-/// A fleet has hundreds. Beyond this the memory begins anew: a row more, which the table merges.
+/// A fleet has hundreds. Beyond this the set is cleared, which costs repeated rows that the table merges.
 const MAX_KNOWN: usize = 100_000;
 
-/// Placements that were written, by hash.
+/// Hashes of written placements.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPlacements {
     hasher: RandomState,
@@ -21,7 +21,7 @@ pub(crate) struct KnownPlacements {
 }
 
 impl KnownPlacements {
-    /// Returns whether it is new, and remembers it.
+    /// Adds a placement; true if it is new.
     fn insert(&mut self, stored: &Stored, session: &Session) -> bool {
         if self.hashes.len() >= MAX_KNOWN {
             self.hashes.clear();
@@ -36,7 +36,7 @@ impl KnownPlacements {
     }
 }
 
-/// The report's sessions whose placements `known` does not have yet.
+/// The report's sessions with placements that are not in `known`.
 pub(super) fn new_ones<'a>(
     stored: &'a Stored,
     known: &mut KnownPlacements,
@@ -49,7 +49,6 @@ pub(super) fn new_ones<'a>(
 
 pub(super) type FillPlacement = fn(&mut ColumnBuilder, &Stored, &Session);
 
-/// The table `placements`.
 pub(super) static PLACEMENTS: [ColumnDef<FillPlacement>; 18] = [
     column("app_id", WORD, |c, r, _| c.word(&r.app_id)),
     column("environment", WORD, |c, r, _| c.word(&r.environment)),

@@ -1,6 +1,5 @@
-//! A report's row, column for column as `migrations/0002_reports.sql` has them: that file says what
-//! each one means. Numbers absent on the wire are 0 or NULL as the schema says, enums their names;
-//! times are milliseconds since 1970, buckets seconds.
+//! Rows of `reports`, column by column; `migrations/0002_reports.sql` documents each. A number absent on the wire is 0 or
+//! NULL as in the schema, an enum is its name. Times are milliseconds since 1970, buckets seconds.
 
 use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
@@ -17,7 +16,7 @@ const F64S: &str = "Array(Float64)";
 const MAYBE_U64S: &str = "Array(Nullable(UInt64))";
 const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
-/// The table `reports`, a line a column.
+/// One line per column.
 #[rustfmt::skip]
 pub(super) static REPORTS: [ColumnDef<FillReport>; 141] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),

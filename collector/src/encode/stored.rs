@@ -1,9 +1,8 @@
-//! A report between the WAL and the columns: what each column of a row is taken from.
+//! A parsed report of the WAL: the input of every column.
 
 use epwatch_proto::Report;
 use epwatch_proto::event_time::EventTime;
 
-/// A report of the WAL, parsed again.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(super) collector_id: u64,
@@ -15,7 +14,7 @@ pub(crate) struct Stored {
     pub(super) app_id: String,
     pub(super) environment: String,
     pub(super) is_unproven: bool,
-    /// The chipset as this collector reads the raw text.
+    /// The chipset as this collector normalises the raw text.
     pub(super) chipset: String,
     pub(super) report: Report,
 }

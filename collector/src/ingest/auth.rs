@@ -1,9 +1,8 @@
-//! What an app key proves. A key ships inside an app, so it is public: it lets its holder speak
-//! for its own app, and nothing else. Only hashes are kept.
+//! App keys and their scopes. A key ships inside an app, so it is public: it admits reports of its own app, and nothing
+//! else. Only hashes are kept. The device port calls [`AppKeys::prove`] before it reads a body.
 //!
-//! A key is found by a few bits of its hash and then compared as a whole in constant time; what an
-//! attacker could learn from the first step is of no use against 256 random bits. The table is
-//! replaced while calls go on, so a revoked key ends with the next call.
+//! A key is found by a few bits of its hash and then compared as a whole in constant time; timing of the first step is of
+//! no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,10 +22,10 @@ use crate::metrics::KeyRequests;
 const ANY: &str = "*";
 const SCHEME: &str = "Bearer";
 
-/// The keys that are accepted, now.
+/// The accepted keys.
 #[derive(Debug)]
 pub(crate) struct AppKeys {
-    /// Those of the config, which only a restart changes.
+    /// Keys of the config, which only a restart changes.
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
     table: RwLock<Arc<KeyTable>>,
@@ -35,7 +34,7 @@ pub(crate) struct AppKeys {
 
 #[derive(Debug, Default)]
 struct KeyTable {
-    /// No key was ever asked for: a collector on a loopback address.
+    /// No key is configured: a collector on a loopback address.
     is_open: bool,
     by_prefix: HashMap<u32, Vec<Entry>>,
 }
@@ -45,11 +44,11 @@ struct Entry {
     hash: KeyHash,
     scope: Arc<Scope>,
     is_revoked: bool,
-    /// Calls that proved a key of its name.
+    /// Calls with a key of this name.
     requests: Counter,
 }
 
-/// What a key may do; `None` is any app, any environment.
+/// Permissions of a key; `None` is any app, any environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
     app: Option<String>,
@@ -65,32 +64,32 @@ impl Scope {
         fits(&self.app, app) && fits(&self.environment, environment)
     }
 
-    /// The app and environment that the key proves, each empty where it is for all of them.
+    /// App and environment, each empty if the key is for all of them.
     #[must_use]
     pub(crate) fn proven(&self) -> (&str, &str) {
         let (app, environment) = (self.app.as_deref(), self.environment.as_deref());
         (app.unwrap_or_default(), environment.unwrap_or_default())
     }
 
-    /// What the key proves, for telling a developer what is wrong.
+    /// App and environment, for error messages.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
         format!("{}/{}", self.app(), self.environment())
     }
 
-    /// The one app that the key speaks for, or `*`.
+    /// The key's app, or `*`.
     #[must_use]
     pub(crate) fn app(&self) -> &str {
         self.app.as_deref().unwrap_or(ANY)
     }
 
-    /// The one environment that the key speaks for, or `*`.
+    /// The key's environment, or `*`.
     #[must_use]
     pub(crate) fn environment(&self) -> &str {
         self.environment.as_deref().unwrap_or(ANY)
     }
 
-    /// Refuses what a key that ships inside an app must not do.
+    /// Refuses a key that only uploads.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.
@@ -104,20 +103,20 @@ impl Scope {
     }
 }
 
-/// Who makes a call: known before any of the request's body is read.
+/// The caller of an RPC, determined before the body is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// What the app key proved.
+    /// Scope of the proved app key.
     pub(crate) scope: Arc<Scope>,
-    /// `None`: not known, or not asked for.
+    /// `None`: unknown, or no network has a limit.
     pub(crate) network: Option<Network>,
 }
 
 impl Caller {
-    /// Takes what the port found out about a call.
+    /// Takes the caller that the port added to the request.
     ///
     /// # Panics
-    /// If it let the call in without proving its key.
+    /// The port did not prove the call's key.
     pub(crate) fn of<M>(request: &mut Request<M>) -> Self {
         let caller = request.extensions_mut().remove();
         caller.expect("the port proves each call's key")
@@ -125,11 +124,10 @@ impl Caller {
 }
 
 impl AppKeys {
-    /// Takes the keys of a config that [`CollectorConfig::validate`] has passed, and counts their
-    /// calls in `requests`.
+    /// Loads the keys of a valid config; `requests` counts their calls.
     ///
     /// # Errors
-    /// If the keys file changed meanwhile and is wrong now.
+    /// The keys file changed since the validation and is invalid now.
     pub(crate) fn new(config: &CollectorConfig, requests: KeyRequests) -> Result<Self, Problems> {
         let keys = Self {
             inline: inline_keys(&config.keys),
@@ -141,7 +139,7 @@ impl AppKeys {
         Ok(keys)
     }
 
-    /// Reads the keys file again. If it is wrong the keys stay as they are.
+    /// Reloads the keys file. On an error the keys stay.
     ///
     /// # Errors
     /// Every problem of the file.
@@ -157,11 +155,11 @@ impl AppKeys {
         Ok(n_keys)
     }
 
-    /// Returns what the call's key proves. Without configured keys everything is admitted, which
-    /// only a collector on a loopback address is.
+    /// Returns the scope of the call's key. Without configured keys, which only a loopback address allows, any call has
+    /// the widest scope.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`, for a device the end of trying with this key.
+    /// `UNAUTHENTICATED`, after which a device does not retry with this key.
     pub(crate) fn prove(&self, headers: &HeaderMap) -> Result<Arc<Scope>, Status> {
         let table = self.table.read().clone();
         if table.is_open {
@@ -202,7 +200,7 @@ impl KeyTable {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         for KeyEntry { config, hash } in entries {
-            // There from the start: a key that nobody uses stands at zero.
+            // Created here, so that an unused key shows zero.
             let requests = requests.get_or_create(&[("key", config.name)]).clone();
             let entry = Entry {
                 hash,
@@ -219,7 +217,7 @@ impl KeyTable {
         Self { is_open, by_prefix }
     }
 
-    /// A key that is there twice, in config and file, is revoked if either says so.
+    /// A key in both config and file is revoked if either entry is.
     fn find(&self, hash: &KeyHash) -> Option<&Entry> {
         let some = self.by_prefix.get(&prefix(hash))?;
         let mut same = some.iter().filter(|e| bool::from(e.hash.ct_eq(hash)));

@@ -1,6 +1,5 @@
-//! A bounded memory of report keys, so that a repeated report is answered at once. It only ever
-//! holds reports that are durable, since `duplicate` is an ack; forgetting one costs a row more
-//! in the store, where the key table decides.
+//! A bounded set of report keys, which answers repeated reports without the store. It holds only durable reports, since
+//! `duplicate` is an ack. A forgotten key costs one more row in the store, where the key table decides.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 /// How a report relates to one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Not seen, or forgotten.
+    /// Unknown, or forgotten.
     New,
     /// The same bytes are durable here.
     Duplicate,
@@ -19,7 +18,7 @@ pub(crate) enum Seen {
     Conflict,
 }
 
-/// A report as it is remembered: by hashes of its key and its bytes.
+/// Hashes of a report's key and bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     key: KeyMark,
@@ -27,8 +26,8 @@ pub(crate) struct Mark {
     content: u64,
 }
 
-/// Two hashes stand for a key: with the million keys of others that are remembered, one in 2^108 is taken
-/// for another. In half the room of the key itself more of them are in the processor's cache.
+/// Two hashes of a key: with a million keys in the set, one in 2^108 collides. They take half the space of the key, so
+/// more fit the processor's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KeyMark {
     hash: u64,
@@ -41,7 +40,7 @@ impl Hash for KeyMark {
     }
 }
 
-/// Takes a hash for what it is.
+/// The hasher of values that are hashes already.
 #[derive(Debug, Default)]
 struct AsIs(u64);
 
@@ -65,14 +64,14 @@ type Marks = HashMap<KeyMark, u64, BuildHasherDefault<AsIs>>;
 #[derive(Debug)]
 pub(crate) struct SeenKeys {
     generations: Mutex<Generations>,
-    /// Keyed by random bits of this process, so that nobody can make two keys collide.
+    /// Keyed by random bits of this process, so that no sender can make two keys collide.
     hasher: RandomState,
-    /// A quicker one, for what a collision would harm only who made it.
+    /// A faster one, for hashes whose collision harms only its sender.
     quick: foldhash::quality::RandomState,
     capacity: usize,
 }
 
-/// When the young half is full it becomes the old one, and the old one is forgotten.
+/// When the young half is full it becomes the old one, and the old one is cleared.
 #[derive(Debug, Default)]
 struct Generations {
     young: Marks,
@@ -91,7 +90,6 @@ impl SeenKeys {
         }
     }
 
-    /// Returns what a report is looked up and remembered by.
     #[must_use]
     pub(crate) fn mark(&self, key: ReportKey, bytes: &[u8]) -> Mark {
         Mark {
@@ -103,7 +101,7 @@ impl SeenKeys {
         }
     }
 
-    /// Looks reports up, all at once: each look is a wait for memory, and these overlap.
+    /// Looks up all reports in one pass: each look-up waits for memory, and the waits overlap.
     #[must_use]
     pub(crate) fn look_up_all<'a>(&self, marks: impl Iterator<Item = &'a Mark>) -> Vec<Seen> {
         let Generations { young, old } = &*self.generations.lock();
@@ -118,13 +116,12 @@ impl SeenKeys {
         }
         let mut generations = self.generations.lock();
         for mark in reports {
-            // Two copies under way at once: the first durable one decides what conflicts.
+            // Of two concurrent copies the first durable one stays.
             if generations.old.contains_key(&mark.key) {
                 continue;
             }
             if generations.young.len() >= self.capacity / 2 {
-                // The old half's memory is used again: giving back and growing tens of megabytes
-                // would be a pause that devices notice.
+                // Reuses the old half's memory: freeing and growing tens of megabytes would delay acks.
                 let Generations { young, old } = &mut *generations;
                 std::mem::swap(young, old);
                 young.clear();
@@ -134,7 +131,7 @@ impl SeenKeys {
     }
 }
 
-/// The reports of one call that are for the WAL.
+/// Marks of one call's reports that go into the WAL.
 #[derive(Debug, Default)]
 pub(crate) struct CallMarks(Marks);
 
@@ -146,7 +143,7 @@ impl CallMarks {
         ))
     }
 
-    /// How a report relates to an earlier one of the same call.
+    /// Compares with earlier reports of the same call.
     #[must_use]
     pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
         seen_as(self.0.get(&mark.key), mark)
@@ -216,7 +213,7 @@ mod tests {
         assert_eq!(look_up(&none, &one), Seen::New);
     }
 
-    /// Giving back and growing tens of megabytes would be a pause that devices notice.
+    /// Freeing and growing tens of megabytes would delay acks.
     #[test]
     fn halves_that_have_grown_are_used_again() {
         let seen = SeenKeys::new(2_000);

@@ -1,9 +1,9 @@
-//! How often a key and an installation may send: token buckets, filled by time and emptied by
-//! reports. A key ships in an app and can be read out of it, so whoever has it can send; what he
-//! sends above the limit is refused as a quota, retryable, and takes no room in the WAL.
+//! Rate limits of keys, installations and networks: token buckets that time fills and reports empty. A key can be read
+//! out of its app, so its holders are unknown. Reports above a limit are refused as a quota, retryable, and never reach
+//! the WAL.
 //!
-//! Memory is bounded: buckets that have filled up again are forgotten, which changes nothing for their
-//! owners, and while a table is full of others, newcomers share one bucket.
+//! Memory is bounded. A bucket that is full again is dropped, which changes nothing. While a table is full of others, new
+//! senders share one bucket.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,12 +17,12 @@ use crate::admission::Network;
 use crate::config::LimitsConfig;
 use crate::ingest::auth::Caller;
 
-/// Buckets that are kept of each kind; each takes some 50 bytes.
+/// Buckets of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
-/// Looking through a full table takes some milliseconds.
+/// A sweep of a full table takes some milliseconds.
 const SWEEP_PERIOD_US: u64 = 100_000;
-/// A table this small stays in the processor's caches. It is looked through when it has doubled since, so
-/// that a newcomer pays for looking at two buckets.
+/// A table of this size stays in the processor's caches. It is swept when it has doubled since the last sweep, so that
+/// each new sender pays for two buckets.
 const SMALL: usize = 1 << 12;
 
 /// The limits of one collector's reports.
@@ -46,12 +46,12 @@ impl ReportLimits {
         }
     }
 
-    /// The installations' buckets, for the reports of one call.
+    /// Locks the installations' buckets for the reports of one call.
     pub(crate) fn of_installations(&self) -> InstallationQuota<'_> {
         InstallationQuota(self.installations.as_ref().map(Buckets::open))
     }
 
-    /// Takes a call's reports of the holders of one key.
+    /// Takes a call's reports from its key's bucket.
     pub(crate) fn take_call(
         &self,
         key: impl FnOnce() -> String,
@@ -65,8 +65,8 @@ impl ReportLimits {
     }
 }
 
-/// The limits of one collector's deletions, so that one public key, or one machine, takes no deletion from
-/// the apps of others.
+/// The limits of one collector's deletions, so that one public key, or one machine, does not block deletions of other
+/// apps.
 #[derive(Debug)]
 pub(crate) struct DeletionLimits {
     networks: Option<Buckets<Network>>,
@@ -84,8 +84,8 @@ impl DeletionLimits {
         }
     }
 
-    /// Takes one deletion of a caller. Says how long to wait if there is none to take. What a network may not,
-    /// costs its key's other holders nothing.
+    /// Takes one deletion of a caller; `Err` is the delay until the next. A network over its limit takes nothing from its
+    /// key's.
     pub(crate) fn take(&self, caller: &Caller, now_us: u64) -> Result<(), Duration> {
         if let (Some(buckets), Some(network)) = (&self.networks, caller.network) {
             buckets.open().take(network, 1, now_us)?;
@@ -97,12 +97,12 @@ impl DeletionLimits {
     }
 }
 
-/// The buckets of all installations, which no other call takes from meanwhile.
+/// The locked buckets of all installations.
 #[derive(Debug)]
 pub(crate) struct InstallationQuota<'a>(Option<Open<'a, InstallationId>>);
 
 impl InstallationQuota<'_> {
-    /// Takes one report of an installation. Says how long to wait if there is none to take.
+    /// Takes one report of an installation; `Err` is the delay until the next.
     pub(crate) fn take(
         &mut self,
         installation: InstallationId,
@@ -118,9 +118,9 @@ impl InstallationQuota<'_> {
 /// Token buckets of one rate.
 #[derive(Debug)]
 struct Buckets<K> {
-    /// Microseconds for one report to come back.
+    /// Microseconds to refill one report.
     refill_us: u64,
-    /// Microseconds for a bucket to fill.
+    /// Microseconds to fill an empty bucket.
     full_us: u64,
     most: usize,
     table: Mutex<BucketTable<K>>,
@@ -128,12 +128,12 @@ struct Buckets<K> {
 
 #[derive(Debug)]
 struct BucketTable<K> {
-    /// When each bucket would be full: a bucket that is full now is one never seen.
+    /// Time at which each bucket is full; a full bucket equals an unknown one.
     full_at_us: HashMap<K, u64>,
-    /// Of those for whom there is no room.
+    /// The shared bucket of senders without one.
     others_full_at_us: u64,
     swept_at_us: u64,
-    /// How many buckets are worth looking through.
+    /// Number of buckets that triggers a sweep.
     sweep_at: usize,
 }
 
@@ -161,11 +161,11 @@ impl<K: Eq + Hash> Buckets<K> {
         }
     }
 
-    /// A report empties a bucket by the time that it takes to come back. What is larger than a
-    /// bucket passes when that is full, or it never could.
+    /// A report delays the bucket's full time by its refill time. A call larger than the bucket passes when that is full,
+    /// since otherwise it never could.
     fn take_from(&self, full_at_us: &mut u64, n: u64, now_us: u64) -> Result<(), Duration> {
         let most = now_us.saturating_add(self.full_us);
-        // A clock that was set back must not leave a bucket empty for longer than it takes to fill.
+        // After the clock was set back, a bucket must not stay empty for longer than it takes to fill.
         let full_at = (*full_at_us).clamp(now_us, most);
         *full_at_us = full_at;
         let after = full_at.saturating_add(self.refill_us.saturating_mul(n));
@@ -178,7 +178,7 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
-/// Token buckets while somebody takes from them.
+/// Locked token buckets.
 #[derive(Debug)]
 struct Open<'a, K> {
     buckets: &'a Buckets<K>,
@@ -206,7 +206,7 @@ impl<K: Eq + Hash> BucketTable<K> {
         let has_room = self.full_at_us.len() < most;
         if has_room || is_due || now_us < self.swept_at_us {
             self.swept_at_us = now_us;
-            // Later than that only says that the clock was set back.
+            // A later time means that the clock was set back.
             let not_full = now_us + 1..=now_us.saturating_add(full_us);
             self.full_at_us.retain(|_, at_us| not_full.contains(at_us));
             self.sweep_at = (2 * self.full_at_us.len()).clamp(SMALL.min(most), most);

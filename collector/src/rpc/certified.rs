@@ -1,4 +1,4 @@
-//! A certified placement as it is called, and as `certified_placements` has it.
+//! A certified placement: the validated request, and its row in `certified_placements`.
 
 use clickhouse::Row;
 use epwatch_proto::placement::stored_share;
@@ -10,11 +10,11 @@ use crate::ingest::auth::Scope;
 
 const MAX_CHIPSET_BYTES: usize = 64;
 const MAX_CERTIFIED_BY_BYTES: usize = 128;
-/// A placement whose fields are all at their bounds has some 310 KB. What is longer is not decoded: an
-/// empty node of it takes two bytes here and over a hundred in memory.
+/// A placement with all fields at their bounds has some 310 KB. A longer one is not decoded, because an empty node takes
+/// two bytes encoded and over a hundred in memory.
 const MAX_PLACEMENT_BYTES: usize = 512 << 10;
 
-/// A sound call.
+/// A validated request.
 #[derive(Debug)]
 pub(super) struct PlacementCall {
     model: Model,
@@ -24,7 +24,7 @@ pub(super) struct PlacementCall {
     certified_by: String,
 }
 
-/// A message that must be there.
+/// Refuses a missing message.
 pub(super) fn required<T>(field: &str, value: Option<T>) -> Result<T, ParseError> {
     value.ok_or_else(|| ParseError::malformed(field, "a message", "nothing"))
 }
@@ -39,7 +39,7 @@ fn text(field: &str, value: String, min: usize, max: usize) -> Result<String, Pa
     }
 }
 
-/// Reports are compared by the normalised code, so another spelling would never be a reference.
+/// Reports have normalised codes, so a placement under another spelling would never match.
 fn normalised(chipset: String) -> Result<String, ParseError> {
     let chipset = text("chipset", chipset, 1, MAX_CHIPSET_BYTES)?;
     let code = Chipset::normalise(&chipset, "", "");
@@ -92,7 +92,6 @@ impl TryFrom<v1::PutCertifiedPlacementRequest> for PlacementCall {
     }
 }
 
-/// A row of `certified_placements`.
 #[derive(Debug, Row, Serialize)]
 pub(super) struct PlacementRow<'a> {
     app_id: &'a str,

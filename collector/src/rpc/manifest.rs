@@ -1,4 +1,4 @@
-//! A manifest as it is called, and as `model_manifests` has it.
+//! A model manifest: the validated request, and its row in `model_manifests`.
 
 use clickhouse::Row;
 use epwatch_proto::{Model, ModelHash, ModelManifest, ParseError, v1};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::certified::required;
 use crate::ingest::auth::Scope;
 
-/// A sound call.
+/// A validated request.
 #[derive(Debug)]
 pub(super) struct ManifestCall {
     model: Model,
@@ -32,7 +32,6 @@ impl TryFrom<v1::PutModelManifestRequest> for ManifestCall {
     }
 }
 
-/// A row of `model_manifests`.
 #[derive(Debug, Row, Serialize)]
 pub(super) struct ManifestRow<'a> {
     app_id: &'a str,

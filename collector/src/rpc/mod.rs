@@ -1,9 +1,8 @@
-//! The calls beside Upload: deletion, manifests, certified placements. All want an app key; the
-//! last two want one that no app carries, if the operator marked those that apps do. The port has proved
-//! it before any of the call was read.
+//! The RPCs besides Upload: deletion, manifests, certified placements. The device port has proved the app key before;
+//! manifests and placements need one that no app carries.
 //!
-//! What they store goes straight to the store, unlike reports: they come from a release pipeline,
-//! rarely, and whoever hears "later" sends them again. Doing that is harmless.
+//! Manifests and placements go directly into the store, unlike reports: a release pipeline sends them rarely, and a
+//! retry is harmless. They never touch the WAL.
 
 mod certified;
 mod manifest;
@@ -25,14 +24,13 @@ use crate::server::retry;
 use crate::store::{Sink, note_failure};
 use epwatch_server::Clock;
 
-/// Manifests have up to 4 MiB, and a key that may send them may be in many hands.
+/// Manifests have up to 4 MiB, and many callers may hold a key that may send them.
 const AT_ONCE: usize = 4;
 const BUSY: Duration = Duration::from_secs(1);
-/// For a store that does not answer.
+/// Retry delay while the store does not answer.
 const AWAY: Duration = Duration::from_secs(5);
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the calls work with.
 #[derive(Debug)]
 pub(crate) struct Calls {
     deletions: Arc<Deletions>,
@@ -61,8 +59,7 @@ impl Calls {
         }
     }
 
-    /// Whoever has the secret owns the installation; the key only keeps strangers from filling the
-    /// list.
+    /// The secret proves the ownership of the installation. The key only limits who can fill the list.
     pub(crate) async fn delete_installation(
         &self,
         mut request: Request<v1::DeleteInstallationRequest>,
@@ -79,7 +76,7 @@ impl Calls {
         }
         let installation = InstallationId::from_secret(&secret);
         let tombstoned_at_unix_ms = match self.deletions.buried_at(&installation) {
-            // Whoever asks again costs nothing.
+            // A repetition costs nothing.
             Some(at_ms) => at_ms,
             None => self.bury(&caller, installation).await?,
         };
@@ -160,7 +157,7 @@ impl Calls {
     }
 }
 
-/// As the SDK makes them.
+/// Length of the SDK's secrets.
 const SECRET_BYTES: usize = 32;
 
 fn refused(error: &ParseError) -> Status {

@@ -1,10 +1,11 @@
-//! The store's schema: `migrations/*.sql`, in order, and what their placeholders may be.
+//! The store's schema: `migrations/*.sql` in order, and the values of their placeholders. [`retention`] changes TTLs of
+//! an existing store. The command applies both; nothing here runs in the collector.
 
 pub mod retention;
 
 use epwatch_store::{Cluster, Migration, Migrations, TemplateValues};
 
-/// The database's name where nobody chose another.
+/// Default name of the database.
 pub const DATABASE: &str = "epwatch";
 
 macro_rules! migration {
@@ -32,22 +33,22 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
     ],
 };
 
-/// Days that surplus copies stay named beyond `raw_days`: a day's reports go together, up to a day after
-/// the first of them could, and when the store gets to it.
+/// Days that surplus copies are kept beyond `raw_days`: whole days of reports expire together, up to a day late, and when
+/// the store gets to it.
 const SURPLUS_EXTRA_DAYS: u16 = 2;
 
-/// The least of `raw_days`: devices keep reports for 12 days, with two for the way. One that comes again
-/// when its first copy is gone would count twice.
+/// The least `raw_days`: devices keep reports for 12 days, plus two for the upload. A copy that arrives after the first
+/// one expired would count twice.
 pub const MIN_RAW_DAYS: u16 = 14;
 
-/// The most days of anything: beyond the year 2106 the store's times begin anew.
+/// Limit of all retention days: the store's times wrap around in the year 2106.
 pub const MAX_DAYS: u16 = 10_000;
 
-/// How long rows are kept.
+/// Retention of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Days that reports are kept. A device keeps them two days less, so that what it sends late
-    /// still meets the keys of what it sent before.
+    /// Days that reports are kept. Devices keep theirs two days less, so that a late copy still finds the key of the
+    /// first.
     pub raw_days: u16,
     /// Days that summaries, verdicts and incidents are kept.
     pub rollup_days: u16,
@@ -55,7 +56,7 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        // Two weeks of baseline; thirteen months, so that a year compares with the one before.
+        // Two weeks of baseline; thirteen months for comparisons with the previous year.
         Self {
             raw_days: 14,
             rollup_days: 396,

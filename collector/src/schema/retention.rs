@@ -1,11 +1,9 @@
-//! Makes a store that is there keep its rows as long as the config says now.
+//! Changes the retention of an existing store to the config's.
 //!
-//! More days bring nothing back: what the days before let expire is gone, and a summary must not be
-//! built again from what is left of it. So the store remembers when its TTL was changed, and from when
-//! on its reports were whole then; whoever builds again (`rollup`) asks for that.
+//! A longer retention does not restore expired rows, and a summary must not be rebuilt from the rest of its reports. So
+//! `raw_retention` records each change and the time from which reports were complete; the roll-up reads it.
 //!
-//! Fewer days remove rows for good, so only days that somebody chose do: where none are asked for, the
-//! store's stay.
+//! A shorter retention removes rows for good. So it applies only if the config sets it; otherwise the store's stays.
 
 use clickhouse::Row;
 use epwatch_store::{
@@ -16,26 +14,26 @@ use serde::Deserialize;
 
 use crate::schema::{MAX_DAYS, MIGRATIONS, MIN_RAW_DAYS, Retention};
 
-/// The tables that a summary is built from.
+/// Tables that summaries are built from.
 const RAW: [&str; 2] = ["reports", "report_copies"];
-/// The table that says which copies do not count.
+/// The table of copies that do not count.
 const SURPLUS: &str = "surplus_copies";
 
-/// Days that somebody chose, or that a store has; `None` of what is left open.
+/// Retention of a config or a store; `None` is unset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Days {
-    /// Those of reports.
+    /// Days of reports.
     pub raw: Option<u16>,
-    /// Those of summaries, verdicts and incidents.
+    /// Days of summaries, verdicts and incidents.
     pub rollup: Option<u16>,
 }
 
 impl Days {
-    /// Returns these; what is left open is as in `kept`, or the default where that is open too.
+    /// Returns these days; unset ones are taken from `kept`, then from the default.
     #[must_use]
     pub fn over(self, kept: Days) -> Retention {
         let default = Retention::default();
-        // One that was made when fewer were allowed is brought to what devices need.
+        // A store with fewer days than devices need is raised to the minimum.
         let kept_raw = kept.raw.map(|days| days.max(MIN_RAW_DAYS));
         let raw_days = self.raw.or(kept_raw).unwrap_or(default.raw_days);
         let rollup_days = self.rollup.or(kept.rollup).unwrap_or(default.rollup_days);
@@ -46,8 +44,7 @@ impl Days {
     }
 }
 
-/// Returns for how many days a store keeps its rows: of tables that differ, the most. Open where it has
-/// no tables yet.
+/// Returns the retention of a store: the longest if tables differ, unset without tables.
 ///
 /// # Errors
 /// A placeholder has no value, or the store did not answer.
@@ -72,8 +69,8 @@ fn is_raw(ttl: &TableTtl) -> bool {
     RAW.contains(&ttl.table.as_str())
 }
 
-/// Returns the statements that change how long rows are kept, in order; none where that is as `values`
-/// say. For a store with all migrations; changes nothing.
+/// Returns the statements, in order, that change the retention to `values`; none if it matches. For a store with all
+/// migrations. Changes nothing.
 ///
 /// # Errors
 /// A placeholder has no value, or the store did not answer.
@@ -93,18 +90,18 @@ async fn statements(
     ttls: Vec<TableTtl>,
 ) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
-    // Before the TTL itself: if this ends in between, it is only said once more.
+    // Before the TTL itself: after an interruption the record is only repeated.
     statements.extend(said_of_raw(target, &ttls).await?);
-    // Some say for how long reports are kept.
+    // Some views contain the retention of reports.
     statements.extend(stale_views(target, MIGRATIONS, values).await?);
     let mut changes: Vec<TableTtl> = ttls.into_iter().filter(TableTtl::differs).collect();
-    // What hides copies goes after them, and stays from before they do.
+    // `surplus_copies` expires after the copies that it hides: last when shortened, first when extended.
     changes.sort_by_key(|ttl| (ttl.table == SURPLUS) == (ttl.asked_days < ttl.days));
     statements.extend(changes.into_iter().flat_map(|ttl| ttl.statements));
     Ok(statements)
 }
 
-/// What writes down for how long reports are kept from now on, where that is not what was said last.
+/// The row of `raw_retention` for the new retention, if it differs from the last one.
 async fn said_of_raw(
     target: &StoreTarget,
     ttls: &[TableTtl],
@@ -117,12 +114,11 @@ async fn said_of_raw(
         return Ok(None);
     };
     let whole_since = if ttls.iter().any(|ttl| is_raw(ttl) && ttl.differs()) {
-        // Whole days expire at once, and the sooner ones are gone first. A time before 1970 would be one to
-        // come.
+        // Whole days expire at once, the oldest first. A time before 1970 would wrap into the future.
         let days = least.days.saturating_sub(1).min(u32::from(MAX_DAYS));
         format!("now('UTC') - INTERVAL {days} DAY")
     } else {
-        // A change that was said and never made took nothing away.
+        // A recorded change that was never made removed nothing.
         let said = last_said(target).await?;
         if said.is_none_or(|said| u32::from(said) == least.asked_days) {
             return Ok(None);
@@ -140,7 +136,7 @@ struct RawDays {
     raw_days: u16,
 }
 
-/// The days of reports that the store wrote down last, if it did.
+/// `raw_days` of the last row of `raw_retention`.
 async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
     let unread = |source| MigrateError::Store {
         what: "read for how long reports were to be kept".to_owned(),
@@ -163,7 +159,7 @@ async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
     Ok(last.first().map(|row| row.raw_days))
 }
 
-/// Runs what [`changes`] says, and returns it.
+/// Runs the statements of [`changes`] and returns them.
 ///
 /// # Errors
 /// As [`changes`], or the store refused a statement.

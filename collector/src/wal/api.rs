@@ -49,7 +49,7 @@ impl Batch {
     /// Adds one record whose payload is `parts` joined.
     ///
     /// # Errors
-    /// [`WalError::PayloadSize`] if that is empty or longer than [`MAX_PAYLOAD_BYTES`].
+    /// `WalError::PayloadSize` if that is empty or longer than `MAX_PAYLOAD_BYTES`.
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<(), WalError> {
         let len = parts.iter().map(|part| part.len()).sum();
         if len == 0 || len > MAX_PAYLOAD_BYTES {

@@ -86,8 +86,8 @@ impl Wal {
     /// a tokio runtime, which completes the appends.
     ///
     /// # Errors
-    /// [`WalError::Locked`] if another process has it open, [`WalError::Format`] and
-    /// [`WalError::Foreign`] for files that are not to be touched, [`WalError::Io`].
+    /// `WalError::Locked` if another process has it open, `WalError::Format` and
+    /// `WalError::Foreign` for files that are not to be touched, `WalError::Io`.
     pub fn open(options: &WalOptions) -> Result<Opened, WalError> {
         Self::open_in(dir::WalDir::open(&options.dir)?, options)
     }
@@ -108,7 +108,7 @@ impl Wal {
     /// Makes the batch durable and returns the end of the group it went with.
     ///
     /// # Errors
-    /// [`WalError::Full`] and [`WalError::Busy`] before a write. After any other error the batch is not acknowledged, but
+    /// `WalError::Full` and `WalError::Busy` before a write. After any other error the batch is not acknowledged, but
     /// may be found after a crash; dedup by key then decides.
     pub async fn append(&self, batch: Batch) -> Result<WalOffset, WalError> {
         if batch.is_empty() {
@@ -137,7 +137,7 @@ impl Wal {
     /// `max_records`; at least one if there is one. Blocks on the disk.
     ///
     /// # Errors
-    /// [`WalError::Io`]; damage is skipped and counted, not an error.
+    /// `WalError::Io`; damage is skipped and counted, not an error.
     pub fn read(
         &self,
         from: WalOffset,
@@ -153,7 +153,7 @@ impl Wal {
     /// Saves the checkpoint and frees the segments below it. Blocks on the disk.
     ///
     /// # Errors
-    /// [`WalError::Io`]; the file then holds the old or the new checkpoint.
+    /// `WalError::Io`; the file then holds the old or the new checkpoint.
     pub fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
         self.shared.save_checkpoint(checkpoint)
     }

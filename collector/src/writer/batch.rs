@@ -1,11 +1,11 @@
-//! A range of the WAL as rows, read while the one before is stored.
+//! A range of the WAL as encoded rows, and the read of one while the previous one is stored.
 
 use tokio::task::JoinHandle;
 
 use crate::encode::EncodedBatch;
 use crate::wal::{Chunk, WalOffset};
 
-/// Where a batch ends at the latest.
+/// The latest end of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     pub(super) end: WalOffset,
@@ -13,16 +13,16 @@ pub(super) struct BatchLimits {
     pub(super) max_bytes: usize,
 }
 
-/// A range of the WAL, as rows.
+/// A range of the WAL as encoded rows.
 #[derive(Debug)]
 pub(crate) struct RowBatch {
     pub(super) from: WalOffset,
     pub(super) next: WalOffset,
     pub(super) rows: EncodedBatch,
-    /// Receive time of its last record; `None` if it holds none.
+    /// Receive time of its last record; `None` without records.
     pub(super) newest_us: Option<u64>,
     pub(super) skipped_bytes: u64,
-    /// A limit ended it, not the end of the WAL.
+    /// Ended by a limit, not by the end of the WAL.
     pub(super) is_full: bool,
 }
 
@@ -46,7 +46,7 @@ impl RowBatch {
     }
 }
 
-/// The next batch, while it is read; given up when dropped.
+/// The read of the next batch; a drop aborts it.
 #[derive(Debug)]
 pub(crate) struct ReadAhead(JoinHandle<RowBatch>);
 
@@ -65,7 +65,7 @@ impl ReadAhead {
         match (&mut self.0).await {
             Ok(batch) => batch,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a runtime that is shutting down cancels; then nobody waits for us either.
+            // Only a runtime that shuts down cancels this, and it drops this future too.
             Err(_) => std::future::pending().await,
         }
     }

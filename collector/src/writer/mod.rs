@@ -1,11 +1,11 @@
-//! Takes durable reports from the WAL to the store, in batches that a crash does not change.
+//! Writes durable reports from the WAL to the store, in batches that a crash does not change. `collector.rs` runs it on a
+//! thread of its own; it never decides whether a report counts.
 //!
-//! A batch is a range of the WAL. Its end is written down before anything of it goes out, so that
-//! after a crash the same range goes out again, under the same token, and the store keeps it once.
-//! Rows of the key table go first: a reader in between counts a report too few for a moment, never
-//! twice. Only when all tables have the batch does the checkpoint move. While the store takes a full
-//! batch the next is read and encoded. The store being away means waiting, for ever, while the WAL
-//! fills.
+//! A batch is a range of the WAL. Its end is saved before the insert, so that after a crash the same range is inserted
+//! again under the same token, and the store keeps it once. Rows of the key table go first: a reader in between misses a
+//! report for a moment, and never counts it twice. The checkpoint moves once all tables have the batch. While the store
+//! takes a full batch, the next one is read and encoded. If the store is away, the writer retries without end, and the
+//! WAL fills.
 
 mod batch;
 mod progress;
@@ -50,12 +50,12 @@ pub(crate) struct Writer {
     pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
     pub(crate) names: Arc<Mutex<CardinalityLimiter>>,
     pub(crate) tables: Arc<Mutex<Tables>>,
-    /// Bytes of the WAL that make a full batch.
+    /// Bytes of the WAL in a full batch.
     pub(crate) full_bytes: u64,
-    /// Whether the last batch was one.
+    /// The last batch was full.
     pub(crate) was_full: bool,
     pub(crate) ahead: Option<ReadAhead>,
-    /// The next batch, read and written down.
+    /// The next batch, read, with its end saved.
     pub(crate) begun: Option<RowBatch>,
     pub(crate) published: Option<PublishedProgress>,
     pub(crate) pending_refusals: Option<(String, Vec<RefusalCountRow>)>,
@@ -66,7 +66,7 @@ struct OffsetRow {
     wal_offset: u64,
 }
 
-/// A table that has a row for each report of a batch.
+/// A table with a row for each report of a batch.
 #[derive(Debug, Clone, Copy)]
 enum Table {
     Copies,
@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// The drain's time was up; what is left stays in the WAL.
+/// The drain timed out; the remaining reports stay in the WAL.
 #[derive(Debug)]
 struct TimeUp;
 
@@ -118,7 +118,7 @@ impl Writer {
 
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
         if let Some(end) = self.checkpoint.batch_end {
-            // Written down before a crash: this range and no other.
+            // Saved before a crash: exactly this range.
             let limits = BatchLimits {
                 end,
                 max_records: usize::MAX,
@@ -145,8 +145,8 @@ impl Writer {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
             self.show_progress();
-            // Asked once, before the store is told: what is acknowledged meanwhile, and then the stop,
-            // must not end a WAL that has something to drain. After the stop nothing comes any more.
+            // Decided once, before the publication: a report acknowledged in between, followed by the stop, still has
+            // to be drained. After the stop no report arrives.
             let is_leaving =
                 stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
             self.publish_state(is_leaving).await;
@@ -165,10 +165,9 @@ impl Writer {
         }
     }
 
-    /// Waits until a batch is worth writing: it is full, its first report is old enough, or it is
-    /// time to say that there is none.
+    /// Waits until a batch is full, its first report is `period` old, or `period` passed without a report.
     async fn wait_for_batch(&self, stop: &CancellationToken) {
-        // What waited behind a full batch is old enough, however little it is.
+        // Reports behind a full batch have waited long enough.
         if self.begun.is_some() || self.was_full {
             return;
         }
@@ -190,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Reads the batch that begins at `from`, and makes it rows.
+    /// Reads and encodes the batch that begins at `from`.
     fn read_batch(
         &self,
         from: WalOffset,
@@ -199,7 +198,7 @@ impl Writer {
         self.read(from, limits, Arc::default())
     }
 
-    /// As [`Self::read_batch`], without the records at these places.
+    /// As [`Self::read_batch`], without the records at these offsets.
     fn read(
         &self,
         from: WalOffset,
@@ -244,7 +243,7 @@ impl Writer {
         }
     }
 
-    /// While the store takes one full batch, the next is read if there is a fair part of one.
+    /// Starts to read the next batch while the store takes a full one, if at least a quarter of it is there.
     fn read_ahead(&mut self, batch: &RowBatch) {
         self.was_full = batch.is_full;
         if !batch.is_full {
@@ -259,7 +258,7 @@ impl Writer {
         }
     }
 
-    /// Writes down where a batch ends, before anything of it goes out.
+    /// Saves the end of a batch, before its insert.
     async fn begin_batch(&mut self, batch: &RowBatch) {
         if batch.next > self.checkpoint.offset {
             let batch_end = Some(batch.next);
@@ -271,9 +270,8 @@ impl Writer {
         }
     }
 
-    /// Stores a batch that begins at the checkpoint and has been begun, and moves the checkpoint;
-    /// the next one, if it has been read meanwhile, is begun with the same write. `may_be_stored`:
-    /// an earlier process may have stored it, or parts of it.
+    /// Stores the batch at the checkpoint, and moves the checkpoint. The same write saves the end of the next batch if
+    /// that was read ahead. `may_be_stored`: an earlier process may have stored all or a part of it.
     async fn store_batch(&mut self, batch: RowBatch, may_be_stored: bool) {
         if batch.next <= self.checkpoint.offset {
             return;
@@ -305,8 +303,7 @@ impl Writer {
         .await;
     }
 
-    /// Writes the checkpoint down, however long the disk refuses: going on without it would give
-    /// a batch another end after a crash.
+    /// Saves the checkpoint, with retries without end: without it a batch could have another end after a crash.
     async fn save(&mut self, checkpoint: Checkpoint) {
         let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         loop {
@@ -324,7 +321,7 @@ impl Writer {
         self.show_progress();
     }
 
-    /// Tells the metrics how far the store is; also where there was nothing to store.
+    /// Updates the metrics of progress, also after an empty round.
     fn show_progress(&self) {
         let Checkpoint {
             offset, time_us, ..
@@ -334,7 +331,7 @@ impl Writer {
         progress.complete_until_us.store(time_us, Relaxed);
     }
 
-    /// Inserts a batch into every table, as often as it takes.
+    /// Inserts a batch into every table, with retries without end.
     async fn insert(&self, batch: &RowBatch, may_be_stored: bool) {
         let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
         let mut may_be_stored = may_be_stored;
@@ -358,8 +355,7 @@ impl Writer {
         let (rows, sink) = (&batch.rows, &self.sink);
         self.insert_once(Table::Copies, batch, may_be_stored)
             .await?;
-        // Without a token: what is new to this process differs after a restart, and the table
-        // keeps one row of each anyway.
+        // Without a token: after a restart other placements are new, and the table merges equal rows.
         sink.insert_body("placements", &rows.placements, None)
             .await?;
         self.insert_once(Table::Reports, batch, may_be_stored)
@@ -367,14 +363,13 @@ impl Writer {
         self.rollup.rebuild(&rows.buckets).await
     }
 
-    /// Inserts one table's rows of a batch, under a token by which the store knows a repetition.
-    /// A store remembers a token for an hour or for so many batches, and we may come back later
-    /// than that: so where the rows may be there already, they are looked for. Of several shards some may
-    /// have theirs: then only the others' rows go out.
+    /// Inserts one table's rows of a batch, under a token by which the store drops a repetition. The store forgets tokens
+    /// after an hour or a number of batches, and a retry may be later. So if rows may be stored, they are queried first.
+    /// If some shards have theirs, only the missing rows are inserted.
     ///
-    /// Under the same token: a look may miss rows that are stored (an insert goes on after its client
-    /// left, a replica that died after it committed is not asked). A batch is one block, so what a shard
-    /// has of it on one day is stored as a whole or not at all, and the token is known for each of those.
+    /// The token stays the same, because the query may miss stored rows: an insert goes on after its client left, and a
+    /// replica that died after its commit does not answer. A batch is one block, so a shard stores its rows of one day as
+    /// a whole or not at all, and has the token for each of those.
     async fn insert_once(
         &self,
         table: Table,
@@ -400,7 +395,7 @@ impl Writer {
             .await
     }
 
-    /// The rows of a batch that a table has, by their place in the WAL.
+    /// WAL offsets of the batch's rows that a table has.
     async fn stored_of(
         &self,
         table: &'static str,
@@ -423,7 +418,7 @@ impl Writer {
         Ok(stored.into_iter().map(|row| row.wal_offset).collect())
     }
 
-    /// Reads a batch again, without the rows at these places.
+    /// Reads a batch again, without the stored rows.
     async fn read_without(&self, batch: &RowBatch, stored: HashSet<u64>) -> EncodedBatch {
         let limits = BatchLimits {
             end: batch.next,
@@ -443,12 +438,12 @@ fn note_disk_failure(error: &WalError) {
     tracing::error!(error, "the log's disk failed, trying again");
 }
 
-/// Runs what blocks away from the threads that serve.
+/// Runs a blocking function on a thread for them.
 async fn on_disk<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(run).await {
         Ok(done) => done,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only a runtime that is shutting down cancels; then nobody waits for us either.
+        // Only a runtime that shuts down cancels this, and it drops this future too.
         Err(_) => std::future::pending().await,
     }
 }
