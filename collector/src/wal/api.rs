@@ -82,9 +82,7 @@ pub struct WalStats {
     pub held_bytes: u64,
     /// Bytes that are submitted and not yet durable.
     pub in_flight_bytes: u64,
-    /// Durable groups.
     pub groups: u64,
-    /// Durable records.
     pub records: u64,
     /// Groups that failed; none of their records was acknowledged.
     pub failed_groups: u64,

@@ -26,7 +26,6 @@ const TEMPORARY_SUFFIX: &str = ".tmp";
 pub struct Recovery {
     /// Segment files found.
     pub segments: u64,
-    /// Bytes kept.
     pub bytes: u64,
     /// An unfinished group was cut off; none of its records was acknowledged.
     pub is_tail_torn: bool,
