@@ -89,9 +89,7 @@ impl Manifest {
     pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(NAME);
         let text = serde_json::to_vec_pretty(self)?;
-        std::fs::write(&path, text)
-            .and_then(|()| File::open(&path)?.sync_all())
-            .and_then(|()| File::open(dir)?.sync_all())
+        epwatch_server::replace_file(&path, &text)
             .with_context(|| format!("failed to write {}", path.display()))
     }
 
