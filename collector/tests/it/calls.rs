@@ -1,4 +1,4 @@
-//! The calls beside Upload, from the device or the pipeline to every view.
+//! The RPCs besides Upload, from the device or the pipeline to every view.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The schema of a cluster. Its statements run for real, against ZooKeeper; what the collector
-//! sends runs on `Distributed` tables, over a shard without replicas: an engine in a library has no
-//! address where a replica could fetch parts, and so takes no rows into replicated tables.
+//! The schema of a cluster. Its statements run against a real ZooKeeper. The collector's inserts run on `Distributed`
+//! tables over a shard without replicas: the embedded engine has no address from which a replica could fetch parts, so
+//! it takes no rows into replicated tables.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! A disk that fills up stops acks, not the process; nothing acknowledged is lost, and acks go on
-//! once there is space. On a small disk in memory that only this test's child sees.
+//! A full disk stops acks, not the process. No acknowledged report is lost, and acks go on once there is space. The disk
+//! is a small one in memory, mounted for this test's child only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Killed collectors, killed engines, a store that is away: nothing acknowledged is lost, nothing
-//! counts twice.
+//! Killed collectors, killed engines, a store that is away: no acknowledged report is lost, and none counts twice.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Clients that send and never read, and HTTP/2 frames that no client library sends: what they cost is
-//! bounded, their connections end, and others are served meanwhile.
+//! Clients that send and never read, and HTTP/2 frames that no client library sends. Their cost is bounded, their
+//! connections end, and other clients are served.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;

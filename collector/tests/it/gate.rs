@@ -1,5 +1,5 @@
-//! A gate before the store: closed, it is a store that is away; open, it passes bytes on, and may hold
-//! one statement back until a test has done something.
+//! A proxy before the store that tests open and close. Closed, the store is away. Open, it forwards bytes, and can hold
+//! one statement until the test releases it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Connections that no honest device makes: each ends by itself or makes room, memory stays bounded,
-//! and others are served meanwhile.
+//! Connections that no honest device makes. Each ends by itself or is closed for another, memory stays bounded, and
+//! other clients are served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: what a mobile HTTP stack sends, and what no honest one would.
+//! A hand-made HTTP/1.1 client: requests of a mobile HTTP stack, and requests that no honest one sends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Who may call what: keys, their rotation, and the certificate.
+//! Authentication: app keys, their scopes and rotation, and the certificate.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;

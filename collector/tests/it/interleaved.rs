@@ -1,5 +1,5 @@
-//! Moments between two steps of writer and roll-up, held open: what others do in them must not be
-//! forgotten, done twice, or waited for.
+//! Writer and roll-up held between two of their steps. Changes by others in that time are neither lost nor repeated, and
+//! do not block.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! The loss ledger closes, every day and in total, however reports come and go: checked against a
-//! model of devices that count what they do themselves.
+//! The loss ledger closes, each day and in total, for any course of reports: checked against a model of devices with
+//! counts of their own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Who sends more than is allowed is told to come again; others are not concerned.
+//! A sender above its limit is refused with a delay; other senders are not affected.
 
 use epwatch_collector::config::{AppKeyConfig, NewKey};
 use epwatch_proto::v1::{self, Outcome};

@@ -1,4 +1,4 @@
-//! The collector with a real engine: what devices send, through the WAL, into every view.
+//! The collector with a real engine: reports from the device port, through the WAL, into every view.
 
 #![allow(
     clippy::unwrap_used,

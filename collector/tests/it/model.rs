@@ -1,5 +1,5 @@
-//! Counting once, held against a model in memory: retries, batches, two collectors, restarts,
-//! deletions and late reports in any order.
+//! Each report counts once, checked against a model in memory: retries, batches, two collectors, restarts, deletions and
+//! late reports in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The same calls by gRPC and by HTTP POST, compressed and not, and how each refuses.
+//! The same calls by gRPC and by HTTP POST, compressed and not, with the refusals of each protocol.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What is refused says which field and why, is counted, and takes nothing else down with it.
+//! Refused reports name the field and the reason, are counted, and do not affect others of the call.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! What the tables of the schema promise, on one server and on a cluster.
+//! Tables and retention of the schema, on one server and on a cluster.
 
 use clickhouse::Row;
 use epwatch_collector::schema::{self, DATABASE, Retention, retention};

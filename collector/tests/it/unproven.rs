@@ -1,5 +1,5 @@
-//! More new installations than an app may have are stored without a vote, known ones keep theirs,
-//! and neither a restart nor a second collector changes that.
+//! New installations beyond an app's quota are stored without a vote, and known ones keep theirs. Neither a restart nor a
+//! second collector changes that.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A process that appends is killed in the middle of it, again and again, on one directory.
+//! A process is killed while it appends, repeatedly, on one directory.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

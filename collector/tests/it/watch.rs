@@ -1,4 +1,4 @@
-//! What operators watch a collector by: how far behind the store is, and whether anybody writes to it.
+//! Metrics and readiness that operators watch: the lag of the store, and whether the writer runs.
 
 use std::backtrace::Backtrace;
 use std::sync::Arc;

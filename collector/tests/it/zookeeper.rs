@@ -1,4 +1,4 @@
-//! A real ZooKeeper of Debian's, on a free loopback port, for tables that are replicated.
+//! Debian's ZooKeeper on a free loopback port, for replicated tables.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
