@@ -1,21 +1,18 @@
-//! Element types of tensors: their bytes, their numbers, and ONNX Runtime's own types for them.
+//! Element types of tensors: their bytes, their numbers, and the types of ONNX and ONNX Runtime for them.
 
 use half::f16;
 use ort::value::{DynValue, Tensor, TensorElementType};
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Element: Copy {
+        const TYPE: super::ElementType;
+        /// Appends the element's bytes, little-endian.
+        fn write(self, out: &mut Vec<u8>);
+    }
 }
 
 /// A Rust type that golden inputs can be made from.
-pub trait GoldenElement: sealed::Sealed + Copy {
-    /// Its code.
-    const TYPE: ElementType;
-
-    /// Its bytes, little-endian, at the end of `out`.
-    #[doc(hidden)]
-    fn write(self, out: &mut Vec<u8>);
-}
+pub trait GoldenElement: sealed::Element {}
 
 /// A number of an output, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,7 +22,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// As a float; integers beyond 2^53 are rounded.
+    /// Converts to a float, which rounds integers beyond 2^53.
     #[expect(clippy::cast_precision_loss, reason = "a distance needs no more")]
     pub(crate) fn as_f64(self) -> f64 {
         match self {
@@ -35,29 +32,29 @@ impl Number {
     }
 }
 
-/// Declares the element types: variant, code in the file, bytes, Rust type, ORT's type.
+/// Declares the element types: variant, code in hashes, ONNX's data type, ORT's type, Rust type, bytes of one
+/// element, conversion from and to little-endian bytes, conversion to a number.
 macro_rules! element_types {
-    ($( $(#[$doc:meta])* $variant:ident = $code:literal, $size:literal, $rust:ty, $ort:ident, $to_number:expr; )+) => {
-        /// What a tensor's elements are.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
+    ($( $variant:ident = $code:literal, $onnx:literal, $ort:ident, $rust:ty, $size:literal,
+        $of_le:expr, $to_le:expr, $to_number:expr; )+) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum ElementType {
-            $( $(#[$doc])* $variant, )+
+            $( $variant, )+
         }
 
         impl ElementType {
-            /// The number that stands for it in a file.
-            pub fn code(self) -> u8 {
+            /// The number that stands for it in hashes. Reports hold these hashes, so it never changes.
+            pub(crate) fn code(self) -> u8 {
                 match self { $( Self::$variant => $code, )+ }
             }
 
             /// Bytes of one element.
-            pub fn size(self) -> usize {
+            pub(crate) fn size(self) -> usize {
                 match self { $( Self::$variant => $size, )+ }
             }
 
-            pub(crate) fn from_code(code: u8) -> Option<Self> {
-                match code { $( $code => Some(Self::$variant), )+ _ => None }
+            pub(crate) fn from_onnx(data_type: u64) -> Option<Self> {
+                match data_type { $( $onnx => Some(Self::$variant), )+ _ => None }
             }
 
             pub(crate) fn from_ort(ty: TensorElementType) -> Option<Self> {
@@ -69,8 +66,9 @@ macro_rules! element_types {
                 match self {
                     $( Self::$variant => {
                         let (chunks, _) = bytes.as_chunks::<$size>();
-                        let to_number: fn([u8; $size]) -> Number = $to_number;
-                        Box::new(chunks.iter().map(move |chunk| to_number(*chunk)))
+                        let of_le: fn([u8; $size]) -> $rust = $of_le;
+                        let to_number: fn($rust) -> Number = $to_number;
+                        Box::new(chunks.iter().map(move |chunk| to_number(of_le(*chunk))))
                     } )+
                 }
             }
@@ -80,7 +78,8 @@ macro_rules! element_types {
                 match self {
                     $( Self::$variant => {
                         let (chunks, _) = bytes.as_chunks::<$size>();
-                        let values: Vec<$rust> = chunks.iter().map(|c| <$rust>::of_le(*c)).collect();
+                        let of_le: fn([u8; $size]) -> $rust = $of_le;
+                        let values: Vec<$rust> = chunks.iter().map(|c| of_le(*c)).collect();
                         Ok(Tensor::from_array((dims.to_vec(), values))?.into_dyn())
                     } )+
                 }
@@ -91,83 +90,46 @@ macro_rules! element_types {
                 match self {
                     $( Self::$variant => {
                         let (_, values) = value.try_extract_tensor::<$rust>()?;
-                        let mut bytes = Vec::with_capacity(values.len() * $size);
-                        for value in values {
-                            value.write(&mut bytes);
-                        }
-                        Ok(bytes)
+                        Ok(bytes_of(values))
                     } )+
                 }
             }
         }
 
         $(
-            impl sealed::Sealed for $rust {}
-            impl GoldenElement for $rust {
+            impl GoldenElement for $rust {}
+            impl sealed::Element for $rust {
                 const TYPE: ElementType = ElementType::$variant;
                 fn write(self, out: &mut Vec<u8>) {
-                    out.extend(self.le_bytes());
+                    let to_le: fn($rust) -> [u8; $size] = $to_le;
+                    out.extend(to_le(self));
                 }
             }
         )+
     };
 }
 
-/// Numbers and their little-endian bytes; `bool` has no such methods of its own.
-trait LittleEndian<const N: usize>: Sized {
-    fn of_le(bytes: [u8; N]) -> Self;
-    fn le_bytes(self) -> [u8; N];
-}
-
-macro_rules! little_endian {
-    ($($ty:ty: $size:literal,)+) => { $(
-        impl LittleEndian<$size> for $ty {
-            fn of_le(bytes: [u8; $size]) -> Self {
-                Self::from_le_bytes(bytes)
-            }
-            fn le_bytes(self) -> [u8; $size] {
-                self.to_le_bytes()
-            }
-        }
-    )+ };
-}
-
-little_endian! {
-    f16: 2, f32: 4, f64: 8, i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8,
-}
-
-impl LittleEndian<1> for bool {
-    fn of_le(bytes: [u8; 1]) -> Self {
-        bytes != [0]
+/// Returns the elements' bytes, little-endian.
+pub(crate) fn bytes_of<T: GoldenElement>(elements: &[T]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of_val(elements));
+    for element in elements {
+        element.write(&mut bytes);
     }
-    fn le_bytes(self) -> [u8; 1] {
-        [u8::from(self)]
-    }
+    bytes
 }
 
 element_types! {
-    /// IEEE half precision.
-    F16 = 1, 2, f16, Float16, |b| Number::Float(f16::from_le_bytes(b).to_f64());
-    /// IEEE single precision.
-    F32 = 2, 4, f32, Float32, |b| Number::Float(f64::from(f32::from_le_bytes(b)));
-    /// IEEE double precision.
-    F64 = 3, 8, f64, Float64, |b| Number::Float(f64::from_le_bytes(b));
-    /// Signed, 8 bits.
-    I8 = 4, 1, i8, Int8, |b| Number::Int(i8::from_le_bytes(b).into());
-    /// Signed, 16 bits.
-    I16 = 5, 2, i16, Int16, |b| Number::Int(i16::from_le_bytes(b).into());
-    /// Signed, 32 bits.
-    I32 = 6, 4, i32, Int32, |b| Number::Int(i32::from_le_bytes(b).into());
-    /// Signed, 64 bits.
-    I64 = 7, 8, i64, Int64, |b| Number::Int(i64::from_le_bytes(b).into());
-    /// Unsigned, 8 bits.
-    U8 = 8, 1, u8, Uint8, |b| Number::Int(u8::from_le_bytes(b).into());
-    /// Unsigned, 16 bits.
-    U16 = 9, 2, u16, Uint16, |b| Number::Int(u16::from_le_bytes(b).into());
-    /// Unsigned, 32 bits.
-    U32 = 10, 4, u32, Uint32, |b| Number::Int(u32::from_le_bytes(b).into());
-    /// Unsigned, 64 bits.
-    U64 = 11, 8, u64, Uint64, |b| Number::Int(u64::from_le_bytes(b).into());
-    /// 0 or 1 in a byte.
-    Bool = 12, 1, bool, Bool, |b| Number::Int((b != [0]).into());
+    F16 = 1, 10, Float16, f16, 2, f16::from_le_bytes, f16::to_le_bytes, |x| Number::Float(x.to_f64());
+    F32 = 2, 1, Float32, f32, 4, f32::from_le_bytes, f32::to_le_bytes, |x| Number::Float(x.into());
+    F64 = 3, 11, Float64, f64, 8, f64::from_le_bytes, f64::to_le_bytes, Number::Float;
+    I8 = 4, 3, Int8, i8, 1, i8::from_le_bytes, i8::to_le_bytes, |x| Number::Int(x.into());
+    I16 = 5, 5, Int16, i16, 2, i16::from_le_bytes, i16::to_le_bytes, |x| Number::Int(x.into());
+    I32 = 6, 6, Int32, i32, 4, i32::from_le_bytes, i32::to_le_bytes, |x| Number::Int(x.into());
+    I64 = 7, 7, Int64, i64, 8, i64::from_le_bytes, i64::to_le_bytes, |x| Number::Int(x.into());
+    U8 = 8, 2, Uint8, u8, 1, u8::from_le_bytes, u8::to_le_bytes, |x| Number::Int(x.into());
+    U16 = 9, 4, Uint16, u16, 2, u16::from_le_bytes, u16::to_le_bytes, |x| Number::Int(x.into());
+    U32 = 10, 12, Uint32, u32, 4, u32::from_le_bytes, u32::to_le_bytes, |x| Number::Int(x.into());
+    U64 = 11, 13, Uint64, u64, 8, u64::from_le_bytes, u64::to_le_bytes, |x| Number::Int(x.into());
+    // A byte of 0 or 1.
+    Bool = 12, 9, Bool, bool, 1, |b| b != [0], |x| [u8::from(x)], |x| Number::Int(x.into());
 }

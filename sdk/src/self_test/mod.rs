@@ -1,11 +1,10 @@
 //! The golden self-test: does the NPU compute what the CPU computes?
 //!
-//! A wrong driver or a wrongly prepared graph gives wrong outputs at full speed, which neither
-//! placement nor latency shows. So an app may hand over a reference input ([`GoldenInput`]) and
-//! have it run, at a moment and on a thread of its own choosing, on its NPU session and on a CPU
-//! session of the same model: once per model version, firmware and runtime, and again on a session
-//! that was made anew after a failed run (a restarted DSP). Reports get cut hashes of the outputs
-//! and distances, never the outputs, nor the input.
+//! A wrong driver or a wrongly prepared graph gives wrong outputs at full speed, and neither placement nor latency
+//! shows it. An app may therefore run a reference input ([`GoldenInput`]) on its NPU session and on a CPU session of
+//! the same model, at a time and on a thread of its choice. The test runs once per model version, firmware and
+//! runtime, and again on a session that was made after a failed run (a restarted DSP). Reports hold cut hashes of the
+//! outputs and distances, never the outputs or the input.
 //!
 //! ```no_run
 //! # fn example(
@@ -15,7 +14,7 @@
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! use epwatch_sdk::self_test::{GoldenInput, SelfTestOutcome};
 //!
-//! let golden = GoldenInput::load("segmenter.epwtest")?;
+//! let golden = GoldenInput::load("segmenter/cat-1")?.with_tolerance(0.05)?;
 //! let mut cpu_builder = cpu_builder;
 //! let outcome = watch.self_test(&mut session, &golden, || {
 //!     cpu_builder.commit_from_file("segmenter.onnx")
@@ -25,6 +24,14 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! The folder `segmenter/cat-1` holds ONNX tensors: `input_0.pb`, `input_1.pb` and so on. ONNX's own package writes
+//! them from NumPy arrays, under the name that the model has for the input:
+//!
+//! ```python
+//! tensor = onnx.numpy_helper.from_array(numpy.load("cat.npy"), name="pixel_values")
+//! pathlib.Path("segmenter/cat-1/input_0.pb").write_bytes(tensor.SerializeToString())
+//! ```
 
 pub mod code;
 mod compare;
@@ -32,6 +39,8 @@ mod done;
 mod element;
 mod golden;
 mod run;
+mod tensor;
+mod tensor_proto;
 
 use std::{
     error::Error,
@@ -52,8 +61,10 @@ use crate::{
 pub(crate) use done::save_finished;
 use done::{TestDecision, change_done};
 
-pub use element::{ElementType, GoldenElement};
-pub use golden::{GoldenError, GoldenInput, GoldenTensor, MAX_GOLDEN_BYTES};
+pub use element::GoldenElement;
+pub use golden::GoldenInput;
+use golden::hash_part;
+pub use tensor::{GoldenError, GoldenTensor};
 
 /// Result of a request for a self-test.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,9 +176,7 @@ fn key(session: &Session, device: &Device, runtime: &Runtime, input: &[u8]) -> T
         &runtime.qnn_sdk_version,
         &runtime.backend_build_id,
     ] {
-        let n = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        sha.update(n.to_le_bytes());
-        sha.update(text);
+        hash_part(&mut sha, text.as_bytes());
     }
     sha.update(device.chipset.to_string());
     sha.update(input);

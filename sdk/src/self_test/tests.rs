@@ -1,15 +1,19 @@
 use half::f16;
 use proptest::prelude::*;
+use prost::encoding;
 use serde_json::Value;
 
 use super::*;
 use compare::{Output, distances, hash};
+use element::ElementType;
+
+fn fixture_path(name: &str) -> std::path::PathBuf {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join("../tests/fixtures/self_test").join(name)
+}
 
 fn fixture(name: &str) -> Vec<u8> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/fixtures/self_test")
-        .join(name);
-    std::fs::read(path).unwrap()
+    std::fs::read(fixture_path(name)).unwrap()
 }
 
 fn element_type(numpy: &str) -> ElementType {
@@ -83,12 +87,12 @@ fn single(name: &str, values: &[f32]) -> Output {
 }
 
 #[test]
-fn the_worst_of_several_outputs_is_told() {
+fn the_worst_of_several_outputs_is_reported() {
     let npu = [single("a", &[1.0, 2.0]), single("b", &[3.0, 0.0])];
     let cpu = [single("a", &[1.0, 2.0]), single("b", &[0.0, 4.0])];
-    let told = distances(&npu, &cpu).unwrap();
+    let worst = distances(&npu, &cpu).unwrap();
     assert_eq!(
-        (told.max_abs, told.cosine, told.top1_equal),
+        (worst.max_abs, worst.cosine, worst.top1_equal),
         (4.0, 0.0, false)
     );
 }
@@ -123,16 +127,39 @@ fn shape_and_type_are_part_of_the_hash() {
     assert_ne!(hash(&one), hash(&other));
 }
 
+fn golden(folder: &str) -> GoldenInput {
+    GoldenInput::load(fixture_path(folder)).unwrap()
+}
+
+/// The file as ONNX's own package writes it.
+fn tensor_proto(name: &str, tensor: &GoldenTensor) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
+    encoding::int64::encode_repeated(1, &dims, &mut bytes);
+    encoding::int32::encode(2, &onnx_type(tensor.element_type), &mut bytes);
+    encoding::string::encode(8, &name.to_owned(), &mut bytes);
+    encoding::bytes::encode(9, &tensor.data().to_vec(), &mut bytes);
+    bytes
+}
+
+fn onnx_type(element_type: ElementType) -> i32 {
+    let is_it = |n: &i32| ElementType::from_onnx(*n as u64) == Some(element_type);
+    (1..14).find(is_it).unwrap()
+}
+
 #[test]
-fn files_of_another_writer_are_read_and_written_again_byte_for_byte() {
-    let image = GoldenInput::parse(&fixture("image.epwtest")).unwrap();
-    assert_eq!((image.id(), image.tolerance()), ("image-1", Some(0.25)));
+fn tensors_written_by_onnx_are_read_and_written_again_byte_for_byte() {
+    let image = golden("image-1");
+    assert_eq!((image.id(), image.tolerance()), ("image-1", None));
     let (name, tensor) = image.inputs().next().unwrap();
     assert_eq!((name, tensor.dims()), ("x", &[1, 3, 32, 32][..]));
-    assert_eq!(image.to_bytes(), fixture("image.epwtest"));
+    assert_eq!(tensor_proto(name, tensor), fixture("image-1/input_0.pb"));
 
-    let every = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
-    assert_eq!(every.to_bytes(), fixture("every_type.epwtest"));
+    let every = golden("every_type");
+    for (n, (name, tensor)) in every.inputs().enumerate() {
+        let file = fixture(&format!("every_type/input_{n}.pb"));
+        assert_eq!(tensor_proto(name, tensor), file, "{name}");
+    }
     let tensor = |n: usize| every.inputs().nth(n).unwrap().1.clone();
     let halves = [f16::from_f32(0.5), f16::from_f32(-2.0)];
     assert_eq!(tensor(0), GoldenTensor::new(&[1, 2], &halves).unwrap());
@@ -143,7 +170,33 @@ fn files_of_another_writer_are_read_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn what_cannot_be_a_golden_input_names_the_field_and_the_way_out() {
+fn elements_in_the_field_of_their_type_are_those_of_raw_data() {
+    let (packed, raw) = (golden("every_type_packed"), golden("every_type"));
+    assert_eq!(packed.inputs().count(), 12);
+    assert!(packed.inputs().eq(raw.inputs()));
+}
+
+#[test]
+fn another_id_tolerance_or_tensor_is_another_test() {
+    let with = |id: &str, name: &str, dims: &[u64]| {
+        let tensor = GoldenTensor::new(dims, &[0_u8]).unwrap();
+        let golden = GoldenInput::new(id).unwrap();
+        golden.with_input(name, tensor).unwrap()
+    };
+    let one = || with("g", "x", &[1]);
+    let of = |golden: GoldenInput| golden.checksum();
+    assert_eq!(of(one()), of(one()));
+    assert_ne!(of(one()), of(with("h", "x", &[1])));
+    assert_ne!(of(one()), of(with("g", "y", &[1])));
+    assert_ne!(of(one()), of(with("g", "x", &[1, 1])));
+    assert_ne!(of(one()), of(one().with_tolerance(0.0).unwrap()));
+    let other_type = GoldenTensor::new(&[1], &[0_i8]).unwrap();
+    let other = GoldenInput::new("g").unwrap().with_input("x", other_type);
+    assert_ne!(of(one()), of(other.unwrap()));
+}
+
+#[test]
+fn errors_name_the_field_and_the_way_out() {
     #[track_caller]
     fn check(error: GoldenError, expected: &str) {
         let text = error.to_string();
@@ -168,25 +221,28 @@ fn what_cannot_be_a_golden_input_names_the_field_and_the_way_out() {
         .with_input("x", one());
     check(twice.unwrap_err(), "each once");
 
-    check(GoldenInput::parse(b"").unwrap_err(), "magic");
-    check(GoldenInput::parse(b"epwtest\n").unwrap_err(), "whole file");
-    let whole = golden().with_input("x", one()).unwrap().to_bytes();
-    check(
-        GoldenInput::parse(&whole[..whole.len() - 1]).unwrap_err(),
-        "checksum",
-    );
-    check(
-        GoldenInput::parse(&golden().to_bytes()).unwrap_err(),
-        "1 or more",
-    );
-    let mut newer = whole[..whole.len() - 32].to_vec();
-    newer[8] = 2;
-    let checksum = Sha256::digest(&newer);
-    newer.extend(checksum);
-    check(GoldenInput::parse(&newer).unwrap_err(), "update the SDK");
+    let read = |bytes: &[u8]| golden().with_tensor_proto(bytes).unwrap_err();
+    let whole = tensor_proto("x", &one());
+    check(read(b""), "data type of numbers");
+    check(read(&whole[..whole.len() - 1]), "whole TensorProto");
+    check(read(&[&whole[..], b"\x70\x01"].concat()), "external file");
+    check(read(&[&whole[..], b"\x6a\x00"].concat()), "external file");
+    // Elements twice, and 300 as an element of 8 bits.
+    check(read(&[&whole[..], b"\x2a\x01\x00"].concat()), "raw_data");
+    let too_large = b"\x08\x01\x10\x02\x42\x01x\x2a\x02\xac\x02";
+    check(read(too_large), "integers of 1 bytes");
+    let text = b"\x10\x08\x42\x01x\x32\x01a";
+    check(read(text), "data type of numbers");
+
     let dir = tempfile::tempdir().unwrap();
-    let missing = GoldenInput::load(dir.path().join("none.epwtest")).unwrap_err();
-    check(missing, "none.epwtest");
+    let missing = GoldenInput::load(dir.path().join("none")).unwrap_err();
+    check(missing, "none/input_0.pb");
+    std::fs::create_dir(dir.path().join("broken")).unwrap();
+    std::fs::write(dir.path().join("broken/input_0.pb"), b"\x42").unwrap();
+    let broken = GoldenInput::load(dir.path().join("broken")).unwrap_err();
+    let cause = crate::error_text::chain(&broken);
+    assert!(cause.contains("whole TensorProto"), "{cause}");
+    check(broken, "broken/input_0.pb");
 }
 
 /// The process's one ORT environment.
@@ -210,13 +266,13 @@ fn compared(npu: &str, golden: &GoldenInput, cpu: &str) -> SelfTest {
 
 #[test]
 fn every_element_type_goes_through_onnx_runtime_and_comes_back() {
-    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
-    let test = compared("every_type.onnx", &golden, "every_type.onnx");
-    let same: Vec<Output> = golden
+    let every = golden("every_type");
+    let test = compared("every_type.onnx", &every, "every_type.onnx");
+    let same: Vec<Output> = every
         .inputs()
         .map(|(name, tensor)| Output {
             name: format!("same_{name}"),
-            element_type: tensor.element_type(),
+            element_type: tensor.element_type,
             dims: tensor
                 .dims()
                 .iter()
@@ -236,17 +292,14 @@ fn every_element_type_goes_through_onnx_runtime_and_comes_back() {
 #[test]
 fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
     let two = GoldenTensor::new(&[2], &[1.0_f32, 2.0]).unwrap();
-    let golden = GoldenInput::new("two")
-        .unwrap()
-        .with_input("x", two)
-        .unwrap();
-    let test = compared("text.onnx", &golden, "text.onnx");
+    let two = GoldenInput::new("two").unwrap().with_input("x", two);
+    let test = compared("text.onnx", &two.unwrap(), "text.onnx");
     assert_eq!(test.error_code, code::UNSUPPORTED_OUTPUT);
     assert_eq!((test.npu_output_hash, test.cpu_output_hash), (None, None));
 
-    let golden = GoldenInput::parse(&fixture("every_type.epwtest")).unwrap();
+    let every = golden("every_type");
     let uid = crate::random_session_uid();
-    let image = GoldenInput::parse(&fixture("image.epwtest")).unwrap();
+    let image = golden("image-1");
     let v1 = || Ok::<_, ort::Error>(session("../models/mixed_v1.int8.onnx"));
     let v2 = run::compared(
         uid,
@@ -258,49 +311,46 @@ fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
         v2.error_code, 0,
         "as many outputs of the same name, type and shape"
     );
-    let missing = compared("text.onnx", &golden, "text.onnx");
+    let missing = compared("text.onnx", &every, "text.onnx");
     // ORT_INVALID_ARGUMENT
     assert_eq!(missing.error_code, 2);
 }
 
-/// A file of this body, whose checksum is right: what a careful stranger sends.
-fn sealed(body: &[u8]) -> Vec<u8> {
-    let mut file = b"epwtest\n\x01\0".to_vec();
-    file.extend(body);
-    let checksum = Sha256::digest(&file);
-    file.extend(checksum);
-    file
+/// Checks that bytes are refused, or read as a tensor that is written and read again.
+fn check_bytes(bytes: &[u8]) {
+    let empty = || GoldenInput::new("g").unwrap();
+    let Ok(golden) = empty().with_tensor_proto(bytes) else {
+        return;
+    };
+    let (name, tensor) = golden.inputs().next().unwrap();
+    let again = empty().with_tensor_proto(&tensor_proto(name, tensor));
+    assert_eq!(again.unwrap(), golden);
+    assert!(tensor.data().len() <= bytes.len() * 8);
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_harm(body in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = GoldenInput::parse(&body);
-        if let Ok(golden) = GoldenInput::parse(&sealed(&body)) {
-            prop_assert_eq!(golden.to_bytes(), sealed(&body));
-        }
+    fn any_bytes_are_read_without_harm(
+        body in prop::collection::vec(any::<u8>(), 0..600),
+        head in 0_usize..40,
+    ) {
+        check_bytes(&body);
+        let whole = fixture("every_type/input_5.pb");
+        let head = &whole[..head.min(whole.len())];
+        check_bytes(&[head, &body].concat());
     }
 
     #[test]
     fn any_change_of_a_file_is_refused_or_read_without_harm(
+        folder in prop::sample::select(vec!["every_type", "every_type_packed"]),
+        n in 0..12,
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
-        keeps_checksum in any::<bool>(),
     ) {
-        let whole = fixture("every_type.epwtest");
-        let mut changed = whole.clone();
-        let at = at.index(whole.len());
+        let mut changed = fixture(&format!("{folder}/input_{n}.pb"));
+        let at = at.index(changed.len());
         changed[at] = byte;
-        if keeps_checksum {
-            prop_assert_eq!(GoldenInput::parse(&changed).is_ok(), changed == whole);
-        } else {
-            let body = changed.len() - 32;
-            let checksum = Sha256::digest(&changed[..body]);
-            changed[body..].copy_from_slice(&checksum);
-            if let Ok(golden) = GoldenInput::parse(&changed) {
-                prop_assert_eq!(golden.to_bytes(), changed);
-            }
-        }
+        check_bytes(&changed);
     }
 
     /// Distances are in the bounds of the contract, whatever the outputs.
@@ -310,9 +360,9 @@ proptest! {
     ) {
         let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
         match distances(&[single("y", &a)], &[single("y", &b)]) {
-            Ok(told) => {
-                prop_assert!(told.max_abs.is_finite() && told.max_abs >= 0.0);
-                prop_assert!((-1.0..=1.0).contains(&told.cosine));
+            Ok(found) => {
+                prop_assert!(found.max_abs.is_finite() && found.max_abs >= 0.0);
+                prop_assert!((-1.0..=1.0).contains(&found.cosine));
             }
             Err(error) => prop_assert_eq!(error, code::NOT_FINITE),
         }

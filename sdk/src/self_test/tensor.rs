@@ -1,0 +1,126 @@
+//! One tensor of a golden input, within bounds.
+
+use std::io;
+
+use super::element::{ElementType, GoldenElement, bytes_of};
+
+/// Largest tensor file, and the most bytes of all tensors of a golden input.
+pub(super) const MAX_GOLDEN_BYTES: usize = 64 << 20;
+pub(super) const MAX_RANK: usize = 8;
+
+/// A golden input that cannot be made or read, with what would be accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GoldenError {
+    /// A file cannot be read, or holds no tensor that can be used.
+    #[error("failed to read golden input {path}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The cause: the system's error, or a [`GoldenError`].
+        #[source]
+        source: io::Error,
+    },
+    /// The bytes are no usable `TensorProto`.
+    #[error("failed to read a tensor of a golden input: expected {expected}; make the file again")]
+    Damaged {
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A field is out of bounds.
+    #[error("failed to accept {field} of a golden input: expected {expected}, got {got}")]
+    Field {
+        /// Its name.
+        field: &'static str,
+        /// What is accepted.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+}
+
+pub(super) fn wrong(
+    field: &'static str,
+    expected: impl ToString,
+    got: impl ToString,
+) -> GoldenError {
+    GoldenError::Field {
+        field,
+        expected: expected.to_string(),
+        got: epwatch_proto::clipped(&got.to_string(), 64),
+    }
+}
+
+/// One input: type, shape and elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoldenTensor {
+    pub(super) element_type: ElementType,
+    dims: Vec<u64>,
+    data: Vec<u8>,
+}
+
+impl GoldenTensor {
+    /// Makes a tensor of at most eight dimensions, each 1 or more. Without dimensions it is a scalar.
+    ///
+    /// # Errors
+    /// If the dimensions are out of bounds or do not make up the number of elements.
+    pub fn new<T: GoldenElement>(dims: &[u64], elements: &[T]) -> Result<Self, GoldenError> {
+        Self::from_le_bytes(T::TYPE, dims, bytes_of(elements))
+    }
+
+    /// As [`Self::new`]. A byte of a bool is 0 or 1.
+    pub(super) fn from_le_bytes(
+        element_type: ElementType,
+        dims: &[u64],
+        data: Vec<u8>,
+    ) -> Result<Self, GoldenError> {
+        let expected = byte_length(element_type, dims)?;
+        if data.len() != expected {
+            let expected = format!("{expected} bytes for these dimensions");
+            return Err(wrong("data", expected, data.len()));
+        }
+        if element_type == ElementType::Bool && data.iter().any(|byte| *byte > 1) {
+            return Err(wrong("data", "0 or 1 in each byte of a bool", "another"));
+        }
+        Ok(Self {
+            element_type,
+            dims: dims.to_vec(),
+            data,
+        })
+    }
+
+    /// Returns the dimensions.
+    pub fn dims(&self) -> &[u64] {
+        &self.dims
+    }
+
+    /// Returns the elements, little-endian.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub(super) fn to_value(&self) -> ort::Result<ort::value::DynValue> {
+        let dims = self.dims.iter().map(|d| i64::try_from(*d));
+        let dims: Vec<i64> = dims
+            .collect::<Result<_, _>>()
+            .map_err(|_| ort::Error::new("a dimension is too large"))?;
+        self.element_type.tensor(&dims, &self.data)
+    }
+}
+
+/// Returns the bytes that a tensor takes.
+fn byte_length(element_type: ElementType, dims: &[u64]) -> Result<usize, GoldenError> {
+    if dims.len() > MAX_RANK {
+        return Err(wrong("rank", format!("at most {MAX_RANK}"), dims.len()));
+    }
+    let mut bytes = element_type.size();
+    for dim in dims {
+        let dim = usize::try_from(*dim).unwrap_or(usize::MAX);
+        bytes = bytes.saturating_mul(dim);
+        if dim == 0 || bytes > MAX_GOLDEN_BYTES {
+            let expected = format!("1 or more each, together at most {MAX_GOLDEN_BYTES} bytes");
+            return Err(wrong("dims", expected, format!("{dims:?}")));
+        }
+    }
+    Ok(bytes)
+}
