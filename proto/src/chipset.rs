@@ -208,6 +208,13 @@ impl Chipset {
     }
 }
 
+/// `other:unknown`.
+impl Default for Chipset {
+    fn default() -> Self {
+        Self::normalise("", "", "")
+    }
+}
+
 impl fmt::Display for Chipset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)

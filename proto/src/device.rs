@@ -9,7 +9,7 @@ use crate::{
         Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Name, Text, U32, each_once,
         message,
     },
-    text::hex,
+    text::{clipped, hex},
     v1,
     wire::Value,
     wire_enum::wire_enum,
@@ -18,7 +18,9 @@ use crate::{
 wire_enum! {
     /// Size of the device's memory.
     #[expect(missing_docs, reason = "the names say it")]
+    #[derive(Default)]
     pub enum RamClass: RamClass {
+        #[default]
         Unknown = Unknown "unknown",
         Under4Gib = Under4Gib "under_4_gib",
         From4To6Gib = RamClass4To6Gib "4_to_6_gib",
@@ -90,7 +92,7 @@ pub struct Sdk {
 }
 
 /// Facts of the device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Device {
     pub chipset_raw: String,
@@ -111,6 +113,56 @@ pub struct Device {
     pub hexagon_arch: Option<u32>,
     pub ram_class: RamClass,
     pub reportable_contexts: Vec<ContextKind>,
+}
+
+impl Device {
+    /// Sets the firmware from the vendor build fingerprint. Only its hash is reported.
+    pub fn with_vendor_fingerprint(mut self, fingerprint: &str) -> Self {
+        self.vendor_fingerprint_hash = vendor_fingerprint_hash(fingerprint);
+        self
+    }
+
+    /// Sets the class of memory. The kernel reserves some memory, so a phone sold with 8 GB shows a little less: each
+    /// class begins a little below its name.
+    pub fn with_ram_bytes(mut self, bytes: u64) -> Self {
+        let tenths_of_gib = bytes.saturating_mul(10) >> 30;
+        self.ram_class = match tenths_of_gib {
+            0..35 => RamClass::Under4Gib,
+            35..55 => RamClass::From4To6Gib,
+            55..75 => RamClass::From6To8Gib,
+            75..115 => RamClass::From8To12Gib,
+            _ => RamClass::Over12Gib,
+        };
+        self
+    }
+
+    /// Makes facts from a platform fit a report: clips texts, derives the chipset, sorts the contexts, and hashes a
+    /// fingerprint that is no hash.
+    pub fn normalised(mut self) -> Self {
+        for (text, max_bytes) in [
+            (&mut self.chipset_raw, 128),
+            (&mut self.soc_manufacturer, 64),
+            (&mut self.board, 64),
+            (&mut self.abi, 32),
+            (&mut self.manufacturer, 64),
+            (&mut self.model, 64),
+            (&mut self.os, 32),
+            (&mut self.os_version, 64),
+            (&mut self.security_patch, 16),
+        ] {
+            *text = clipped(text, max_bytes);
+        }
+        self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
+        self.reportable_contexts.sort();
+        self.reportable_contexts.dedup();
+        match is_firmware(self.vendor_fingerprint_hash.as_bytes()) {
+            true => self,
+            false => {
+                let fingerprint = std::mem::take(&mut self.vendor_fingerprint_hash);
+                self.with_vendor_fingerprint(&fingerprint)
+            }
+        }
+    }
 }
 
 /// The inference runtime in the process.

@@ -56,7 +56,7 @@ pub use crate::directives::SessionPlan;
 pub use crate::explain::{
     ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation, FailedCheck,
 };
-pub use crate::host::device::DeviceFacts;
+pub use crate::host::device::simulated_device;
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;

@@ -15,8 +15,8 @@ use std::{
 use allocation_counter::measure;
 use epwatch_proto::{InstallationId, Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{
-    Conditions, Core, CoreConfig, DeviceFacts, ModelInfo, Now, SdkConfig, SessionInfo, Watch,
-    random_stream,
+    Conditions, Core, CoreConfig, ModelInfo, Now, SdkConfig, SessionInfo, Watch, random_stream,
+    simulated_device,
 };
 use onnx_runtime::{environment, fixture};
 use ort::{
@@ -37,7 +37,7 @@ fn placement() -> Placement {
 
 fn watch(dir: &tempfile::TempDir) -> Watch {
     let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
-        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_device(simulated_device("SM8650"))
         .with_report_interval(Duration::from_secs(36_000))
         .build()
         .unwrap();
@@ -70,7 +70,7 @@ fn a_run_of_a_known_stratum_allocates_nothing_seals_or_not() {
 fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
     const PARTS: usize = 250;
     const ROUNDS: usize = 200;
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     core.set_installation(InstallationId::from_secret(b"secret"));
     let recorder = core.open_session(SessionInfo::new(model(), placement()), at(0));

@@ -13,7 +13,7 @@ mod counted;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, StartPhase};
-use epwatch_sdk::{Conditions, DeviceFacts, ModelInfo, SdkConfig, Watch};
+use epwatch_sdk::{Conditions, ModelInfo, SdkConfig, Watch, simulated_device};
 
 /// Calls of this thread while `work` runs.
 fn calls_of(work: impl FnOnce()) -> u64 {
@@ -34,7 +34,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     let mut watch = None;
     let calls = calls_of(|| {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", &folder)
-            .with_device(DeviceFacts::simulated("SM8650"))
+            .with_device(simulated_device("SM8650"))
             .build()
             .unwrap();
         let started = watch.insert(Watch::start(config).unwrap());

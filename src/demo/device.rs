@@ -18,8 +18,9 @@ use anyhow::Context;
 use epwatch_fleet::Chipset;
 use epwatch_proto::{EpBackend, EpLinkage, ModelManifest, Runtime, SideCar, v1};
 use epwatch_sdk::{
-    DeviceFacts, ModelInfo, ObservedSession, SdkConfig, Watch,
+    ModelInfo, ObservedSession, SdkConfig, Watch,
     qnn::{HtpOptions, Plugin},
+    simulated_device,
 };
 use ort::{inputs, logging::LogLevel, value::Tensor};
 use prost::Message;
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let app_key = std::env::var(APP_KEY_ENV).context("failed to read the app key")?;
     let config = SdkConfig::builder(APP, &args.endpoint, app_key, &args.dir)
         .with_environment(ENVIRONMENT)
-        .with_device(DeviceFacts::simulated(&args.chipset))
+        .with_device(simulated_device(&args.chipset))
         .with_runtime(runtime(&args.qnn_version))
         .with_report_interval(REPORT_INTERVAL)
         .with_upload_interval(REPORT_INTERVAL)

@@ -12,8 +12,8 @@ use std::{
 
 use epwatch_proto::{Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{
-    Core, CoreConfig, DeviceFacts, ModelInfo, Now, SdkConfig, SessionInfo, SessionRecorder,
-    SimulatedSession, Watch, random_stream,
+    Core, CoreConfig, ModelInfo, Now, SdkConfig, SessionInfo, SessionRecorder, SimulatedSession,
+    Watch, random_stream, simulated_device,
 };
 
 use crate::Rounds;
@@ -179,7 +179,7 @@ impl Drop for Rig {
 fn config(dir: &tempfile::TempDir) -> SdkConfig {
     // Nothing listens at port 1, and the schedule asks for it in hours.
     SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
-        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_device(simulated_device("SM8650"))
         .with_report_interval(Duration::from_secs(36_000))
         .build()
         .unwrap()
@@ -195,7 +195,7 @@ fn placement() -> Placement {
 
 /// A device in virtual time, and a session of it.
 pub(crate) fn core_and_recorder() -> (Core, Arc<SessionRecorder>) {
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     core.set_installation(epwatch_proto::InstallationId::from_secret(b"bench"));
     let recorder = open(&mut core, "1");

@@ -1,9 +1,9 @@
 //! Configuration of a core.
 
-use epwatch_proto::{App, EpBackend, EpLinkage, Runtime, Sdk};
+use epwatch_proto::{App, Device, EpBackend, EpLinkage, Runtime, Sdk};
 
 use super::error::{ConfigError, text};
-use crate::{directives, host::device::DeviceFacts, policy};
+use crate::{directives, policy};
 
 /// Configuration of a [`Core`](crate::Core).
 #[derive(Debug, Clone)]
@@ -11,8 +11,8 @@ use crate::{directives, host::device::DeviceFacts, policy};
 pub struct CoreConfig {
     /// The app that embeds the SDK.
     pub app: App,
-    /// Facts of the device.
-    pub device: DeviceFacts,
+    /// Facts of the device, as in [`SdkConfigBuilder::with_device`](crate::SdkConfigBuilder::with_device).
+    pub device: Device,
     /// The inference runtime. ORT's version is read when a session is made.
     pub runtime: Runtime,
     /// The SDK; its language is `rust` unless a binding sets another one.
@@ -30,7 +30,7 @@ impl CoreConfig {
     ///
     /// # Errors
     /// If the id is empty, too long, or contains control characters.
-    pub fn new(app_id: impl Into<String>, device: DeviceFacts) -> Result<Self, ConfigError> {
+    pub fn new(app_id: impl Into<String>, device: Device) -> Result<Self, ConfigError> {
         Ok(Self {
             app: App {
                 id: text("app id", app_id.into(), 128)?,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{Runtime, clipped};
+use epwatch_proto::{Device, Runtime, clipped};
 
 use super::{
     core::{CoreConfig, add_directive_key},
@@ -13,10 +13,7 @@ use super::{
     error::{ConfigError, text},
 };
 use crate::{
-    host::{
-        device::{DeviceFacts, clipped_runtime},
-        thermal_zones,
-    },
+    host::{device::clipped_runtime, thermal_zones},
     policy,
     spool::Limits,
     upload::budget::ByteBudget,
@@ -99,7 +96,7 @@ impl SdkConfig {
         app_key: impl Into<String>,
         dir: impl Into<PathBuf>,
     ) -> SdkConfigBuilder {
-        let core = CoreConfig::new("unset", DeviceFacts::default());
+        let core = CoreConfig::new("unset", Device::default());
         SdkConfigBuilder {
             config: Self {
                 core: core.expect("the placeholder is a fine id"),
@@ -155,7 +152,10 @@ impl SdkConfigBuilder {
     }
 
     /// Sets facts of the device. Without it the SDK reads what Linux reports.
-    pub fn with_device(mut self, device: DeviceFacts) -> Self {
+    ///
+    /// Every field may stay empty. Texts are clipped to the lengths of a report, and the chipset is derived from the raw
+    /// text (Android: `Build.SOC_MODEL`). No field may identify one device: no serial, account or advertising id.
+    pub fn with_device(mut self, device: Device) -> Self {
         self.config.core.device = device;
         self.config.is_device_given = true;
         self

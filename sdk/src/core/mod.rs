@@ -5,10 +5,10 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use epwatch_sdk::{Core, CoreConfig, Now, SessionInfo, ModelInfo, DeviceFacts, random_stream};
+//! # use epwatch_sdk::{Core, CoreConfig, Now, SessionInfo, ModelInfo, random_stream, simulated_device};
 //! # use epwatch_proto::{InstallationId, Placement, ReasonCode};
 //! let at = |s: u64| Now::simulated(Duration::from_secs(s), 1_800_000_000_000 + 1000 * s as i64);
-//! let config = CoreConfig::new("com.example.camera", DeviceFacts::simulated("SM8650"))?;
+//! let config = CoreConfig::new("com.example.camera", simulated_device("SM8650"))?;
 //! let mut core = Core::new(config, random_stream(), at(0));
 //! core.set_installation(InstallationId::from_secret(b"device 1"));
 //!
@@ -49,7 +49,7 @@ use crate::{
     baselines::{BaselineSet, BaselineUpdate},
     config::CoreConfig,
     directives::{DirectiveKeys, Directives},
-    host::device::{DeviceFacts, clipped_runtime},
+    host::device::clipped_runtime,
     lock::lock,
     policy,
     recorder::{
@@ -103,7 +103,7 @@ pub struct Core {
 impl Core {
     /// A device whose first interval begins now.
     pub fn new(config: CoreConfig, stream: StreamId, now: Now) -> Self {
-        let device = config.device.into();
+        let device = config.device.normalised();
         let keys = DirectiveKeys::new(config.directive_keys);
         Self {
             directives: Directives::new(keys, &config.app, &device),
@@ -155,8 +155,8 @@ impl Core {
     }
 
     /// Sets facts of the device that were not known when the core was made.
-    pub fn set_device(&mut self, device: DeviceFacts, boot_id: &str) {
-        self.device = device.into();
+    pub fn set_device(&mut self, device: Device, boot_id: &str) {
+        self.device = device.normalised();
         self.boot_id = clipped(boot_id, 64);
         self.directives
             .set_reporter(&self.app, &self.device, &self.boot_id);

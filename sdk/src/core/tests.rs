@@ -5,7 +5,9 @@ use epwatch_proto::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DeviceFacts, ModelInfo, random_session_uid, random_stream, recorder::SessionRecorder};
+use crate::{
+    ModelInfo, random_session_uid, random_stream, recorder::SessionRecorder, simulated_device,
+};
 
 fn at(seconds: u64) -> Now {
     let wall = 1_800_000_000_000 + 1000 * i64::try_from(seconds).unwrap();
@@ -13,7 +15,7 @@ fn at(seconds: u64) -> Now {
 }
 
 fn core() -> Core {
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     core.set_installation(InstallationId::from_secret(b"secret"));
     core
@@ -89,7 +91,7 @@ fn nothing_new_is_nothing_sealed() {
 
 #[test]
 fn nothing_is_sealed_before_the_installation_is_known() {
-    let config = CoreConfig::new("app", DeviceFacts::default()).unwrap();
+    let config = CoreConfig::new("app", Device::default()).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     run(&open(&mut core, "1", at(1)), 5, 8);
     assert!(core.seal(at(60)).is_empty());
@@ -247,7 +249,7 @@ fn thousands_of_sessions_come_and_go_within_little_memory() {
 
 #[test]
 fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     come_and_go(&mut core, 10_000);
     assert!(core.closed.len() <= policy::MAX_CLOSED_SESSIONS);
@@ -266,7 +268,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
 /// The baselines comes with the folder; sessions do not wait for it.
 #[test]
 fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
     for _ in 0..2 {
         run(&open(&mut core, "1", at(1)), 40, 8);

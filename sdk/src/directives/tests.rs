@@ -7,8 +7,8 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
 use crate::{
-    DeviceFacts, ModelInfo, config::CoreConfig, core::Core, driver::directive_file::DirectiveFile,
-    folder, installation,
+    ModelInfo, config::CoreConfig, core::Core, driver::directive_file::DirectiveFile, folder,
+    installation, simulated_device,
 };
 
 const SERVER: i64 = 1_800_000_000_000;
@@ -24,10 +24,10 @@ fn public_key(pair: &Ed25519KeyPair) -> [u8; 32] {
 
 /// A device of app `app` on an SM8650 with the operator's key as `ops`, and the server's time from second 0 on.
 fn device() -> Directives {
-    let facts = DeviceFacts::simulated("SM8650");
-    let config = CoreConfig::new("app", facts.clone()).unwrap();
+    let device = simulated_device("SM8650");
+    let config = CoreConfig::new("app", device.clone()).unwrap();
     let keys = DirectiveKeys::new(vec![("ops".to_owned(), public_key(&operator()))]);
-    let mut directives = Directives::new(keys, &config.app, &facts.into());
+    let mut directives = Directives::new(keys, &config.app, &device);
     directives.load(Ok(None), at(0));
     directives.receive(answer([]), at(0));
     directives
@@ -432,7 +432,7 @@ fn public_keys_that_anyone_can_sign_for_are_none() {
 #[test]
 fn directives_are_kept_beside_an_installation_only() {
     let dir = tempfile::tempdir().unwrap();
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let config = config.with_directive_key("ops", public_key(&operator()));
     let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
     let core = std::sync::Mutex::new(core);
@@ -453,7 +453,7 @@ fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
     let dir = tempfile::tempdir().unwrap();
     installation::load_or_create(dir.path()).unwrap();
     let process = || {
-        let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+        let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
         let config = config.with_directive_key("ops", public_key(&operator()));
         let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
         let file = DirectiveFile::new(dir.path().to_owned());

@@ -101,13 +101,13 @@ mod tests {
     };
 
     use super::*;
-    use crate::{config::CoreConfig, host::device::DeviceFacts};
+    use crate::{config::CoreConfig, host::device::simulated_device};
 
     /// Each caller is stopped at the state, and holds the core by then.
     #[test]
     fn the_core_is_held_from_a_change_to_its_effect() {
         let now = Now::simulated(Duration::ZERO, 1_800_000_000_000);
-        let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+        let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
         let core = Mutex::new(Core::new(config, random_stream(), now));
         let consent = ConsentSwitch::new(true);
         let says: [&(dyn Fn() + Sync); 3] = [

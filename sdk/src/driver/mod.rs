@@ -24,10 +24,7 @@ use crate::{
         self,
         files::{self, FileLock},
     },
-    host::{
-        device::{self, DeviceFacts},
-        thermal_zones,
-    },
+    host::{device, thermal_zones},
     installation::{self, Secret},
     lock::lock,
     policy, self_test,
@@ -114,15 +111,15 @@ impl Driver {
 
     fn try_open(&mut self) -> Result<(), String> {
         self.boot_id = device::boot_id();
-        let mut facts = match self.config.is_device_given {
+        let mut device = match self.config.is_device_given {
             true => self.config.core.device.clone(),
-            false => DeviceFacts::read_linux(),
+            false => device::read_linux(),
         };
         let zones = self.config.thermal_zones.as_ref();
         if zones.is_some_and(|zones| thermal_zones::has_passive_trips(zones)) {
-            facts.reportable_contexts.push(ContextKind::Thermal);
+            device.reportable_contexts.push(ContextKind::Thermal);
         }
-        lock(&self.core).set_device(facts, &self.boot_id);
+        lock(&self.core).set_device(device, &self.boot_id);
         // The seal that follows reads again, and reports the error.
         let _ = self.directives.read(&self.core, self.clock.now());
 

@@ -230,7 +230,7 @@ mod tests {
         core::{Core, SessionInfo},
         driver::directive_file::OpenedSignal,
         folder::{self, files::FileLock},
-        host::device::DeviceFacts,
+        host::device::simulated_device,
         recorder::SessionRecorder,
         self_test,
         spool::Spool,
@@ -255,7 +255,7 @@ mod tests {
 
         fn start_in(folder: tempfile::TempDir) -> Self {
             let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path())
-                .with_device(DeviceFacts::simulated("SM8650"))
+                .with_device(simulated_device("SM8650"))
                 .build()
                 .unwrap();
             let clock = Clock::start();

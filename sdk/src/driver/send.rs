@@ -388,16 +388,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        DeviceFacts, SdkConfig,
+        SdkConfig,
         core::Core,
         driver::{consent::ConsentSwitch, directive_file::OpenedSignal},
-        random_stream,
+        random_stream, simulated_device,
         time::Clock,
     };
 
     fn driver(dir: &std::path::Path) -> Driver {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir)
-            .with_device(DeviceFacts::simulated("SM8650"))
+            .with_device(simulated_device("SM8650"))
             .with_uploads_by_host()
             .build()
             .unwrap();

@@ -14,7 +14,8 @@ use epwatch_proto::{
     v1,
 };
 use epwatch_sdk::{
-    Core, CoreConfig, DeviceFacts, FlushError, ModelInfo, Now, SessionInfo, Watch, random_stream,
+    Core, CoreConfig, FlushError, ModelInfo, Now, SessionInfo, Watch, random_stream,
+    simulated_device,
 };
 use proptest::prelude::*;
 use tonic::{Code, Status};
@@ -124,7 +125,7 @@ fn a_clock_that_jumps_back_a_day_makes_reports_that_are_accepted() {
         1_800_000_000_000 + day,
         0,
     ];
-    let config = CoreConfig::new("app", DeviceFacts::simulated("SM8650")).unwrap();
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let at = |n: usize| Now::simulated(Duration::from_secs(60 * n as u64), walls[n % walls.len()]);
     let mut core = Core::new(config, random_stream(), at(0));
     core.set_installation(InstallationId::from_secret(b"device"));

@@ -1,7 +1,6 @@
-//! Who a simulated device says it is: chipset, device model, firmware, what it can report.
+//! Facts of a simulated device: chipset, device model, firmware, reportable contexts.
 
-use epwatch_proto::{App, ContextKind, EpBackend, EpLinkage, Runtime};
-use epwatch_sdk::DeviceFacts;
+use epwatch_proto::{App, ContextKind, Device, EpBackend, EpLinkage, Runtime};
 
 use crate::chance::Chance;
 use crate::chipsets::Chipset;
@@ -23,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) secret: [u8; 32],
     pub(crate) stream: u64,
     pub(crate) boot_id: String,
-    pub(crate) device: DeviceFacts,
+    pub(crate) device: Device,
 }
 
 impl Identity {
@@ -52,12 +51,7 @@ impl Identity {
     }
 }
 
-fn device(
-    chipset: Chipset,
-    model: &str,
-    security_patch: &str,
-    reports_context: bool,
-) -> DeviceFacts {
+fn device(chipset: Chipset, model: &str, security_patch: &str, reports_context: bool) -> Device {
     let soc_manufacturer = "QTI".to_owned();
     let chipset_raw = format!("{soc_manufacturer} {}", chipset.name());
     let normalised = epwatch_proto::Chipset::normalise(&chipset_raw, &soc_manufacturer, "");
@@ -67,23 +61,23 @@ fn device(
     if reports_context {
         reportable_contexts.extend([ContextKind::Thermal, ContextKind::PowerSave]);
     }
-    DeviceFacts {
+    let device = Device {
         chipset_raw,
         soc_manufacturer,
-        soc_id: None,
-        board: String::new(),
         abi: "arm64-v8a".to_owned(),
         manufacturer: "Simulated".to_owned(),
         model: model.to_owned(),
         os: "android".to_owned(),
         os_version: "16".to_owned(),
         api_level: Some(36),
-        vendor_fingerprint: fingerprint,
         security_patch: security_patch.to_owned(),
         hexagon_arch,
-        ram_bytes: Some(8 << 30),
         reportable_contexts,
-    }
+        ..Device::default()
+    };
+    device
+        .with_vendor_fingerprint(&fingerprint)
+        .with_ram_bytes(8 << 30)
 }
 
 /// The app as the scenario has it.

@@ -1,122 +1,83 @@
-//! Facts of the device: given by the host, or read from what Linux tells everyone.
+//! Facts of the device as Linux shows them to every process, and texts that fit a report.
 
 use std::path::Path;
 
-use epwatch_proto::{
-    Chipset, ContextKind, Device, RamClass, Runtime, SessionOptions, clipped,
-    device::vendor_fingerprint_hash,
-};
+use epwatch_proto::{Chipset, ContextKind, Device, Runtime, SessionOptions, clipped};
 
 use crate::{folder::files, host::thermal_zones};
 
-/// A fact of the device is a short text; a larger file is something else.
+/// Facts of a device are short texts. A larger file is none.
 const MAX_FACT_BYTES: u64 = 64 << 10;
 
-/// What a host knows of its device. Everything may be left empty; longer texts are clipped to what
-/// a report holds. Nothing here may identify one device: no serial, no account, no advertising id.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeviceFacts {
-    /// The chipset as the platform says it, for example `QTI SM8750-AC` (Android: Build.SOC_MODEL).
-    pub chipset_raw: String,
-    /// Android: Build.SOC_MANUFACTURER.
-    pub soc_manufacturer: String,
-    /// /sys/devices/soc0/soc_id.
-    pub soc_id: Option<u32>,
-    /// ro.board.platform, or the device tree's compatible.
-    pub board: String,
-    /// For example `arm64-v8a`.
-    pub abi: String,
-    /// Manufacturer of the device.
-    pub manufacturer: String,
-    /// Device model.
-    pub model: String,
-    /// `android` or `linux`.
-    pub os: String,
-    /// Its version.
-    pub os_version: String,
-    /// Android's API level.
-    pub api_level: Option<u32>,
-    /// The vendor build fingerprint (ro.vendor.build.fingerprint). Only its hash is reported.
-    pub vendor_fingerprint: String,
-    /// For example `2026-05-01`.
-    pub security_patch: String,
-    /// Hexagon architecture version, for example 75.
-    pub hexagon_arch: Option<u32>,
-    /// Memory in bytes; reported as one of five classes.
-    pub ram_bytes: Option<u64>,
-    /// What the host can tell of a run's conditions: "thermal unknown" on a device that can report
-    /// it differs from one that cannot.
-    pub reportable_contexts: Vec<ContextKind>,
+/// A made-up Android device with this chipset that can report every condition.
+pub fn simulated_device(chipset: &str) -> Device {
+    let device = Device {
+        chipset_raw: chipset.to_owned(),
+        soc_manufacturer: "QTI".to_owned(),
+        abi: "arm64-v8a".to_owned(),
+        manufacturer: "Example".to_owned(),
+        model: format!("Example {chipset}"),
+        os: "android".to_owned(),
+        os_version: "16".to_owned(),
+        api_level: Some(36),
+        reportable_contexts: ContextKind::ALL.to_vec(),
+        ..Device::default()
+    };
+    let device = device.with_vendor_fingerprint(&format!("example/{chipset}/1"));
+    device.with_ram_bytes(8 << 30).normalised()
 }
 
-impl DeviceFacts {
-    /// A made-up Android device with this chipset that can report every condition.
-    pub fn simulated(chipset: &str) -> Self {
-        Self {
-            chipset_raw: chipset.to_owned(),
-            soc_manufacturer: "QTI".to_owned(),
-            abi: "arm64-v8a".to_owned(),
-            manufacturer: "Example".to_owned(),
-            model: format!("Example {chipset}"),
-            os: "android".to_owned(),
-            os_version: "16".to_owned(),
-            api_level: Some(36),
-            vendor_fingerprint: format!("example/{chipset}/1"),
-            ram_bytes: Some(8 << 30),
-            reportable_contexts: ContextKind::ALL.to_vec(),
-            ..Self::default()
-        }
-    }
+/// Reads a dozen small files of /proc and /sys. A fact without a file stays empty.
+pub(crate) fn read_linux() -> Device {
+    read_from(Path::new("/"))
+}
 
-    /// What Linux tells of this machine. Reads a dozen small files of /proc and /sys; what is not
-    /// there stays empty.
-    pub fn read_linux() -> Self {
-        Self::read_from(Path::new("/"))
-    }
-
-    fn read_from(root: &Path) -> Self {
-        let read = |path: &str| text_of(&root.join(path));
-        let soc = |name: &str| read(&format!("sys/devices/soc0/{name}"));
-        let compatible = read("proc/device-tree/compatible");
-        let entries: Vec<_> = compatible.split_whitespace().collect();
-        let board = entries.first().copied().unwrap_or_default();
-        let is_qualcomm =
-            soc("family") == "Snapdragon" || entries.iter().any(|entry| entry.starts_with("qcom,"));
-        let (soc_manufacturer, chipset_raw) = match is_qualcomm {
-            true => ("Qualcomm", qualcomm_chipset(&soc("machine"), &entries)),
-            // Elsewhere `machine` is the board.
-            false => {
-                let (vendor, chip) = vendor_and_name(entries.last().copied().unwrap_or_default());
-                (vendor, chip.to_owned())
-            }
-        };
-        let chipset = Chipset::normalise(&chipset_raw, soc_manufacturer, board);
-        let release = OsRelease::read(root);
-        let kernel = read("proc/sys/kernel/osrelease");
-        let zones = root.join(thermal_zones::DIR);
-        Self {
-            hexagon_arch: chipset.soc().map(|soc| soc.hexagon_arch),
-            manufacturer: vendor_and_name(board).0.to_owned(),
-            chipset_raw,
-            soc_manufacturer: soc_manufacturer.to_owned(),
-            soc_id: soc("soc_id").parse().ok(),
-            board: board.to_owned(),
-            abi: abi().to_owned(),
-            model: read("proc/device-tree/model"),
-            os: std::env::consts::OS.to_owned(),
-            os_version: release.version(&kernel),
-            vendor_fingerprint: release.fingerprint(&kernel),
-            ram_bytes: memory_bytes(&read("proc/meminfo")),
-            reportable_contexts: match thermal_zones::has_passive_trips(&zones) {
-                true => vec![ContextKind::Thermal],
-                false => Vec::new(),
-            },
-            ..Self::default()
+fn read_from(root: &Path) -> Device {
+    let read = |path: &str| text_of(&root.join(path));
+    let soc = |name: &str| read(&format!("sys/devices/soc0/{name}"));
+    let compatible = read("proc/device-tree/compatible");
+    let entries: Vec<_> = compatible.split_whitespace().collect();
+    let board = entries.first().copied().unwrap_or_default();
+    let is_qualcomm =
+        soc("family") == "Snapdragon" || entries.iter().any(|entry| entry.starts_with("qcom,"));
+    let (soc_manufacturer, chipset_raw) = match is_qualcomm {
+        true => ("Qualcomm", qualcomm_chipset(&soc("machine"), &entries)),
+        // Elsewhere `machine` is the board.
+        false => {
+            let (vendor, chip) = vendor_and_name(entries.last().copied().unwrap_or_default());
+            (vendor, chip.to_owned())
         }
+    };
+    let release = OsRelease::read(root);
+    let kernel = read("proc/sys/kernel/osrelease");
+    let zones = root.join(thermal_zones::DIR);
+    let device = Device {
+        manufacturer: vendor_and_name(board).0.to_owned(),
+        chipset_raw,
+        soc_manufacturer: soc_manufacturer.to_owned(),
+        soc_id: soc("soc_id").parse().ok(),
+        board: board.to_owned(),
+        abi: abi().to_owned(),
+        model: read("proc/device-tree/model"),
+        os: std::env::consts::OS.to_owned(),
+        os_version: release.version(&kernel),
+        reportable_contexts: match thermal_zones::has_passive_trips(&zones) {
+            true => vec![ContextKind::Thermal],
+            false => Vec::new(),
+        },
+        ..Device::default()
+    };
+    let mut device = device
+        .with_vendor_fingerprint(&release.fingerprint(&kernel))
+        .normalised();
+    device.hexagon_arch = device.chipset.soc().map(|soc| soc.hexagon_arch);
+    match memory_bytes(&read("proc/meminfo")) {
+        Some(bytes) => device.with_ram_bytes(bytes),
+        None => device,
     }
 }
 
-/// What /etc/os-release says of an image; each text empty where it does not.
+/// Texts of /etc/os-release. Those it lacks are empty.
 #[derive(Debug, Default)]
 struct OsRelease {
     id: String,
@@ -147,7 +108,7 @@ impl OsRelease {
         release
     }
 
-    /// For example `ubuntu 24.04, kernel 6.8.0-1051-qcom`; the end is clipped, so the image first.
+    /// For example `ubuntu 24.04, kernel 6.8.0-1051-qcom`. The image comes first, because the end may be clipped.
     fn version(&self, kernel: &str) -> String {
         let image = format!("{} {}", self.id, self.version);
         match (image.trim(), kernel) {
@@ -157,7 +118,7 @@ impl OsRelease {
         }
     }
 
-    /// Changes with the image and the kernel, and is one for all robots of an image.
+    /// Changes with the image and the kernel. All robots of an image have the same one.
     fn fingerprint(&self, kernel: &str) -> String {
         let parts = [&*self.id, &self.version, &self.build, &self.image, kernel];
         match parts.iter().all(|part| part.is_empty()) {
@@ -167,7 +128,7 @@ impl OsRelease {
     }
 }
 
-/// As Android names it, so that a chipset's phones and robots compare.
+/// Android's name, so that phones and robots of a chipset compare.
 fn abi() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64-v8a",
@@ -176,21 +137,21 @@ fn abi() -> &'static str {
     }
 }
 
-/// Id of this boot; empty where the system gives none.
+/// Id of this boot, empty if the system has none.
 pub(crate) fn boot_id() -> String {
     text_of(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
-/// A small file's text: NUL separates the entries of a device-tree list. Empty if unreadable.
+/// Text of a small file, empty if it cannot be read. NUL separates the entries of a device-tree list.
 fn text_of(path: &Path) -> String {
     let bytes = files::read_at_most(path, MAX_FACT_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
     text.trim().to_owned()
 }
 
-/// The socinfo driver's name of the chip, if it is one, else the entry of the device tree that
-/// names a chip we know something of: mainline says `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`.
-/// Else the last, which is the most general one.
+/// Returns the chip's name from the socinfo driver, or else from the entry of the device tree that names a known
+/// chip: mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is the
+/// most general.
 fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
     let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");
     let names = || entries.iter().filter_map(|e| e.strip_prefix("qcom,")).rev();
@@ -227,52 +188,7 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The kernel keeps some memory for itself, so a phone sold with 8 GB shows a little less: each
-/// class reaches a little below its name.
-fn ram_class(bytes: Option<u64>) -> RamClass {
-    let Some(bytes) = bytes else {
-        return RamClass::Unknown;
-    };
-    let tenths_of_gib = bytes.saturating_mul(10) >> 30;
-    match tenths_of_gib {
-        0..35 => RamClass::Under4Gib,
-        35..55 => RamClass::From4To6Gib,
-        55..75 => RamClass::From6To8Gib,
-        75..115 => RamClass::From8To12Gib,
-        _ => RamClass::Over12Gib,
-    }
-}
-
-impl From<DeviceFacts> for Device {
-    fn from(f: DeviceFacts) -> Self {
-        let mut contexts = f.reportable_contexts;
-        contexts.sort();
-        contexts.dedup();
-        let board = clipped(&f.board, 64);
-        let chipset_raw = clipped(&f.chipset_raw, 128);
-        let soc_manufacturer = clipped(&f.soc_manufacturer, 64);
-        Self {
-            chipset: Chipset::normalise(&chipset_raw, &soc_manufacturer, &board),
-            chipset_raw,
-            soc_manufacturer,
-            soc_id: f.soc_id,
-            board,
-            abi: clipped(&f.abi, 32),
-            manufacturer: clipped(&f.manufacturer, 64),
-            model: clipped(&f.model, 64),
-            os: clipped(&f.os, 32),
-            os_version: clipped(&f.os_version, 64),
-            api_level: f.api_level,
-            vendor_fingerprint_hash: vendor_fingerprint_hash(&f.vendor_fingerprint),
-            security_patch: clipped(&f.security_patch, 16),
-            hexagon_arch: f.hexagon_arch,
-            ram_class: ram_class(f.ram_bytes),
-            reportable_contexts: contexts,
-        }
-    }
-}
-
-/// A runtime whose texts fit a report.
+/// Clips a runtime's texts to the lengths of a report.
 pub(crate) fn clipped_runtime(runtime: Runtime) -> Runtime {
     Runtime {
         ort_version: clipped(&runtime.ort_version, 32),
@@ -284,7 +200,7 @@ pub(crate) fn clipped_runtime(runtime: Runtime) -> Runtime {
     }
 }
 
-/// Options whose texts fit a report.
+/// Clips the options' texts to the lengths of a report.
 pub(crate) fn clipped_options(options: SessionOptions) -> SessionOptions {
     SessionOptions {
         performance_mode: clipped(&options.performance_mode, 32),

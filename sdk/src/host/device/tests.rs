@@ -1,7 +1,8 @@
-//! Device trees of boards, with names and values from Linux and its `qcom,ids.h`.
+//! Device trees of boards. Names and values are those of Linux and its `qcom,ids.h`.
 
 use std::fs;
 
+use epwatch_proto::RamClass;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -21,10 +22,10 @@ fn tree(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 fn device(files: &[(&str, &[u8])]) -> Device {
-    DeviceFacts::read_from(tree(files).path()).into()
+    read_from(tree(files).path())
 }
 
-/// The facts as a collector parses them; it refuses longer texts.
+/// A collector refuses longer texts.
 #[track_caller]
 fn assert_fits(device: &Device) {
     for (text, max) in [
@@ -41,7 +42,7 @@ fn assert_fits(device: &Device) {
 }
 
 #[test]
-fn an_rb3_gen_2_tells_everything_of_itself() {
+fn an_rb3_gen_2_has_every_fact() {
     let device = device(&[
         (COMPATIBLE, b"qcom,qcs6490-rb3gen2\0qcom,qcs6490\0"),
         (MODEL, b"Qualcomm Technologies, Inc. Robotics RB3gen2\0"),
@@ -84,7 +85,7 @@ fn an_rb3_gen_2_tells_everything_of_itself() {
 }
 
 #[test]
-fn a_board_of_mainline_is_known_by_its_first_entry_where_the_last_is_a_sibling() {
+fn a_board_of_mainline_has_the_chip_of_its_first_entry_if_the_last_is_a_sibling() {
     let rb3 = device(&[(COMPATIBLE, b"qcom,qcs6490-rb3gen2\0qcom,qcm6490\0")]);
     assert_eq!(rb3.chipset.as_str(), "QCS6490");
     assert_eq!(rb3.hexagon_arch, Some(68));
@@ -94,7 +95,7 @@ fn a_board_of_mainline_is_known_by_its_first_entry_where_the_last_is_a_sibling()
     assert_eq!(ride.hexagon_arch, Some(73));
 }
 
-/// From Linux's own sources. The last entry, or one before it, is the chip.
+/// From Linux's sources. The chip is the last entry or one before it.
 #[test]
 fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
     #[track_caller]
@@ -147,7 +148,7 @@ fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
 }
 
 #[test]
-fn a_qcs9100_is_told_by_the_socinfo_driver_alone() {
+fn a_qcs9100_is_recognised_by_the_socinfo_driver_alone() {
     let device = device(&[
         ("sys/devices/soc0/family", b"Snapdragon\n"),
         ("sys/devices/soc0/machine", b"QCS9100\n"),
@@ -158,7 +159,7 @@ fn a_qcs9100_is_told_by_the_socinfo_driver_alone() {
 }
 
 #[test]
-fn another_makers_board_says_that_maker() {
+fn another_makers_board_has_that_maker() {
     let dragon = device(&[
         (COMPATIBLE, b"radxa,dragon-q6a\0qcom,qcs6490\0"),
         (MODEL, b"Radxa Dragon Q6A\0"),
@@ -215,7 +216,7 @@ fn a_machine_without_any_of_it_is_unknown_and_not_refused() {
     assert_eq!(device.ram_class, RamClass::Unknown);
     assert_eq!(
         device.vendor_fingerprint_hash,
-        Device::from(DeviceFacts::default()).vendor_fingerprint_hash
+        Device::default().vendor_fingerprint_hash
     );
     assert_eq!(
         (&*device.os_version, &*device.board, &*device.manufacturer),
@@ -262,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_the_files_hold_a_report_takes_it(
+    fn any_content_of_the_files_fits_a_report(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         prefix in "(qcom,|ID=|MemTotal: |)",
     ) {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DeviceFacts, SdkConfig, Watch};
+use crate::{SdkConfig, Watch, simulated_device};
 
 /// A host with known files and variables, and no others.
 #[derive(Debug, Default)]
@@ -247,7 +247,7 @@ fn the_chipset_asked_for_tells_which_skeleton_is_needed() {
 fn a_watch_knows_its_device_and_remembers_what_it_found() {
     let dir = tempfile::tempdir().unwrap();
     let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
-        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_device(simulated_device("SM8650"))
         .build()
         .unwrap();
     let watch = Watch::start(config).unwrap();

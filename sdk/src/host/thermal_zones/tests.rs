@@ -1,9 +1,9 @@
-use epwatch_proto::PowerSave;
+use epwatch_proto::{Device, PowerSave};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Conditions, CoreConfig, DeviceFacts, SdkConfig, Watch, core::Core};
+use crate::{Conditions, CoreConfig, SdkConfig, Watch, core::Core};
 
 /// As a QCS6490's CPUs in Linux's device tree.
 fn cpu() -> Trips {
@@ -147,7 +147,7 @@ fn the_worst_zone_counts_and_broken_ones_do_not() {
 }
 
 fn core() -> Core {
-    let config = CoreConfig::new("app", DeviceFacts::default()).unwrap();
+    let config = CoreConfig::new("app", Device::default()).unwrap();
     Core::new(
         config,
         crate::random_stream(),

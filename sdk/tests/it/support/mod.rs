@@ -13,7 +13,7 @@ use std::{
 
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP};
 use epwatch_sdk::{
-    Conditions, DeviceFacts, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch,
+    Conditions, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch, simulated_device,
 };
 
 pub(crate) use epwatch_strict_collector as collector;
@@ -29,7 +29,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// An app that seals and uploads only when asked: no timer decides what a test sees.
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
     SdkConfig::builder("app", endpoint, KEY, dir)
-        .with_device(DeviceFacts::simulated("SM8650"))
+        .with_device(simulated_device("SM8650"))
         .with_report_interval(Duration::from_secs(3600))
         .with_upload_interval(Duration::from_secs(3600))
 }
