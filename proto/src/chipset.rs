@@ -262,6 +262,14 @@ pub fn soc_by_qnn_id(qnn_id: u32) -> Option<&'static Soc> {
     SOCS.iter().find(|s| s.qnn_id == qnn_id)
 }
 
+/// The known chipset that QNN's option `soc_model` names, by number or by code.
+pub fn soc_by_soc_model(soc_model: &str) -> Option<&'static Soc> {
+    match soc_model.trim().parse() {
+        Ok(qnn_id) => soc_by_qnn_id(qnn_id),
+        Err(_) => soc_by_name(&soc_model.trim().to_ascii_uppercase()),
+    }
+}
+
 fn names_other_vendor(text: &str) -> bool {
     if !text.is_ascii() {
         let text = text.to_lowercase();
@@ -362,6 +370,10 @@ mod tests {
             assert_eq!(chipset.soc(), Some(soc));
         }
         assert_eq!(soc_by_qnn_id(57).map(|s| s.soc), Some("SM8650"));
+        for named in [" 57", "SM8650", "sm8650 "] {
+            assert_eq!(soc_by_soc_model(named).map(|s| s.soc), Some("SM8650"));
+        }
+        assert_eq!(soc_by_soc_model(""), None);
         for (other, known) in SAME_SILICON {
             assert_eq!(soc_by_name(other).map(|s| s.soc), Some(known));
             // The device's own word stays its chipset.

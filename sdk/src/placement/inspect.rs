@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use epwatch_proto::{CpuNode, Placement, ReasonCode, clipped};
+use epwatch_proto::{CpuNode, Placement, ReasonCode, chipset::soc_by_soc_model, clipped};
 use ort::session::{Session, builder::SessionBuilder};
 
 use super::{
     PlacementInput, capture_log,
-    log::{SessionLog, soc_of},
+    log::SessionLog,
     ort::{read, record_assignment},
     start_failure_reason, status_code, summarise,
     summary::all_cpu_nodes,
@@ -64,7 +64,7 @@ fn placed(session: &Session, captured: &SessionLog, input: PlacementInput<'_>) -
         .unzip();
     placement.cpu_nodes = nodes;
     placement.cpu_nodes_truncated = false;
-    let soc = soc_of(input.soc_model).or_else(|| captured.soc());
+    let soc = soc_by_soc_model(input.soc_model).or_else(|| captured.soc());
     captured.explain(&mut placement, soc);
     // A report's names are clipped. These are for people, and are compared with ORT's own.
     for (node, name) in placement.cpu_nodes.iter_mut().zip(names) {

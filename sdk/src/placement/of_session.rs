@@ -1,13 +1,9 @@
 //! Placement of a session that exists.
 
-use epwatch_proto::{Placement, placement::MAX_REASONS};
+use epwatch_proto::{Placement, chipset::soc_by_soc_model, placement::MAX_REASONS};
 use ort::session::Session;
 
-use super::{
-    PlacementInput,
-    log::{SessionLog, soc_of},
-    read, summarise,
-};
+use super::{PlacementInput, log::SessionLog, read, summarise};
 
 /// Reads a placement from ORT's assignment API, or else from a captured log. Never guesses.
 pub(crate) fn of_session(
@@ -19,7 +15,7 @@ pub(crate) fn of_session(
         (Ok(assignment), captured) => {
             let mut placement = summarise(&assignment, input);
             if let Some(captured) = captured {
-                let soc = soc_of(input.soc_model).or_else(|| captured.soc());
+                let soc = soc_by_soc_model(input.soc_model).or_else(|| captured.soc());
                 captured.explain(&mut placement, soc);
             }
             placement

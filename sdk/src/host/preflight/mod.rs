@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use epwatch_proto::{
     ReasonCode,
-    chipset::{QNN_SOC_MODEL_NAMES, SOCS, Soc, soc_by_name, soc_by_qnn_id},
+    chipset::{QNN_SOC_MODEL_NAMES, SOCS, soc_by_soc_model},
     clipped,
 };
 
@@ -179,7 +179,7 @@ fn soc_model(facts: &PreflightFacts) -> Option<Check> {
     if asked.is_empty() || is_number || QNN_SOC_MODEL_NAMES.iter().any(|name| is_taken(name)) {
         return None;
     }
-    let seen = match soc_of(asked) {
+    let seen = match soc_by_soc_model(asked) {
         Some(soc) => format!(
             "soc_model is {asked:?}, a name that QNN does not take; its number is {}",
             soc.qnn_id
@@ -187,13 +187,6 @@ fn soc_model(facts: &PreflightFacts) -> Option<Check> {
         None => format!("soc_model is {asked:?}"),
     };
     check(ReasonCode::SocModelUnknown, seen)
-}
-
-fn soc_of(asked: &str) -> Option<&'static Soc> {
-    match asked.trim().parse() {
-        Ok(qnn_id) => soc_by_qnn_id(qnn_id),
-        Err(_) => soc_by_name(&asked.trim().to_ascii_uppercase()),
-    }
 }
 
 fn runtime_age(facts: &PreflightFacts) -> Option<Check> {
@@ -341,7 +334,7 @@ fn driver(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
 }
 
 fn arch(facts: &PreflightFacts) -> Option<u32> {
-    let asked = || Some(soc_of(&facts.soc_model)?.hexagon_arch);
+    let asked = || Some(soc_by_soc_model(&facts.soc_model)?.hexagon_arch);
     facts.hexagon_arch.or_else(asked)
 }
 

@@ -16,10 +16,7 @@ mod session;
 pub use self::reader::{LogReader, read_log};
 pub use self::session::SessionLog;
 
-pub(crate) use self::{
-    reason::setup_reason,
-    session::{Refusals, soc_of},
-};
+pub(crate) use self::{reason::setup_reason, session::Refusals};
 
 /// Nodes kept per session. A larger session has no placement by its log.
 const MAX_LOG_NODES: usize = 100_000;

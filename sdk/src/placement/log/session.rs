@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use epwatch_proto::{
     ReasonCode,
-    chipset::{Fp16, SOCS, Soc},
+    chipset::{Fp16, Soc, soc_by_soc_model},
     clipped,
     fingerprint::is_edge_quantization,
     placement::{CPU_EP, MAX_NODE_NAME_BYTES, QNN_EP},
@@ -98,7 +98,7 @@ impl Refusal {
 impl SessionLog {
     /// Returns the chipset named in the log.
     pub fn soc(&self) -> Option<&'static Soc> {
-        soc_of(&self.soc_model)
+        soc_by_soc_model(&self.soc_model)
     }
 
     /// Whether the log has no fact about placement.
@@ -248,14 +248,6 @@ fn subgraph(ep: &str, nodes: Vec<AssignedNode>) -> Subgraph {
         ep: ep.to_owned(),
         nodes,
     }
-}
-
-/// A chipset by QNN's number or by its code.
-pub(crate) fn soc_of(soc_model: &str) -> Option<&'static Soc> {
-    let id = soc_model.trim().parse::<u32>().ok();
-    let is_it =
-        |soc: &&Soc| Some(soc.qnn_id) == id || soc_model.trim().eq_ignore_ascii_case(soc.soc);
-    SOCS.iter().find(is_it)
 }
 
 /// Refusals by node.
