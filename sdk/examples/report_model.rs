@@ -1,6 +1,6 @@
 //! Runs a model under ONNX Runtime and reports to a running `epwatch serve`:
 //! `cargo run -p epwatch-sdk --example report_model -- [MODEL [ENDPOINT [KEY]]]`.
-//! ONNX Runtime comes from `ORT_DYLIB_PATH`, else from epwatch's cache.
+//! ONNX Runtime is loaded from `ORT_DYLIB_PATH`, or else from epwatch's cache.
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
 use std::{env, error::Error, time::Duration};
@@ -53,6 +53,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{}", watch.explain());
     watch.flush(Duration::from_secs(10))?;
-    println!("100 runs are with the collector");
+    println!("the collector has 100 runs");
     Ok(())
 }

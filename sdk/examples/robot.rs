@@ -1,18 +1,15 @@
-//! A robot that watches its model: `docs/robot.md` says how it is set up, `robot.service` beside
-//! this file runs it. Settings come from the environment:
+//! A robot that watches its model. `docs/robot.md` describes the setup; `robot.service` in this folder is the systemd
+//! unit. Environment variables are the settings:
 //!
 //! - `MODEL`, `ORT_DYLIB_PATH`: the ONNX model and ONNX Runtime's library;
 //! - `QNN_PROVIDER`, `QNN_BACKEND`: the QNN plugin and libQnnHtp.so; without them it runs on the CPU;
-//! - `SOC_MODEL`: QNN's number of the chipset, for the emulator; a robot's own is known;
+//! - `SOC_MODEL`: QNN's number of the chipset, only for the emulator;
 //! - `EPWATCH_ENDPOINT`, `EPWATCH_KEY`: the collector and the app key;
 //! - `STATE_DIRECTORY`: the SDK's folder (systemd sets it);
-//! - `CONSENT`: a file whose first word is `yes` or `no`, read at the start and at SIGHUP. Without the
-//!   variable the robot's owner has agreed by contract; with it and no such file, nobody has;
-//! - `RUNS`: end after so many runs; without it, at SIGTERM.
-#![allow(
-    clippy::print_stdout,
-    reason = "an example talks, and journald listens"
-)]
+//! - `CONSENT`: a file whose first word is `yes` or `no`, read at the start and at SIGHUP. Without the variable the
+//!   owner's contract counts as consent; with it and without the file there is no consent;
+//! - `RUNS`: number of runs before it ends; without it, it ends at SIGTERM.
+#![allow(clippy::print_stdout, reason = "journald stores the output")]
 
 use std::{
     env,
@@ -60,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     .with_thermal_zones(true)
     .with_consent(has_consent());
     let watch = Watch::start(config.build()?)?;
-    // A `no` that came while the program was down, or was killed, is a withdrawal, too.
+    // A `no` written while the program was down is a withdrawal too.
     watch.set_consent(has_consent());
     let environment = runtime::load(setting("ORT_DYLIB_PATH", "libonnxruntime.so"))?.build()?;
     let model = PathBuf::from(env::var("MODEL").map_err(|_| "MODEL must name an ONNX model")?);
@@ -73,14 +70,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             break;
         }
         if asks_again.swap(false, Relaxed) {
-            // Withdrawn: what is kept is wiped, and the collector is asked to delete what it has.
+            // A withdrawal wipes the folder, and the collector deletes its reports.
             watch.set_consent(has_consent());
         }
         frame(&mut session)?;
         thread::sleep(FRAME);
     }
-    // A kill costs nothing that was sealed; an orderly end seals the rest, too. Well below the time
-    // that systemd leaves (TimeoutStopSec).
+    // A kill loses only runs that are not sealed; an orderly end seals them. The deadline is well below systemd's
+    // (TimeoutStopSec).
     let is_all = watch.stop(Duration::from_secs(5));
     println!(
         "stopped; {}",
@@ -93,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The owner's choice. What cannot be read is no consent.
+/// The owner's choice. An unreadable file is no consent.
 fn has_consent() -> bool {
     let Some(path) = env::var_os("CONSENT") else {
         return true;
@@ -102,7 +99,7 @@ fn has_consent() -> bool {
     text.split_whitespace().next() == Some("yes")
 }
 
-/// On the NPU where the plugin is, else on the CPU; either way the SDK knows what was asked for.
+/// Makes a session on the NPU if the plugin is given, or else on the CPU.
 fn session(
     watch: &Watch,
     environment: &Environment,
@@ -143,7 +140,7 @@ fn session(
     Ok(session)
 }
 
-/// One inference on an empty picture.
+/// Runs one inference on an empty picture.
 fn frame(session: &mut ObservedSession) -> Result<(), Box<dyn Error>> {
     let input = &session.session().inputs()[0];
     let shape = input

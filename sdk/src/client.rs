@@ -329,8 +329,8 @@ impl Watch {
         let core = self.shared.core();
         let device = core.device();
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
-        let told = device.hexagon_arch.or_else(of_chipset);
-        facts.hexagon_arch = facts.hexagon_arch.or(told);
+        let of_device = device.hexagon_arch.or_else(of_chipset);
+        facts.hexagon_arch = facts.hexagon_arch.or(of_device);
         if facts.runtime_qairt.is_empty() {
             facts
                 .runtime_qairt

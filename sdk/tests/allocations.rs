@@ -1,5 +1,5 @@
-//! A run allocates nothing once its stratum was seen, whatever the sealer does meanwhile; around a
-//! real session it adds nothing to what ONNX Runtime's own wrapper allocates.
+//! A run allocates nothing after the first one of its stratum, also while reports are sealed. Around a real session
+//! it adds nothing to the allocations of ONNX Runtime's own wrapper.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -59,13 +59,13 @@ fn a_run_of_a_known_stratum_allocates_nothing_seals_or_not() {
     for _ in 0..3 {
         let runs = measure(|| (0..1_000).for_each(|_| session.run(|| ())));
         assert_eq!(runs.count_total, 0);
-        // Seals; nobody listens there.
+        // Seals. The upload fails, because no collector listens.
         watch.flush(LATER * 30).unwrap_err();
     }
     assert!(watch.stop(LATER * 30));
 }
 
-/// The sealer's swap is waited for, a little, since to move on would begin the series anew.
+/// A run waits a little for the sealer's swap, because moving to another slot begins a new series.
 #[test]
 fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
     const PARTS: usize = 250;
@@ -84,7 +84,7 @@ fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
             runs += 2;
         }
     };
-    // Cold ones are strata of their own.
+    // Cold runs have strata of their own.
     record();
     record();
     let mut sealed = 0;
@@ -95,7 +95,7 @@ fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
             let (mut sealed, mut seen) = (0, 0);
             for seal in 1.. {
                 sealed += core.seal(at(seal)).iter().map(|r| r.runs).sum::<u64>();
-                // Every stratum is seen between two seals: one that is not gives its place back.
+                // Each stratum has a run between two seals, because an unused one loses its slot.
                 while rounds.load(Relaxed) < seen + 3 && !is_done.load(Relaxed) {
                     thread::yield_now();
                 }
@@ -120,8 +120,8 @@ fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
     });
     sealed += core.seal(at(1_000_000)).iter().map(|r| r.runs).sum::<u64>();
     assert_eq!(sealed, runs);
-    // Where the machine puts the sealer aside in the middle of a swap, runs move on. That hits some
-    // parts; runs that move on for any other reason do so in most.
+    // If the machine suspends the sealer in the middle of a swap, runs move to another slot. That affects some parts;
+    // any other cause would affect most.
     allocated.sort_unstable();
     assert_eq!(
         allocated[PARTS / 2],
@@ -135,7 +135,7 @@ fn builder() -> SessionBuilder {
     builder.with_intra_threads(1).unwrap()
 }
 
-/// `y = Relu(x)`, with `x` of free batch and width: written by hand, since no tool makes it here.
+/// `y = Relu(x)`, with `x` of free batch and width. Encoded by hand, because no ONNX tool runs here.
 fn model_of_any_shape() -> Vec<u8> {
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let len = u8::try_from(content.len()).unwrap();

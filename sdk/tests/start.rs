@@ -1,8 +1,7 @@
-//! What the caller's thread does while the SDK starts, sessions begin, run and end: nothing with
-//! files or the network.
+//! While the SDK starts and sessions begin, run and end, the caller's thread touches no file and no network.
 //!
-//! The test binary has functions of its own in place of libc's, which count by thread and then ask
-//! the system: std, and all that is built on it, calls them.
+//! The test binary replaces functions of libc by its own, which count by thread and then call the system. std and all
+//! code above it call them.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
@@ -53,7 +52,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     });
     assert_eq!(calls, 0);
 
-    // The SDK's own thread does, which shows that they are counted.
+    // The SDK's own thread opens files, which shows that calls are counted.
     let watch = watch.unwrap();
     watch.flush(Duration::from_secs(30)).unwrap_err();
     assert!(counted::OF_PROCESS.load(Relaxed) > of_process);

@@ -1,4 +1,4 @@
-//! All figures, as people and as programs read them.
+//! All figures, as a table for people and as JSON.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::{
     wire::{self, WireRow},
 };
 
-/// What was measured. Nanoseconds and bytes unless the name says otherwise.
+/// The measured figures, in nanoseconds and bytes unless the name has another unit.
 #[derive(Debug)]
 pub(crate) struct Figures {
     clock_pair_ns: f64,
@@ -160,7 +160,7 @@ impl Figures {
     }
 }
 
-/// JSON has no NaN; a figure that could not be had is null.
+/// JSON has no NaN. A figure that could not be measured is null.
 fn rounded(value: f64) -> String {
     match value.is_finite() {
         true => format!("{value:.2}"),

@@ -1,16 +1,14 @@
-//! What watching costs: time and allocations of a run, start of the SDK, memory and wire bytes of
-//! a series.
+//! The SDK's cost: time and allocations of a run, start of the SDK, memory and wire bytes of a series.
 //!
-//! `cargo bench -p epwatch-sdk --bench cost` prints a table, `-- --json` one JSON object on
-//! standard output. Times are medians of rounds in which the things compared take turns, so that
-//! a busy machine slows both. With `--test`, or run by `cargo test`, everything is done once,
-//! quickly, and the figures mean nothing.
+//! `cargo bench -p epwatch-sdk --bench cost` prints a table, `-- --json` one JSON object on standard output. Times are
+//! medians of rounds. The compared sides take turns within a round, so that a busy machine slows both. With `--test`, or
+//! under `cargo test`, each measurement runs once and quickly, and the figures mean nothing.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program that prints what it measured, and ends where it cannot"
+    reason = "prints its figures, and ends with an error if it cannot measure"
 )]
 
 mod figures;
@@ -24,7 +22,7 @@ use figures::Figures;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    // Cargo says --bench where the figures are wanted.
+    // `cargo bench` passes --bench.
     let rounds = match has("--bench") && !has("--test") {
         true => Rounds::MEASURE,
         false => Rounds::TRY,
@@ -36,16 +34,16 @@ fn main() {
     }
 }
 
-/// How much is measured.
+/// Size of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rounds {
-    /// Rounds that a median is taken of.
+    /// Rounds per median.
     pub(crate) rounds: usize,
-    /// Runs in each.
+    /// Runs per round.
     pub(crate) runs: u32,
     /// Starts of the SDK.
     pub(crate) starts: usize,
-    /// Runs of the real model, each with and without.
+    /// Runs of the real model, each with and without the SDK.
     pub(crate) model_runs: usize,
 }
 

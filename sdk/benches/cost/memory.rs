@@ -9,8 +9,8 @@ use crate::{
     time::{Rig, Together, at, core_and_recorder},
 };
 
-/// Memory that series hold once an interval was sealed: live ones, those that wait to be swapped
-/// in, and what their recorder needs for them, over all shards.
+/// Memory of series after an interval was sealed: live series, their swap partners, and the recorder's own, over all
+/// shards.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) bytes_per_series: i64,
@@ -18,7 +18,7 @@ pub(crate) struct Memory {
     pub(crate) bytes_of_8_series_two_threads: i64,
 }
 
-/// Allocations of a wrapped run after the first one of its stratum, seals in between.
+/// Allocations of a wrapped run after the first one of its stratum, with seals in between.
 pub(crate) fn allocations_per_run(rounds: Rounds) -> f64 {
     let rig = Rig::start();
     let session = rig.session();
@@ -33,16 +33,16 @@ pub(crate) fn allocations_per_run(rounds: Rounds) -> f64 {
             }
         });
         allocations += measured.count_total;
-        // Seals; there is no collector to send to.
+        // Seals. The upload fails, because no collector listens.
         let _ = rig.watch.flush(Duration::from_secs(30));
-        // The swap itself must not cost the next run one either.
+        // The swap must not cost the next run an allocation either.
         allocations += allocation_counter::measure(|| session.run(|| ())).count_total;
     }
     allocations as f64 / f64::from(3 * rounds.runs)
 }
 
-/// Measures with 8 input shapes and with none, so that a series' share of what its session shares
-/// is in it, and what a session costs anyway is not.
+/// Measures with 8 input shapes and with none. The difference has a series' share of the session's memory, but not the
+/// session's own.
 pub(crate) fn of_series() -> Memory {
     let bytes_of_8_series = held(8, 1);
     Memory {
@@ -52,10 +52,10 @@ pub(crate) fn of_series() -> Memory {
     }
 }
 
-/// Bytes of a session's recorder with so many series, after two seals.
+/// Bytes of a session's recorder with this number of series, after two seals.
 fn held(series: u32, threads: usize) -> i64 {
     let (mut core, first) = core_and_recorder();
-    // What the device keeps of the first session is not a series' memory.
+    // Memory that the device keeps for its first session belongs to no series.
     record_cold(&first);
     for round in 0..3 {
         core.seal(at(50 + round));
@@ -73,14 +73,14 @@ fn held(series: u32, threads: usize) -> i64 {
     bytes + record_from(&recorder, series, threads)
 }
 
-/// Cold runs make a stratum of their own, which the second seal gives back.
+/// Cold runs have a stratum of their own, which the second seal frees.
 fn record_cold(recorder: &SessionRecorder) {
     for _ in 0..epwatch_sdk::policy::COLD_RUNS {
         recorder.record(Duration::from_secs(1), Duration::from_millis(9), "static");
     }
 }
 
-/// Records each series from all threads at once, so that they part; gives back what they hold.
+/// Records each series from all threads at once, so that each thread gets its shard. Returns the bytes held.
 fn record_from(recorder: &SessionRecorder, series: u32, threads: usize) -> i64 {
     let shapes: Vec<_> = (0..series).map(|n| format!("x:{}", n % 8)).collect();
     let together = Together::of(threads);

@@ -1,4 +1,4 @@
-//! A real small model on the CPU EP of the real ONNX Runtime, with and without being watched.
+//! A small model on the CPU EP of the real ONNX Runtime, with and without the SDK.
 
 use std::{path::Path, time::Instant};
 
@@ -24,11 +24,10 @@ pub(crate) struct ModelCost {
     pub(crate) wrapped_minus_bare_ns: f64,
 }
 
-/// Pairs of sessions: where one happens to lie in memory is worth 50 ns either way.
+/// Pairs of sessions. A session's place in memory changes its time by 50 ns.
 const SESSIONS: usize = 10;
 
-/// Runs a bare and a watched session of the same model in turns; who is made first and who goes
-/// first changes.
+/// Runs a bare and a watched session of the same model in turns, and alternates which is made first and runs first.
 pub(crate) fn paired(rounds: Rounds) -> ModelCost {
     let library = for_tests(Engine::OnnxRuntime).ort_library();
     let env = ort::init_from(library).unwrap().build().unwrap();
@@ -62,7 +61,7 @@ pub(crate) fn paired(rounds: Rounds) -> ModelCost {
                 let with = watched_run();
                 (bare_run(), with)
             };
-            // The first ones warm up.
+            // The first runs warm up.
             if pair >= 10 {
                 bare_ns.push(without);
                 differences.push(with - without);

@@ -1,4 +1,4 @@
-//! Times, each against what it is compared with, turn by turn.
+//! Times. The compared sides take turns.
 
 use std::{
     hint::black_box,
@@ -26,7 +26,7 @@ pub(crate) struct RunCost {
     pub(crate) wrapped_minus_bare_ns: f64,
 }
 
-/// Measures a run that does nothing, bare and wrapped, and the parts of what wrapping adds.
+/// Measures an empty run, bare and wrapped, and the parts of the wrapper's time.
 pub(crate) fn run(rounds: Rounds) -> RunCost {
     let rig = Rig::start();
     let session = rig.session();
@@ -69,8 +69,7 @@ fn do_nothing() -> u32 {
     black_box(7)
 }
 
-/// Records on one series from two threads that begin together, in nanoseconds. Every run is
-/// counted; were one lost, the figure would be none.
+/// Nanoseconds of a record on one series by two threads that begin together. Fails if a run was lost.
 pub(crate) fn record_two_threads(rounds: Rounds) -> f64 {
     let mut costs = Vec::new();
     let (mut core, recorder) = core_and_recorder();
@@ -98,7 +97,7 @@ pub(crate) fn record_two_threads(rounds: Rounds) -> f64 {
     median(costs)
 }
 
-/// Lets threads begin at the same moment. They spin: to be woken takes longer than a round.
+/// Lets threads begin at the same moment. They spin, because waking a thread takes longer than a round.
 #[derive(Debug)]
 pub(crate) struct Together {
     missing: AtomicUsize,
@@ -119,7 +118,7 @@ impl Together {
     }
 }
 
-/// Starts the SDK, in microseconds on the caller's thread.
+/// Microseconds of a start of the SDK on the caller's thread.
 pub(crate) fn init_us(rounds: Rounds) -> f64 {
     let starts = (0..rounds.starts).map(|_| {
         let dir = tempfile::tempdir().unwrap();
@@ -133,7 +132,7 @@ pub(crate) fn init_us(rounds: Rounds) -> f64 {
     median(starts.collect())
 }
 
-/// Nanoseconds of one call, over many.
+/// Mean nanoseconds of a call.
 fn each(runs: u32, mut call: impl FnMut()) -> f64 {
     let began = Instant::now();
     for _ in 0..runs {
@@ -142,13 +141,13 @@ fn each(runs: u32, mut call: impl FnMut()) -> f64 {
     began.elapsed().as_secs_f64() * 1e9 / f64::from(runs)
 }
 
-/// The middle of what was measured.
+/// Median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The SDK on a folder of its own, with a collector that is not there.
+/// Starts the SDK in a folder of its own, without a collector.
 #[derive(Debug)]
 pub(crate) struct Rig {
     pub(crate) watch: Watch,
@@ -177,7 +176,7 @@ impl Drop for Rig {
 }
 
 fn config(dir: &tempfile::TempDir) -> SdkConfig {
-    // Nothing listens at port 1, and the schedule asks for it in hours.
+    // Port 1 has no listener, and the first upload is due in hours.
     SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
         .with_device(simulated_device("SM8650"))
         .with_report_interval(Duration::from_secs(36_000))
@@ -193,7 +192,7 @@ fn placement() -> Placement {
     Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable)
 }
 
-/// A device in virtual time, and a session of it.
+/// Makes a device in virtual time with a session.
 pub(crate) fn core_and_recorder() -> (Core, Arc<SessionRecorder>) {
     let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let mut core = Core::new(config, random_stream(), at(0));
@@ -202,7 +201,7 @@ pub(crate) fn core_and_recorder() -> (Core, Arc<SessionRecorder>) {
     (core, recorder)
 }
 
-/// Another session of a device.
+/// Opens another session of a device.
 pub(crate) fn open(core: &mut Core, version: &str) -> Arc<SessionRecorder> {
     let model = ModelInfo::new("m", version).unwrap();
     core.open_session(SessionInfo::new(model, placement()), at(1))

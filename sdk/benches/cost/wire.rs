@@ -1,4 +1,4 @@
-//! What a series of 1,000 runs is on the wire, by its coefficient of variation.
+//! Wire bytes of a series of 1,000 runs, by its coefficient of variation.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ pub(crate) struct WireRow {
     pub(crate) cv_percent: u32,
     /// HDR V2 bytes.
     pub(crate) histogram: usize,
-    /// The whole series with its tag and length; no baseline is known.
+    /// The whole series with its tag and length, without a baseline.
     pub(crate) series: usize,
-    /// The same at the latencies where it is smallest and largest.
+    /// Its smallest and largest size over latencies.
     pub(crate) series_range: (usize, usize),
-    /// The same of a device that knows its own past.
+    /// The whole series with a baseline of the device itself.
     pub(crate) with_baseline: usize,
 }
 
-/// Rows for 3 to 60 %. The first and the third are held to what a phone's data plan was promised.
+/// Rows for 3 to 60 %. The first and the third have documented limits.
 pub(crate) fn table() -> Vec<WireRow> {
     let rows = [3, 6, 10, 16, 20, 30, 40, 50, 60].map(row);
     for (row, most) in [(rows[0], 160), (rows[2], 260)] {
@@ -31,8 +31,7 @@ pub(crate) fn table() -> Vec<WireRow> {
     rows.into()
 }
 
-/// The median over latencies: how many buckets a spread fills depends on where in its octave the
-/// mean lies.
+/// The median over latencies. The number of buckets depends on the mean's place in its octave.
 fn row(cv_percent: u32) -> WireRow {
     let means_ms = [
         1.0, 1.5, 2.2, 3.3, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 60.0, 100.0,
@@ -72,7 +71,7 @@ fn series(cv_percent: u32, mean_ms: f64) -> WireRow {
     }
 }
 
-/// 1,000 lognormal runs, as the report of their interval has them.
+/// The series of 1,000 lognormal runs from the report of their interval.
 fn record_and_seal(
     core: &mut Core,
     recorder: &epwatch_sdk::SessionRecorder,
@@ -103,7 +102,7 @@ fn bytes_in_report(series: &v1::LatencySeries) -> usize {
     report(vec![series.clone()]).encoded_len() - report(vec![]).encoded_len()
 }
 
-/// Standard normal numbers, the same each time (xorshift64*, Box-Muller).
+/// Standard normal numbers with a fixed seed (xorshift64*, Box-Muller).
 fn normal(n: usize) -> impl Iterator<Item = f64> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut uniform = move || {

@@ -158,7 +158,7 @@ fn ended_streams_are_named_until_a_report_that_names_them_is_acked() {
 }
 
 #[test]
-fn losses_are_told_even_when_nothing_runs() {
+fn losses_are_reported_even_without_runs() {
     let mut core = core();
     core.dropped(DropReason::SpoolFull, 2, 30);
     let report = &parse(&core.seal(at(60)))[0];

@@ -179,7 +179,7 @@ fn without_a_key_nothing_is_obeyed() {
 }
 
 #[test]
-fn models_and_versions_are_told_apart() {
+fn models_and_versions_are_distinguished() {
     let mut device = device();
     let mut off = directive("off", DirectiveAction::NpuOff);
     off.scope = DirectiveScope {

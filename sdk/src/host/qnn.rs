@@ -83,7 +83,7 @@ impl std::fmt::Debug for HtpBuilder {
 pub fn missing(environment: &Environment) -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
     let has_device = has_device(environment);
-    // A registered plugin without a device looks the same; `Plugin` can tell the difference.
+    // A registered plugin without a device looks the same; `Plugin` distinguishes them.
     (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
 }
 

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn versions_with_and_without_a_patch_are_read() {
-        for (version, tells) in [
+        for (version, expected) in [
             ("1.22.1", false),
             ("1.23", false),
             ("1.24", true),
@@ -115,7 +115,7 @@ mod tests {
             ("", true),
             ("nightly", true),
         ] {
-            assert_eq!(has_assignment_api(version), tells, "{version}");
+            assert_eq!(has_assignment_api(version), expected, "{version}");
         }
     }
 

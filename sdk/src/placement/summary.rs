@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_precompiled_graph_is_told_apart() {
+    fn a_precompiled_graph_has_its_own_kind() {
         let placement = summary(
             vec![subgraph(QNN_EP, &[("ctx", "EPContext")])],
             &[QNN_EP],

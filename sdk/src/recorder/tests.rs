@@ -121,7 +121,7 @@ fn a_run_beyond_the_histogram_is_clipped_and_counted() {
 }
 
 #[test]
-fn order_is_told_while_one_thread_records_and_absent_otherwise() {
+fn order_is_reported_only_while_one_thread_records() {
     let recorder = recorder();
     warm_up(&recorder);
     recorder.record(LATER, us(10), "static");

@@ -110,7 +110,7 @@ fn a_stream_that_ended_well_says_so_or_leaves_nothing() {
 
 /// The disk was full for the last report: its sequence is used, and no file has it.
 #[test]
-fn a_last_report_that_could_not_be_kept_is_told_by_the_next_process() {
+fn the_next_process_names_a_last_report_that_could_not_be_kept() {
     for n_acked in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
         let stream = random_stream();
@@ -504,8 +504,8 @@ fn a_killed_process_loses_nothing_it_had_kept() {
             .iter()
             .filter(|(stream, _)| *stream == ended.stream)
             .count();
-        let told = usize::try_from(ended.last_sequence.unwrap()).unwrap();
-        assert!(told == last || told == last + 1, "{told} {last}");
+        let named = usize::try_from(ended.last_sequence.unwrap()).unwrap();
+        assert!(named == last || named == last + 1, "{named} {last}");
     }
 }
 
@@ -527,10 +527,10 @@ fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
     for line in out.lines() {
         let line = line.unwrap();
         // The test harness prints other lines first.
-        let Some((_, told)) = line.split_once("kept ") else {
+        let Some((_, report)) = line.split_once("kept ") else {
             continue;
         };
-        let (stream, sequence) = told.split_once(' ').unwrap();
+        let (stream, sequence) = report.split_once(' ').unwrap();
         let stream = StreamId(u64::from_str_radix(stream, 16).unwrap());
         kept.push((stream, sequence.parse().unwrap()));
         if kept.len() == n_kept {

@@ -1,4 +1,4 @@
-//! libc's functions that open files and connections, counted.
+//! Counts calls of libc's functions that open files and connections.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ fn answer(result: libc::c_long) -> c_int {
     c_int::try_from(result).unwrap_or(-1)
 }
 
-// The mode is a variable argument in C; on Linux it is passed like this one.
+// The mode is a variable argument in C, which Linux passes like this one.
 #[unsafe(no_mangle)]
 extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     openat64(AT_FDCWD, path, flags, mode)

@@ -1,5 +1,4 @@
-//! What a device was used to, on disk: shared by processes, lost where it cannot be read, and never
-//! in the way of a report.
+//! The file of baselines: shared by processes, lost if it cannot be read, and never a reason to delay a report.
 
 use std::{fs, path::Path};
 
@@ -12,7 +11,7 @@ fn start(dir: &Path, collector: &Collector) -> Watch {
     support::start(support::config(dir, &collector.endpoint()))
 }
 
-/// Makes so many warm runs of a version.
+/// Records warm runs of a version.
 fn run(watch: &Watch, version: &str, runs: u64) {
     support::run(&session_of(watch, "m", version), COLD_RUNS + runs);
 }
@@ -28,7 +27,7 @@ fn reported(collector: &Collector) -> Baselines {
 }
 
 #[test]
-fn processes_of_an_app_teach_the_same_book() {
+fn processes_of_an_app_share_one_file_of_baselines() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let both = [start(dir.path(), &collector), start(dir.path(), &collector)];
@@ -49,7 +48,7 @@ fn processes_of_an_app_teach_the_same_book() {
 }
 
 #[test]
-fn a_rotten_file_is_lost_and_said_to_be_and_what_is_learnt_after_is_kept() {
+fn a_damaged_file_is_reported_as_lost_and_later_baselines_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let file = dir.path().join("baselines.json");
@@ -67,14 +66,14 @@ fn a_rotten_file_is_lost_and_said_to_be_and_what_is_learnt_after_is_kept() {
 }
 
 #[test]
-fn lessons_wait_until_they_can_be_written() {
+fn updates_wait_until_they_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let file = dir.path().join("baselines.json");
     fs::create_dir(&file).unwrap();
     let watch = start(dir.path(), &collector);
     run(&watch, "1", 30);
-    // The report arrives all the same.
+    // The report arrives nevertheless.
     let error = watch.flush(PATIENCE).map_err(|e| e.to_string());
     assert_eq!(collector.reports().len(), 1, "{error:?}");
     fs::remove_dir(&file).unwrap();

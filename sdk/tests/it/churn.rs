@@ -1,5 +1,5 @@
-//! What a host does to the SDK: runs that panic, sessions by the thousand. It goes on, within
-//! little memory, and every run is either in a report or counted as lost.
+//! Runs that panic, and thousands of sessions. The SDK continues within little memory, and every run is in a report or
+//! counted as lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,9 +8,9 @@ use epwatch_sdk::{FlushError, Watch};
 
 use crate::support::{NOWHERE, PATIENCE, config, is_alone, session, start};
 
-/// What the SDK says once everything is sealed.
+/// The SDK's counters after all runs are sealed.
 fn sealed(watch: &Watch) -> SdkHealth {
-    // Nobody is there to upload to; before that everything was sealed.
+    // The upload fails, because no collector listens. All runs are sealed before it.
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error:?}");
     watch.health()
@@ -48,12 +48,12 @@ fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
             session.run(|| ());
         }
     }
-    // 20 kB each, were they kept until the seal.
+    // They would take 20 kB each if they were kept until the seal.
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes");
     let health = sealed(&watch);
     assert_eq!(health.runs_observed, 5 * SESSIONS + 1);
-    // Where the disk was slower than the sessions, the oldest of them were given up.
+    // If the disk was slower than the sessions, the oldest intervals were dropped.
     let given_up = health.dropped.get(&DropReason::SpoolFull);
     let given_up = given_up.copied().unwrap_or_default();
     assert_eq!(given_up.reports, 0);

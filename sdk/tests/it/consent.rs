@@ -1,4 +1,4 @@
-//! Consent: withheld, given, withdrawn; and a byte budget that holds over restarts.
+//! Consent withheld, given and withdrawn, and a byte budget that survives restarts.
 
 use std::{collections::BTreeSet, fs, net::TcpListener, path::Path};
 
@@ -24,7 +24,7 @@ fn withheld_consent_leaves_no_trace_and_giving_it_begins() {
     let watch = start(config(&never, &collector.endpoint()).with_consent(false));
     let session = session(&watch);
     run(&session, 10);
-    // Said at each start by hosts that keep the choice: there is nothing to forget.
+    // Hosts that store the choice repeat it at each start. There is nothing to forget.
     watch.set_consent(false);
     watch.flush(PATIENCE).unwrap();
     assert!(watch.next_upload().is_none());
@@ -61,7 +61,7 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     assert_eq!(nobody_came.kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// Support deleted it for the user, or the folder came back with a backup: a tombstone never goes.
+/// Support deleted it for the user, or a backup restored the folder. A tombstone is never removed.
 #[test]
 fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
 
     collector.delete(old);
     run(&session, 3);
-    // Whether the new one's first reports make it into this flush is not promised.
+    // This flush may or may not include the new one's first reports.
     let _ = watch.flush(PATIENCE);
     until("a new installation", || {
         dir.path().join("secret").exists() && secret(dir.path()) != old
@@ -88,14 +88,14 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
         its.flat_map(|r| &r.series).map(|s| s.n).sum()
     };
     assert_eq!((runs_of(old), runs_of(new)), (5, 4));
-    // Nothing that the old one said is found again in the new one's reports.
+    // No content of the old one's reports is in the new one's.
     let uids = |id: InstallationId| -> BTreeSet<_> {
         let its = reports.iter().filter(|r| r.key.installation == id);
         its.flat_map(|r| &r.sessions).map(|s| s.uid).collect()
     };
     assert!(uids(old).is_disjoint(&uids(new)) && !uids(new).is_empty());
 
-    // A collector that refuses this one, too, is not believed: what it refuses is counted.
+    // If the collector refuses this one too, the SDK keeps it and counts the refused reports.
     collector.delete(new);
     run(&session, 6);
     watch.flush(PATIENCE).unwrap();
@@ -122,7 +122,7 @@ fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
 
     watch.set_consent(false);
     until("the deletion", || collector.deleted() == [old]);
-    // The answer is on its way for a moment longer.
+    // The answer arrives a moment later.
     until("the wipe", || files(dir.path()) == ["lock".into()].into());
     run(&session, 100);
     watch.flush(PATIENCE).unwrap();
@@ -145,7 +145,7 @@ fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
     );
     let runs: u64 = report.series.iter().map(|s| s.n).sum();
     assert_eq!(runs, 7);
-    // 20 in the spool, 5 not sealed; and no word of the old installation's sessions.
+    // 20 in the spool, 5 not sealed, and no trace of the old installation's sessions.
     let lost = report.health.dropped[&DropReason::Consent];
     assert_eq!((lost.reports, lost.runs), (0, 25));
     assert_eq!(report.health.consent_changes, 2);
@@ -190,9 +190,9 @@ fn a_deletion_outlives_the_process_and_goes_also_without_consent() {
     assert!(collector.calls().is_empty());
 }
 
-/// The process was killed before its thread came to the wipe: the folder is as before.
+/// The process was killed before its thread reached the wipe, so the folder is unchanged.
 #[test]
-fn a_withdrawal_that_a_kill_lost_is_made_by_the_next_process_that_is_told() {
+fn a_withdrawal_that_a_kill_lost_is_repeated_in_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let watch = start(config(dir.path(), NOWHERE));
     run(&session(&watch), 10);
@@ -201,7 +201,7 @@ fn a_withdrawal_that_a_kill_lost_is_made_by_the_next_process_that_is_told() {
     assert!(watch.stop(PATIENCE));
     let kept = files(dir.path());
 
-    // Hosts that ask their user or their settings later start like this, and go on as before.
+    // Hosts that read the choice later start like this, and continue as before.
     let collector = Collector::start(KEY);
     let asks = start(config(dir.path(), &collector.endpoint()).with_consent(false));
     asks.flush(PATIENCE).unwrap();
@@ -211,9 +211,9 @@ fn a_withdrawal_that_a_kill_lost_is_made_by_the_next_process_that_is_told() {
     assert_eq!(collector.reports()[0].key.installation, old);
     assert!(asks.stop(PATIENCE));
 
-    let told = start(config(dir.path(), &collector.endpoint()).with_consent(false));
-    told.set_consent(false);
-    told.flush(PATIENCE).unwrap();
+    let next = start(config(dir.path(), &collector.endpoint()).with_consent(false));
+    next.set_consent(false);
+    next.flush(PATIENCE).unwrap();
     assert_eq!(collector.deleted(), [old]);
     assert_eq!(files(dir.path()), ["lock".into()].into());
 }
@@ -260,7 +260,7 @@ fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
     let sent: v1::DeleteInstallationRequest =
         prost::Message::decode(&request.encoded()[..]).unwrap();
     assert_eq!(InstallationId::from_secret(&sent.secret), old);
-    // The answer to what was on its way changes nothing.
+    // The answer to the request under way changes nothing.
     watch.upload_result(&in_flight, Ok(&[])).unwrap();
 
     let error = UploadError::new(UploadFailureKind::Unreachable, "no network");
@@ -284,7 +284,7 @@ fn another_process_notices_a_withdrawal() {
     run(&others, 10);
     one.set_consent(false);
     until("the deletion", || collector.deleted().len() == 1);
-    // The folder's installation is gone: nothing is kept, and no new one is made.
+    // The folder's installation is gone. No report is kept, and no new installation is made.
     let _ = other.flush(PATIENCE);
     assert!(
         other.explain().contains("withdrawn by another process"),
@@ -304,7 +304,7 @@ fn another_process_notices_a_withdrawal() {
 }
 
 #[test]
-fn a_day_s_bytes_are_a_day_s_bytes() {
+fn a_days_budget_ends_the_days_uploads() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let one = config(dir.path(), &collector.endpoint()).with_unmetered_bytes_per_day(3_000);
@@ -331,7 +331,7 @@ fn a_day_s_bytes_are_a_day_s_bytes() {
     let n_calls = collector.calls().len();
     assert!(watch.stop(PATIENCE));
 
-    // A restart brings no second budget.
+    // A restart does not renew the budget.
     let two = config(dir.path(), &collector.endpoint()).with_unmetered_bytes_per_day(3_000);
     let watch = start(two);
     watch.flush(PATIENCE).unwrap_err();
@@ -355,7 +355,7 @@ fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
     assert!(collector.calls().is_empty());
     let failures = watch.health().upload_failures;
     assert_eq!(failures, [(UploadFailureKind::Budget, 1)].into());
-    // Back on a network that costs nothing, it goes by itself.
+    // On a free network uploads resume without a call.
     watch.set_network(NetworkKind::Unmetered);
     until("the report", || collector.calls().len() == 1);
     assert!(watch.stop(PATIENCE));
@@ -369,7 +369,7 @@ fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
     let metered = text.split("unmetered, ").nth(1).unwrap();
     let metered: u64 = metered.split(' ').next().unwrap().parse().unwrap();
     let payload = collector.calls().last().unwrap()[0].len() as u64;
-    // The message, and what HTTP/2 takes for a first call.
+    // The message and HTTP/2's overhead of a first call.
     assert!(
         (payload..payload + 1_000).contains(&metered),
         "{metered} for {payload}"

@@ -1,5 +1,5 @@
-//! Directives from a collector's answer to the next session: through the handle, over gRPC and by
-//! the host's own transport, over a restart, and with several processes' handles on one folder.
+//! Directives from a collector's answer to the next session: over gRPC and by the host's own transport, across a
+//! restart, and with several processes on one folder.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ fn public_key() -> [u8; 32] {
     operator().public_key().as_ref().try_into().unwrap()
 }
 
-/// The server's clock is a year ahead of the device's: only the server's counts.
+/// A year ahead of the device's clock. Only the server's time counts.
 fn server_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap() + 365 * 24 * HOUR
@@ -81,7 +81,7 @@ fn model(id: &str) -> ModelInfo {
     ModelInfo::new(id, "1").unwrap()
 }
 
-/// Makes news, so that there is something to upload.
+/// Records runs, so that a report is due.
 fn run_something(watch: &Watch) {
     run(&session_of(watch, "other", "1"), 1);
 }
@@ -91,7 +91,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let off = signed("npu-off-7", "m", DirectiveAction::NpuOff);
-    // What is malformed beside it costs neither the acks nor the directive.
+    // A malformed directive in the same answer costs neither the acks nor this directive.
     let broken = v1::SignedDirective::default();
     collector.answer([Answer::Ok(answer(vec![broken, off]))]);
     let first = watch(dir.path(), &collector.endpoint());
@@ -110,7 +110,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     );
     assert!(first.stop(PATIENCE));
 
-    // The first session of the next process already follows it.
+    // It applies to the first session of the next process.
     let next = watch(dir.path(), &collector.endpoint());
     let plan = next.plan_within(&model("m"), PATIENCE);
     assert!(!plan.use_npu() && plan.is_known());
@@ -177,7 +177,7 @@ fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
         health.directives_refused,
         [(DirectiveRefusal::UnknownKey, 1)].into()
     );
-    // Sampling took hold of the later sessions, the revoke of the variant.
+    // Sampling applies to the later sessions, and the revoke to the variant.
     assert_eq!(health.directives_applied, 2);
     assert!(watch.stop(PATIENCE));
 }
@@ -198,7 +198,7 @@ fn a_broken_file_costs_the_directives_and_nothing_else() {
 }
 
 #[test]
-fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
+fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     fs::create_dir(dir.path().join("directives")).unwrap();
@@ -208,7 +208,7 @@ fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
     run_something(&watch);
     let error = watch.flush(PATIENCE).unwrap_err().to_string();
     assert!(error.contains("failed to keep directives"), "{error}");
-    // The report was acked all the same.
+    // The report was acked nevertheless.
     assert_eq!(collector.reports().len(), 1);
     assert!(watch.next_upload().is_none());
     assert!(!watch.plan(&model("m")).use_npu());
@@ -216,7 +216,7 @@ fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_told() {
 }
 
 #[test]
-fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
+fn a_directive_of_one_process_holds_in_another_on_the_same_folder() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let one = watch(dir.path(), &collector.endpoint());
@@ -229,10 +229,10 @@ fn what_one_process_took_in_holds_in_another_that_shares_the_folder() {
     )]))]);
     run_something(&one);
     one.flush(PATIENCE).unwrap();
-    // The other looks at the next seal.
+    // The other process reads the file at its next seal.
     other.flush(PATIENCE).unwrap();
     assert!(!other.plan(&model("m")).use_npu());
-    // And a wipe of the folder takes it from both.
+    // A wipe of the folder removes it from both.
     fs::remove_file(dir.path().join("directives")).unwrap();
     for watch in [&one, &other] {
         watch.flush(PATIENCE).unwrap();
@@ -254,7 +254,7 @@ fn a_shorter_report_interval_holds_at_once() {
     run_something(&watch);
     watch.flush(PATIENCE).unwrap();
     run_something(&watch);
-    // Configured is a seal in an hour; nobody flushes.
+    // The configured interval is an hour, and no flush is called.
     until("a report sealed by directive", || {
         collector.calls().len() >= 2
     });
@@ -271,7 +271,7 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     let session = session_of(&watch, "m", "1");
     run(&session, 100);
     watch.flush(PATIENCE).unwrap();
-    // The interval that began before the answer came is told as it was.
+    // The interval that began before the answer keeps its sampling.
     run(&session, 1);
     watch.flush(PATIENCE).unwrap();
     run(&session, 5_000);
@@ -313,12 +313,12 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     let off = signed("off", "m", DirectiveAction::NpuOff);
     collector.answer([Answer::Ok(answer(vec![off]))]);
     watch.flush(PATIENCE).unwrap();
-    // The one that runs stays as it is; the next one is off the NPU.
+    // The running session is unchanged. The next one is off the NPU.
     assert!(on_npu(&before) && before.placement().requests_npu());
     let after = session(false);
     assert!(!on_npu(&after) && !after.placement().requests_npu());
     assert_eq!(after.placement().reasons, [ReasonCode::NpuOffByDirective]);
-    // A host that asks all the same is told as it is.
+    // A host that requests the NPU nevertheless gets its true placement.
     let disobedient = session(true);
     assert!(on_npu(&disobedient) && disobedient.placement().requests_npu());
     let reasons = &disobedient.placement().reasons;
@@ -335,7 +335,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
 }
 
 #[test]
-fn keys_that_cannot_be_right_are_refused_with_the_way_out() {
+fn unusable_keys_are_refused_with_the_way_out() {
     let build = |keys: &[(&str, [u8; 32])]| {
         let mut builder = SdkConfig::builder("app", "http://127.0.0.1:1", "key", "dir");
         for (id, key) in keys {

@@ -1,4 +1,4 @@
-//! Whatever goes wrong around the SDK: the host goes on, and what is lost is counted.
+//! Faults around the SDK. The host continues, and every loss is counted.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 use crate::support::{
     self, KEY, NOWHERE, PATIENCE,
     collector::{Answer, Collector},
-    command, config, files, is_alone, placement, role, run, session, tell, told_by, until,
+    command, config, emit, emitted_by, files, is_alone, placement, role, run, session, until,
 };
 
 fn start(dir: &Path, endpoint: &str) -> Watch {
@@ -36,14 +36,13 @@ fn is_unharmed(watch: &Watch) {
     assert!(!text.contains("internal errors"), "{text}");
 }
 
-/// Role of the child: files of its may not grow beyond a few KiB, which fails writes in the middle
-/// of a report as a full disk does.
+/// The child. Its files may not grow beyond a few KiB, so writes fail in the middle of a report as on a full disk.
 fn fill_the_disk(dir: &Path) {
     let watch = start(dir, NOWHERE);
     let session = session(&watch);
     for _ in 0..20 {
         run(&session, 10);
-        // Nobody listens yet.
+        // No collector listens yet.
         watch.flush(PATIENCE).unwrap_err();
     }
     is_unharmed(&watch);
@@ -55,8 +54,8 @@ fn fill_the_disk(dir: &Path) {
         "{}",
         watch.explain()
     );
-    tell(lost.reports);
-    tell(lost.runs);
+    emit(lost.reports);
+    emit(lost.runs);
     assert!(watch.stop(PATIENCE));
 }
 
@@ -71,7 +70,7 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
     let child = command(test, dir.path().to_str().unwrap());
     let mut limited = Command::new("sh");
     limited
-        // Ignored signals stay ignored: a write beyond the limit is an error then.
+        // The child inherits ignored signals, so a write beyond the limit is an error.
         .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""])
         .arg(child.get_program())
         .args(child.get_args())
@@ -80,10 +79,13 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
                 .get_envs()
                 .filter_map(|(key, value)| Some((key, value?))),
         );
-    let told = told_by(limited);
-    let told: Vec<u64> = told.iter().map(|number| number.parse().unwrap()).collect();
-    let [lost_reports, lost_runs] = told[..] else {
-        panic!("{told:?}");
+    let emitted = emitted_by(limited);
+    let emitted: Vec<u64> = emitted
+        .iter()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    let [lost_reports, lost_runs] = emitted[..] else {
+        panic!("{emitted:?}");
     };
     assert!(lost_reports > 0);
 
@@ -100,7 +102,7 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
 
 #[test]
 fn in_a_folder_that_cannot_be_written_the_host_goes_on() {
-    // Nobody may make a folder there, not even root.
+    // Not even root may create a folder there.
     let watch = start(Path::new("/proc/epwatch"), NOWHERE);
     let session = session(&watch);
     for _ in 0..5 {
@@ -177,7 +179,7 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
             flushed.unwrap();
             refused += u64::from(!is_ack);
             if outcome == i32::from(v1::Outcome::RefusedDeleted) {
-                // The SDK goes on as a new installation, which has lost nothing.
+                // The SDK continues as a new installation, which has lost nothing.
                 refused = 0;
             }
         }
@@ -292,8 +294,7 @@ fn apply(damage: &Damage, files: &[PathBuf]) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever happened to the folder: the next process works, what arrives is what was sealed,
-    /// and new runs arrive too.
+    /// After any damage to the folder the next process works, reports arrive as they were sealed, and new runs arrive.
     #[test]
     fn a_damaged_folder_brings_whole_reports_or_none(
         damages in prop::collection::vec(damage(), 1..6),
@@ -332,7 +333,7 @@ proptest! {
         prop_assert_eq!(runs, 7);
         prop_assert!(old.iter().all(|bytes| sealed.contains(bytes)));
         let old: BTreeSet<_> = old.into_iter().collect();
-        // What is missing is counted, unless whatever said that it was there is gone as well.
+        // A missing report is counted, unless the record of its number is lost too.
         let lost = sealed.len() - old.len();
         let whole_files = damages.iter().any(|d| !matches!(d, Damage::Flip(..)));
         let is_counted = watch.health().dropped.contains_key(&DropReason::SpoolCorrupt);
@@ -340,7 +341,7 @@ proptest! {
     }
 }
 
-/// `ort` panics where its library is missing: in the host's own call, before the SDK is asked.
+/// Without its library `ort` panics in the host's own call, before the SDK is called.
 #[test]
 fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
     if !is_alone(without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works) {
@@ -366,7 +367,7 @@ fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
     is_unharmed(&watch);
 }
 
-/// The one thing of the host's that the SDK calls is the subscriber for its log lines.
+/// The log subscriber is the only code of the host that the SDK calls.
 #[test]
 fn a_host_whose_log_panics_keeps_its_sdk() {
     if !is_alone(a_host_whose_log_panics_keeps_its_sdk) {

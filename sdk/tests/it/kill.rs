@@ -1,7 +1,7 @@
-//! An app that is killed at any moment, over and over in one folder, with uploads under way.
+//! An app that is killed at random moments, repeatedly in one folder, with uploads under way.
 //!
-//! What was on disk arrives, once; what was not sealed is all that is lost; numbers are missing
-//! only where a kill came between taking a number and writing the report.
+//! Reports on disk arrive once, and only runs that were not sealed are lost. A number is missing only if the kill came
+//! between taking the number and writing the report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,31 +18,32 @@ use epwatch_proto::{DropReason, Report, ReportKey};
 use epwatch_sdk::random_u64;
 
 use crate::support::{
-    self, KEY, PATIENCE, collector::Collector, command, config, line_told, role, run, session, tell,
+    self, KEY, PATIENCE, collector::Collector, command, config, emit, emitted_line, role, run,
+    session,
 };
 
-/// In a nightly run; elsewhere enough to hit every step.
+/// Full in a nightly run; elsewhere enough to hit every step.
 const N_KILLS: usize = 200;
 const N_KILLS_BY_DAY: usize = 60;
-/// A report is sealed and sent so often, so that kills hit every step.
+/// Short, so that kills hit every step of sealing and sending.
 const INTERVAL: Duration = Duration::from_millis(3);
 
-/// Role of the child: an app that runs its model until somebody kills it, and tells after every
-/// few runs how many it made and how many of them are certainly on disk.
+/// The child: an app that runs its model until it is killed. After every few runs it emits the number of runs, and how
+/// many of them are certainly on disk.
 fn run_until_killed(dir: &Path, endpoint: &str) {
     let config = config(dir, endpoint)
         .with_report_interval(INTERVAL)
         .with_upload_interval(INTERVAL);
     let watch = support::start(config);
     let session = session(&watch);
-    tell(format_args!("stream {}", watch.stream()));
+    emit(format_args!("stream {}", watch.stream()));
     for runs in 1_u64.. {
         run(&session, 1);
         if runs % 16 == 0 {
             let sealed = watch.health().runs_recorded;
-            // Waits until a seal under way is done: what was counted before is on disk after.
+            // Waits until a seal under way is done, so runs counted before are on disk after.
             watch.explain();
-            tell(format_args!("{runs} {sealed}"));
+            emit(format_args!("{runs} {sealed}"));
         }
         thread::yield_now();
     }
@@ -50,14 +51,14 @@ fn run_until_killed(dir: &Path, endpoint: &str) {
 
 struct Killed {
     stream: String,
-    /// Runs made, as last told; up to 16 more are not.
+    /// Runs made, as last emitted; up to 16 more may follow.
     made: u64,
     /// Runs of them in reports that were on disk.
     kept: u64,
 }
 
-/// Starts an app and kills it at some moment: of its first 40 ms, its start included, or of the
-/// 20 ms after it has told that runs are on disk.
+/// Starts an app and kills it within its first 40 ms, its start included, or within 20 ms after it emitted that runs
+/// are on disk.
 fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
     let role = format!("{endpoint} {}", dir.display());
     let mut child = command(
@@ -80,24 +81,24 @@ fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
         }
         killed
     });
-    // Not waits for something: the moment of the kill.
+    // These sleeps choose the moment of the kill. They await nothing.
     if is_early {
         thread::sleep(Duration::from_micros(random_u64() % 40_000));
     } else {
         kept.recv_timeout(Duration::from_secs(30)).unwrap();
         thread::sleep(Duration::from_micros(random_u64() % 20_000));
     }
-    // SIGKILL; what it wrote until then is read too.
+    // SIGKILL. Lines written before it are read too.
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap()
 }
 
 fn take_line(line: &str, killed: &mut Option<Killed>) {
-    let Some(told) = line_told(line) else {
+    let Some(emitted) = emitted_line(line) else {
         return;
     };
-    if let Some(stream) = told.strip_prefix("stream ") {
+    if let Some(stream) = emitted.strip_prefix("stream ") {
         *killed = Some(Killed {
             stream: stream.to_owned(),
             made: 0,
@@ -105,8 +106,8 @@ fn take_line(line: &str, killed: &mut Option<Killed>) {
         });
         return;
     }
-    // The last line may be cut, and be a smaller number then.
-    let numbers = told.split_once(' ');
+    // The last line may be cut, which makes its number smaller.
+    let numbers = emitted.split_once(' ');
     let numbers = numbers.and_then(|(made, kept)| Some((made.parse().ok()?, kept.parse().ok()?)));
     if let (Some((made, kept)), Some(killed)) = (numbers, killed)
         && kept >= killed.kept
@@ -115,12 +116,11 @@ fn take_line(line: &str, killed: &mut Option<Killed>) {
     }
 }
 
-/// Sends what is left, and gives back the reports by key: each as often as it likes, but always
-/// with the same bytes.
+/// Sends the rest and returns the reports by key. A report may come several times, always with the same bytes.
 fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
     let watch = support::start(config(dir, &collector.endpoint()));
     watch.flush(PATIENCE).unwrap();
-    // What did not fit into the first one's list is taken over by the next seal.
+    // The next seal takes the streams that did not fit into the first list.
     watch.flush(PATIENCE).unwrap();
     assert!(
         !watch.explain().contains("internal errors"),
@@ -156,7 +156,7 @@ fn an_app_killed_over_and_over_loses_only_what_was_not_sealed() {
     let killed: Vec<_> = (0..n_kills)
         .filter_map(|n| kill_an_app(dir.path(), &endpoint, n % 3 == 0))
         .collect();
-    // Otherwise every one was killed before it began, and nothing was tried.
+    // Otherwise each app was killed before it began, and the test shows nothing.
     let n_with_reports = killed.iter().filter(|k| k.kept > 0).count();
     assert!(
         n_with_reports >= 20,
@@ -204,8 +204,8 @@ fn an_app_killed_over_and_over_loses_only_what_was_not_sealed() {
         match ended.get(&killed.stream) {
             Some(ended) => {
                 // The number is taken before the bytes are on disk.
-                let told = ended.last_sequence.unwrap();
-                assert!(told == last || told == last + 1, "{told} {last}");
+                let named = ended.last_sequence.unwrap();
+                assert!(named == last || named == last + 1, "{named} {last}");
                 assert_eq!(ended.unsealed_runs, None);
             }
             // Killed before it had a folder.

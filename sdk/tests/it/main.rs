@@ -1,7 +1,7 @@
 //! The SDK as an app uses it: real sessions, a real folder, a strict collector on loopback.
 //!
-//! One executable, a module a behaviour. What changes a process for good (a killed app, a second
-//! ONNX Runtime, a plugin) happens in a child: this executable again, with one test.
+//! One executable with a module per behaviour. Tests that change their process for good (a killed app, a second ONNX
+//! Runtime, a plugin) run in a child: this executable again, with one test.
 
 #![allow(
     clippy::unwrap_used,

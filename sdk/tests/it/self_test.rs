@@ -1,5 +1,5 @@
-//! Golden self-tests on real sessions, one process a simulated device: what is reported is what
-//! the outputs really are, once per firmware and runtime, and again after a run error.
+//! Golden self-tests on real sessions, with one process per simulated device. The reported distances are those of the
+//! outputs. A test runs once per firmware and runtime, and again after a run error.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use epwatch_sdk::{
 use ort::{inputs, session::Session, value::TensorRef};
 
 use crate::support::{
-    self, KEY, PATIENCE, collector::Collector, command, config, fixture, qnn, role, tell, told_by,
+    self, KEY, PATIENCE, collector::Collector, command, config, emit, emitted_by, fixture, qnn,
+    role,
 };
 
 /// One simulated device.
@@ -86,7 +87,7 @@ fn outputs(session: &mut Session, golden: &GoldenInput) -> Vec<f32> {
     outputs[0].try_extract_tensor::<f32>().unwrap().1.to_vec()
 }
 
-/// What is told is what the outputs are.
+/// Checks the result against the outputs.
 fn check_distances(rig: &Rig, model: &str, golden: &GoldenInput, test: &SelfTest) {
     let dir = tempfile::tempdir().unwrap();
     let mut npu = rig.session(&rig.watch(dir.path()), model, false);
@@ -116,27 +117,27 @@ fn one_device(soc_model: &str) {
     let dir = tempfile::tempdir().unwrap();
     let watch = rig.watch(dir.path());
     let golden = image();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for model in ["cnn.qu8", "mixed_v1.int8", "mixed_v2.head32"] {
         let mut session = rig.session(&watch, model, false);
         let test = ran(watch.self_test(&mut session, &golden, || rig.cpu(model)));
         check_distances(&rig, model, &golden, &test);
-        // Nothing is measured by it, and it runs once.
+        // The test runs once.
         let again = watch.self_test(&mut session, &golden, || rig.cpu(model));
         assert_eq!(again, SelfTestOutcome::Skipped(SelfTestSkip::Done));
-        told.push(test);
+        results.push(test);
     }
     watch.flush(PATIENCE).unwrap();
     let reports = rig.collector.reports();
     let reported: Vec<_> = reports.iter().flat_map(|r| r.self_tests.clone()).collect();
-    assert_eq!(reported, told);
+    assert_eq!(reported, results);
     assert!(
         reports
             .iter()
             .all(|r| r.series.is_empty() && r.run_errors.is_empty())
     );
-    assert_eq!(told[0].input_id, "image-1");
-    assert_eq!(told[0].tolerance, Some(0.25));
+    assert_eq!(results[0].input_id, "image-1");
+    assert_eq!(results[0].tolerance, Some(0.25));
     assert!(watch.stop(PATIENCE));
 
     // The next process on the same firmware and runtime has nothing to do.
@@ -145,15 +146,15 @@ fn one_device(soc_model: &str) {
     let not_called = || -> ort::Result<Session> { panic!("no CPU session is needed") };
     let done = watch.self_test(&mut session, &golden, not_called);
     assert_eq!(done, SelfTestOutcome::Skipped(SelfTestSkip::Done));
-    // But once the session had to be made again, it is repeated, once.
+    // After a run error the session is made again, and the test is repeated once.
     let mut session = rig.session(&watch, "cnn.qu8", true);
     let test = ran(watch.self_test(&mut session, &golden, || rig.cpu("cnn.qu8")));
-    assert_eq!(test.npu_output_hash, told[0].npu_output_hash);
+    assert_eq!(test.npu_output_hash, results[0].npu_output_hash);
     assert_eq!(test.session_uid, session.uid());
     let done = watch.self_test(&mut session, &golden, not_called);
     assert_eq!(done, SelfTestOutcome::Skipped(SelfTestSkip::Done));
 
-    // Another input is another test, and what goes wrong is a code.
+    // Another input is another test, and a failure is a code.
     let wrong = |name: &str, dims: &[u64]| {
         let n = dims.iter().product::<u64>();
         let zeros = vec![0.0_f32; usize::try_from(n).unwrap()];
@@ -201,7 +202,7 @@ fn one_device(soc_model: &str) {
     let panics = || -> ort::Result<Session> { panic!("the host's own fault") };
     let test = ran(watch.self_test(&mut session, &no_cpu("d").unwrap(), panics));
     assert_eq!(test.error_code, code::INTERNAL);
-    // The model of another shape: outputs that cannot be compared.
+    // A model of another shape has outputs that cannot be compared.
     let other = ran(watch.self_test(&mut session, &no_cpu("e").unwrap(), || rig.cpu("mlp.fp32")));
     assert_ne!(other.error_code, 0);
 
@@ -214,7 +215,7 @@ fn one_device(soc_model: &str) {
     let skipped = watch.self_test(&mut on_cpu, &golden, not_called);
     assert_eq!(skipped, SelfTestOutcome::Skipped(SelfTestSkip::NotOnNpu));
 
-    // A session that cannot be made again is told apart.
+    // A session that cannot be made again has a phase of its own.
     let asked = rig.plugin.session_builder(&rig.htp).unwrap();
     let request = watch.session(ModelInfo::new("m", "1").unwrap(), asked.builder);
     let request = request.requesting(asked.requested_eps).after_run_error();
@@ -227,45 +228,45 @@ fn one_device(soc_model: &str) {
     );
     assert_eq!(report.self_tests.len(), 8, "{:?}", report.self_tests);
     assert!(watch.stop(PATIENCE));
-    for test in told {
-        tell(format_args!("{:?} {:?}", test.max_abs, test.cosine));
+    for test in results {
+        emit(format_args!("{:?} {:?}", test.max_abs, test.cosine));
     }
 }
 
 #[test]
-fn what_is_reported_is_what_npu_and_cpu_really_compute() {
+fn reported_distances_are_those_of_the_outputs() {
     if let Some(soc_model) = role() {
         return one_device(&soc_model);
     }
     for soc_model in ["57", "68"] {
-        let test = what_is_reported_is_what_npu_and_cpu_really_compute;
-        let told = told_by(command(test, soc_model));
-        assert_eq!(told.len(), 3, "{told:?}");
+        let test = reported_distances_are_those_of_the_outputs;
+        let lines = emitted_by(command(test, soc_model));
+        assert_eq!(lines.len(), 3, "{lines:?}");
     }
 }
 
-/// The child: the process ends in the middle of the test, as one does whose driver crashes.
+/// The child: the process ends in the middle of the test, as if its driver crashed.
 fn die_in_the_test(dir: &Path) {
     let rig = Rig::new("57");
     let watch = rig.watch(dir);
     let mut session = rig.session(&watch, "cnn.qu8", false);
-    tell("begun");
+    emit("begun");
     let outcome = watch.self_test(&mut session, &image(), || -> ort::Result<Session> {
         std::process::exit(0)
     });
-    tell(format_args!("{outcome:?}"));
+    emit(format_args!("{outcome:?}"));
     assert!(watch.stop(PATIENCE));
 }
 
 #[test]
-fn a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be() {
+fn a_test_that_crashes_the_process_is_tried_three_times() {
     if let Some(dir) = role() {
         return die_in_the_test(Path::new(&dir));
     }
     let dir = tempfile::tempdir().unwrap();
     let start = || {
-        let test = a_test_that_takes_the_process_down_is_tried_three_times_and_then_let_be;
-        told_by(command(test, dir.path().to_str().unwrap()))
+        let test = a_test_that_crashes_the_process_is_tried_three_times;
+        emitted_by(command(test, dir.path().to_str().unwrap()))
     };
     for _ in 0..3 {
         assert_eq!(start(), ["begun"]);

@@ -109,7 +109,7 @@ fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
 }
 
 #[test]
-fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
+fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
     let app = App::new();
     let model = fs::read(fixture(MODEL)).unwrap();
     let session = app.request(builder()).commit_from_memory(&model).unwrap();
@@ -117,7 +117,7 @@ fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
     assert_eq!(placement.source, PlacementSource::AssignmentApi);
     assert_eq!(placement.graph_kind, GraphKind::Jit);
     assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
-    // Nothing is at an edge where nothing is on the NPU.
+    // Without NPU nodes there is no edge.
     assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
     assert!(
         app.watch
@@ -125,7 +125,7 @@ fn a_session_that_names_no_npu_says_why_it_is_on_the_cpu() {
             .contains("asked for nothing but the CPU")
     );
 
-    // Asked for, not there: ORT says nothing, the placement does.
+    // Requested but absent. ORT reports no error; the placement has the reason.
     let session = app
         .request(builder())
         .requesting([QNN_EP])

@@ -1,5 +1,5 @@
-//! Uploads over TLS to a collector with a private CA: trusted where the host says so, and refused,
-//! and counted, everywhere else.
+//! Uploads over TLS to a collector with a private CA: accepted if the host trusts the CA, otherwise refused and
+//! counted.
 
 use epwatch_proto::UploadFailureKind;
 use epwatch_sdk::{SdkConfigBuilder, TrustedRoots, Watch};
@@ -50,7 +50,7 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
     let system = config(&dir.path().join("system"), &collector.endpoint())
         .with_trusted_roots(TrustedRoots::System);
     configs.push(system);
-    // A root that signed something else.
+    // The root of another certificate.
     let other = config(&dir.path().join("other"), &collector.endpoint())
         .with_trusted_roots(TrustedRoots::Only)
         .with_root_certificate(pem("other-ca.pem"));

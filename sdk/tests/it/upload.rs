@@ -1,5 +1,4 @@
-//! The whole SDK against a strict collector in this process: what arrives, how often, with which
-//! bytes.
+//! The whole SDK against a strict collector in this process: which reports arrive, how often, with which bytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +16,7 @@ use tonic::Status;
 use crate::support::{
     self, KEY, NOWHERE, PATIENCE,
     collector::{Answer, Collector},
-    command, config, line_told, role, run, session, tell, until,
+    command, config, emit, emitted_line, role, run, session, until,
 };
 
 fn start(dir: &Path, endpoint: &str) -> Watch {
@@ -30,7 +29,7 @@ fn n_runs(collector: &Collector) -> u64 {
 }
 
 #[test]
-fn runs_arrive_with_what_they_were_measured_under() {
+fn runs_arrive_with_their_conditions() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let watch = start(dir.path(), &collector.endpoint());
@@ -72,7 +71,7 @@ fn a_lost_ack_brings_the_same_key_with_the_same_bytes() {
 }
 
 #[test]
-fn what_a_process_could_not_send_the_next_one_sends() {
+fn the_next_process_sends_the_reports_left_by_the_last_one() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     collector.answer([Answer::Fail(Status::unavailable("down"))]);
@@ -96,13 +95,13 @@ fn what_a_process_could_not_send_the_next_one_sends() {
             .iter()
             .all(|e| (e.last_sequence, e.unsealed_runs) == (Some(2), Some(0)))
     );
-    // 10 came twice: once with the call that failed.
+    // Sequence 10 came twice, the first time with the failed call.
     assert_eq!(n_runs(&collector), 10 + 18);
     let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
     assert_eq!(installations.len(), 1);
     assert!(second.stop(PATIENCE));
 
-    // Everything is acked, the ended stream is named: the folder is as good as empty.
+    // All reports are acked and the ended stream is named, so the folder holds no report.
     let left = std::fs::read_dir(dir.path().join("streams"))
         .unwrap()
         .count();
@@ -122,7 +121,7 @@ fn answer(outcome: v1::Outcome, retryable: bool) -> Answer {
 }
 
 #[test]
-fn a_refused_report_is_given_up_and_told() {
+fn a_refused_report_is_given_up_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     collector.answer([answer(v1::Outcome::RefusedMalformed, false)]);
@@ -151,7 +150,7 @@ fn a_report_over_quota_waits() {
 }
 
 #[test]
-fn a_wrong_key_and_a_pushback_are_counted_for_what_they_are() {
+fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start("another key");
     let watch = start(dir.path(), &collector.endpoint());
@@ -179,9 +178,9 @@ fn a_wrong_key_and_a_pushback_are_counted_for_what_they_are() {
 }
 
 #[test]
-fn nobody_there_is_an_error_and_the_report_stays() {
+fn an_absent_collector_is_an_error_and_the_report_stays() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago, and that nobody listens on.
+    // A port that was free a moment ago, without a listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -199,9 +198,9 @@ fn nobody_there_is_an_error_and_the_report_stays() {
     );
 }
 
-/// The crypto provider and the roots are there, and what is not secured is not used.
+/// The crypto provider and the roots exist, and an unsecured connection is not used.
 #[test]
-fn a_connection_that_cannot_be_secured_is_counted_as_that() {
+fn a_connection_that_cannot_be_secured_is_counted_by_its_kind() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let secured = collector.endpoint().replace("http://", "https://");
@@ -219,7 +218,7 @@ fn a_connection_that_cannot_be_secured_is_counted_as_that() {
 }
 
 #[test]
-fn reports_go_by_themselves_when_it_is_time() {
+fn reports_are_sent_on_schedule() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let config = config(dir.path(), &collector.endpoint())
@@ -260,7 +259,7 @@ fn two_processes_of_an_app_share_the_folder() {
 }
 
 #[test]
-fn a_host_can_carry_the_bytes_itself() {
+fn a_host_can_send_the_bytes_itself() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
@@ -279,7 +278,7 @@ fn a_host_can_carry_the_bytes_itself() {
     assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
 }
 
-/// The stream was ended and left to the next process: its state must not say 0 again.
+/// The stream was ended and left to the next process. Its file must not hold sequence 0 again.
 #[test]
 fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,7 +293,7 @@ fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
 }
 
 #[test]
-fn a_host_that_carries_the_bytes_is_held_back_as_we_would_be() {
+fn a_host_that_sends_the_bytes_gets_the_same_pushback() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
@@ -313,7 +312,7 @@ fn a_host_that_carries_the_bytes_is_held_back_as_we_would_be() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
+fn a_folder_that_cannot_be_used_is_an_error_of_the_flush_only() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, b"").unwrap();
@@ -326,7 +325,7 @@ fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
         "{}",
         watch.explain()
     );
-    // Room again: what was recorded meanwhile is still there.
+    // With room again, the runs recorded meanwhile are still there.
     std::fs::remove_file(&file).unwrap();
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
@@ -334,7 +333,7 @@ fn a_folder_that_cannot_be_used_harms_nobody_and_is_told() {
 }
 
 #[test]
-fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
+fn a_stopped_sdk_returns_an_error_and_drops_later_runs() {
     let dir = tempfile::tempdir().unwrap();
     let watch = start(dir.path(), NOWHERE);
     let session = session(&watch);
@@ -346,16 +345,16 @@ fn a_stopped_sdk_says_so_and_still_records_into_nothing() {
     assert!(watch.stop(PATIENCE));
 }
 
-/// Role of the child: an app that is used until somebody kills it.
+/// The child: an app that is used until it is killed.
 fn run_until_killed(dir: &Path) {
-    // Nobody listens there: everything stays in the spool.
+    // Without a collector every report stays in the spool.
     let config = config(dir, NOWHERE).with_report_interval(Duration::from_millis(2));
     let watch = support::start(config);
     let session = session(&watch);
     for sealed in 1_u64.. {
         run(&session, 10);
         until("a seal", || watch.health().runs_recorded >= sealed * 10);
-        tell(format_args!(
+        emit(format_args!(
             "{} {}",
             watch.stream(),
             watch.health().runs_recorded
@@ -363,25 +362,25 @@ fn run_until_killed(dir: &Path) {
     }
 }
 
-/// Kills an app as soon as it has told how much is sealed; gives that back.
+/// Kills an app as soon as it has emitted `n_seals` lines. Returns the last one: stream and sealed runs.
 fn kill_an_app(dir: &Path, n_seals: usize) -> (String, u64) {
     let test = a_killed_app_loses_at_most_what_was_not_sealed;
     let mut child = command(test, dir.to_str().unwrap())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = Vec::new();
+    let mut seals = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        if let Some(line) = line_told(&line.unwrap()) {
+        if let Some(line) = emitted_line(&line.unwrap()) {
             let (stream, runs) = line.split_once(' ').unwrap();
-            told.push((stream.to_owned(), runs.parse().unwrap()));
-            if told.len() == n_seals {
+            seals.push((stream.to_owned(), runs.parse().unwrap()));
+            if seals.len() == n_seals {
                 child.kill().unwrap();
             }
         }
     }
     child.wait().unwrap();
-    told.pop().unwrap()
+    seals.pop().unwrap()
 }
 
 #[test]
@@ -395,7 +394,7 @@ fn a_killed_app_loses_at_most_what_was_not_sealed() {
     let watch = start(dir.path(), &collector.endpoint());
     watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
-    // Each app named those before it, over and over: nothing was ever acked.
+    // No report was ever acked, so each app named all streams before it.
     let named = reports.iter().flat_map(|r| &r.ended_streams);
     let ended: BTreeMap<_, _> = named.map(|e| (e.stream.to_string(), *e)).collect();
     assert_eq!(ended.len(), killed.len());
@@ -409,11 +408,11 @@ fn a_killed_app_loses_at_most_what_was_not_sealed() {
         let last = sequences.len() as u64;
         assert_eq!(sequences, (1..=last).collect());
         let ended = ended[&stream];
-        let told = ended.last_sequence.unwrap();
+        let named = ended.last_sequence.unwrap();
         // The number is taken before the bytes are on disk.
-        assert!(told == last || told == last + 1, "{told} {last}");
+        assert!(named == last || named == last + 1, "{named} {last}");
         let runs: u64 = of_stream.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
-        // What the child saw as sealed was being written when it was told: one report of ten.
+        // The last emitted seal, one report of ten, may have been half written.
         assert!(runs + 10 >= sealed, "{runs} of {sealed}");
         assert_eq!(ended.unsealed_runs, None);
     }

@@ -12,7 +12,7 @@ use super::{
     session::{Capability, PlacedEp, PlacedNode, Refusal, SessionLog, ValidatedNode},
 };
 
-/// Longest node name. Longer than a placement's, so that clipped names can still be told apart.
+/// Longest node name. Longer than a placement's, so that clipped names still differ.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
 /// Longest line in bytes. A node's name and reason fit several times.
 const MAX_LINE_BYTES: usize = 16 * 1024;

@@ -44,11 +44,11 @@ fn why(placement: &Placement) -> Vec<(&str, ReasonCode)> {
 #[test]
 fn todays_log_gives_counts_partitions_nodes_and_reasons() {
     let log = one(&fixture("e_topk.qu8.68.verbose.txt"));
-    let told = placement(&log);
-    assert_eq!(told.source, PlacementSource::Log);
-    let qnn = told.ep(QNN_EP).unwrap();
+    let parsed = placement(&log);
+    assert_eq!(parsed.source, PlacementSource::Log);
+    let qnn = parsed.ep(QNN_EP).unwrap();
     assert_eq!(
-        (qnn.n_nodes, qnn.n_partitions, told.n_nodes),
+        (qnn.n_nodes, qnn.n_partitions, parsed.n_nodes),
         (51, Some(2), 54)
     );
     let expected = [
@@ -56,31 +56,31 @@ fn todays_log_gives_counts_partitions_nodes_and_reasons() {
         ("TopK", ReasonCode::Fp16NotSupported),
         ("DequantizeLinear", ReasonCode::EdgeQuantization),
     ];
-    assert_eq!(why(&told), expected);
-    assert_eq!(told.cpu_ops(), ["TopK"]);
-    assert!(told.cpu_nodes[0].reason_text.contains("not take Q nodes"));
+    assert_eq!(why(&parsed), expected);
+    assert_eq!(parsed.cpu_ops(), ["TopK"]);
+    assert!(parsed.cpu_nodes[0].reason_text.contains("not take Q nodes"));
     let reasons = [ReasonCode::EdgeQuantization, ReasonCode::Fp16NotSupported];
-    assert_eq!(told.reasons, reasons);
+    assert_eq!(parsed.reasons, reasons);
 }
 
 #[test]
 fn a_graph_wholly_on_the_cpu_is_named_by_the_validator() {
-    let told = placement(&one(&fixture("d_mlp.fp32.68.verbose.txt")));
-    assert_eq!((told.n_nodes, told.cpu_nodes.len()), (6, 6));
-    assert_eq!(told.reasons, [ReasonCode::Fp16NotSupported]);
-    assert!(told.ep(QNN_EP).is_none());
-    let told = placement(&one(&fixture("a_cnn_dynbatch.fp32.57.verbose.txt")));
-    assert_eq!(told.n_nodes, 10);
-    assert_eq!(told.reasons, [ReasonCode::DynamicShape]);
+    let parsed = placement(&one(&fixture("d_mlp.fp32.68.verbose.txt")));
+    assert_eq!((parsed.n_nodes, parsed.cpu_nodes.len()), (6, 6));
+    assert_eq!(parsed.reasons, [ReasonCode::Fp16NotSupported]);
+    assert!(parsed.ep(QNN_EP).is_none());
+    let parsed = placement(&one(&fixture("a_cnn_dynbatch.fp32.57.verbose.txt")));
+    assert_eq!(parsed.n_nodes, 10);
+    assert_eq!(parsed.reasons, [ReasonCode::DynamicShape]);
 }
 
 #[test]
 fn the_built_in_eps_later_form_reads_out_of_logcat() {
     let log = one(&fixture("built_in_1_20.logcat.txt"));
-    let told = placement(&log);
-    let qnn = told.ep(QNN_EP).unwrap();
+    let parsed = placement(&log);
+    let qnn = parsed.ep(QNN_EP).unwrap();
     assert_eq!(
-        (qnn.n_nodes, qnn.n_partitions, told.n_nodes),
+        (qnn.n_nodes, qnn.n_partitions, parsed.n_nodes),
         (1, Some(1), 5)
     );
     let rejected = ReasonCode::OpConfigRejected;
@@ -90,21 +90,21 @@ fn the_built_in_eps_later_form_reads_out_of_logcat() {
         ("QuantizeLinear", rejected),
         ("BatchNormalization", rejected),
     ];
-    assert_eq!(why(&told), expected);
+    assert_eq!(why(&parsed), expected);
     assert!(log.validated[1].refusal.as_ref().unwrap().by_backend);
 }
 
 #[test]
 fn the_built_in_eps_first_form_reads() {
-    let told = placement(&one(&fixture("built_in_1_17.txt")));
-    assert_eq!(told.ep(QNN_EP).unwrap().n_nodes, 1);
+    let parsed = placement(&one(&fixture("built_in_1_17.txt")));
+    assert_eq!(parsed.ep(QNN_EP).unwrap().n_nodes, 1);
     let expected = [
         ("Hardmax", ReasonCode::OpNotSupported),
         ("Softmax", ReasonCode::OpConfigRejected),
     ];
-    assert_eq!(why(&told), expected);
+    assert_eq!(why(&parsed), expected);
     assert!(
-        told.cpu_nodes[1]
+        parsed.cpu_nodes[1]
             .reason_text
             .contains("only supports an `axis`")
     );
@@ -120,9 +120,13 @@ fn errors_of_the_whole_have_their_codes_and_no_placement() {
     ];
     assert_eq!(log.reasons, expected);
     assert!(log.reason_text.contains("NHWC"));
-    let told = placement(&log);
-    assert_eq!(told.source, PlacementSource::Unavailable);
-    assert!(expected.iter().all(|reason| told.reasons.contains(reason)));
+    let parsed = placement(&log);
+    assert_eq!(parsed.source, PlacementSource::Unavailable);
+    assert!(
+        expected
+            .iter()
+            .all(|reason| parsed.reasons.contains(reason))
+    );
 }
 
 #[test]
@@ -143,8 +147,8 @@ fn a_log_cut_short_is_no_placement() {
         .lines()
         .take_while(|l| !l.contains("Node placements"))
         .collect();
-    let told = placement(&one(&head.join("\n")));
-    assert_eq!(told.source, PlacementSource::Unavailable);
+    let parsed = placement(&one(&head.join("\n")));
+    assert_eq!(parsed.source, PlacementSource::Unavailable);
     // Nor a log whose two sources contradict each other.
     let text = fixture("built_in_1_17.txt").replace("supported by QNN: 1", "supported by QNN: 7");
     assert_eq!(placement(&one(&text)).source, PlacementSource::Unavailable);
@@ -218,8 +222,8 @@ proptest! {
         lines in prop::collection::vec(hostile_line(), 0..60)
     ) {
         for log in read_log(&lines) {
-            let told = placement(&log);
-            prop_assert!(told.ep(CPU_EP).is_none_or(|e| e.n_nodes as usize >= told.cpu_nodes.len()));
+            let parsed = placement(&log);
+            prop_assert!(parsed.ep(CPU_EP).is_none_or(|e| e.n_nodes as usize >= parsed.cpu_nodes.len()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A precompiled model: made by the real EP, loaded with it, and without it.
+//! A precompiled model that the real EP made, loaded with the EP and without it.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use epwatch_sdk::{ModelInfo, ObservedSession};
 use crate::support::{KEY, PATIENCE, collector::Collector, config, fixture, is_alone, qnn, start};
 
 #[test]
-fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
-    if !is_alone(a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes) {
+fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
+    if !is_alone(a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes) {
         return;
     }
     let (plugin, htp) = (qnn::plugin(), qnn::htp("57"));
@@ -27,7 +27,7 @@ fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
             .commit_from_file(model)
     };
 
-    // Hearing the log must not write the file before the host does.
+    // The log capture must not write the file before the host does.
     let path = compiled.to_string_lossy().into_owned();
     let options = [
         ("ep.context_enable", "1"),
@@ -43,7 +43,7 @@ fn a_precompiled_model_is_told_apart_and_compared_by_its_cpu_nodes() {
     let placement = session.placement();
     assert_eq!(placement.graph_kind, GraphKind::EpContext);
     assert_eq!(placement.ep(QNN_EP).unwrap().n_nodes, 1);
-    // What compares is the CPU's part: the same as of the source model.
+    // The CPU's part is compared. It is that of the source model.
     let cpu = |s: &ObservedSession| -> Vec<_> {
         let nodes = s.placement().cpu_nodes.iter();
         nodes

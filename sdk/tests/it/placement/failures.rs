@@ -1,4 +1,4 @@
-//! Sessions that do not get the NPU, each for a reason of its own, and the code for it.
+//! Sessions that do not get the NPU, and the reason code of each.
 
 use epwatch_proto::{ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{
@@ -8,14 +8,15 @@ use epwatch_sdk::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    KEY, PATIENCE, collector::Collector, command, config, fixture, qnn, role, start, tell, told_by,
+    KEY, PATIENCE, collector::Collector, command, config, emit, emitted_by, fixture, qnn, role,
+    start,
 };
 
 /// A way to lose the NPU.
 struct Case {
     name: &'static str,
     model: &'static str,
-    /// A library beside the HTP's, or a path that is not there.
+    /// A library next to the HTP's, or a path without a file.
     backend: &'static str,
     soc_model: &'static str,
 }
@@ -52,11 +53,11 @@ fn outcome(
     plugin: &Plugin,
     htp: &HtpOptions,
     model: &str,
-    hears_log: bool,
+    captures_log: bool,
 ) -> Value {
     let asked = plugin.session_builder(htp).unwrap();
     let request = qnn::request(watch, model, asked);
-    let request = match hears_log {
+    let request = match captures_log {
         true => request.with_log_capture(),
         false => request,
     };
@@ -80,25 +81,25 @@ fn tell_outcomes(name: &str) {
     let plugin = qnn::plugin();
     let mut htp = qnn::htp(case.soc_model);
     htp.backend_path.set_file_name(case.backend);
-    let deaf = outcome(&watch, &plugin, &htp, case.model, false);
-    let heard = outcome(&watch, &plugin, &htp, case.model, true);
+    let without_log = outcome(&watch, &plugin, &htp, case.model, false);
+    let with_log = outcome(&watch, &plugin, &htp, case.model, true);
     watch.flush(PATIENCE).unwrap();
     let reports = collector.reports();
     let failures = reports.iter().flat_map(|r| &r.start_failures);
     let failures: Vec<_> = failures.map(|f| (f.reason, f.count)).collect();
-    tell(json!({"deaf": deaf, "heard": heard, "failures": failures}));
+    emit(json!({"without_log": without_log, "with_log": with_log, "failures": failures}));
 }
 
 fn child_of(name: &str) -> Value {
-    let lines = told_by(command(each_way_to_lose_the_npu_has_its_reason, name));
+    let lines = emitted_by(command(each_way_to_lose_the_npu_has_its_reason, name));
     serde_json::from_str(&lines[0]).unwrap()
 }
 
-/// A session that is made, without the NPU or with it.
+/// A session that is made, with or without the NPU.
 #[track_caller]
-fn made(name: &str, on_npu: u64, deaf: &[ReasonCode], heard: &[ReasonCode]) {
+fn made(name: &str, on_npu: u64, without_log: &[ReasonCode], with_log: &[ReasonCode]) {
     let got = child_of(name);
-    for (key, reasons) in [("deaf", deaf), ("heard", heard)] {
+    for (key, reasons) in [("without_log", without_log), ("with_log", with_log)] {
         assert_eq!(
             got[key],
             json!({"on_npu": on_npu, "reasons": reasons}),
@@ -107,11 +108,11 @@ fn made(name: &str, on_npu: u64, deaf: &[ReasonCode], heard: &[ReasonCode]) {
     }
 }
 
-/// A session that is not: ORT's error is the host's, the code is in the start failure.
+/// A session that cannot be made. The host gets ORT's error, and the start failure has the code.
 #[track_caller]
 fn not_made(name: &str, words: &str, reason: ReasonCode) {
     let got = child_of(name);
-    for key in ["deaf", "heard"] {
+    for key in ["without_log", "with_log"] {
         let error = got[key]["error"].as_str().unwrap();
         assert!(error.contains(words), "{name}, {key}: {error}");
     }
@@ -142,7 +143,7 @@ fn each_way_to_lose_the_npu_has_its_reason() {
         &unknown,
         &[ReasonCode::SocModelUnknown],
     );
-    // It runs, on the default chipset: only the log says so.
+    // It runs on the default chipset, which only the log shows.
     let edges = ReasonCode::EdgeQuantization;
     made(
         "unknown name",

@@ -1,4 +1,4 @@
-//! The log reader against the assignment API: the same session tells both.
+//! The log reader against the assignment API, for the same session.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,12 @@ use epwatch_sdk::{
 };
 use ort::{logging::LogLevel, session::Session};
 
-use crate::support::{command, fixture, qnn, role, tell, told_by};
+use crate::support::{command, emit, emitted_by, fixture, qnn, role};
 
 /// (EP, name, op type) of every node, sorted, and partitions of the EPs that have any.
-type Told = (Vec<[String; 3]>, BTreeMap<String, usize>);
+type Facts = (Vec<[String; 3]>, BTreeMap<String, usize>);
 
-fn told(assignment: &Assignment) -> Told {
+fn facts(assignment: &Assignment) -> Facts {
     let mut partitions = BTreeMap::new();
     let mut nodes = Vec::new();
     for subgraph in &assignment.subgraphs {
@@ -33,16 +33,16 @@ fn told(assignment: &Assignment) -> Told {
     (nodes, partitions)
 }
 
-fn heard(plugin: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, SessionLog) {
+fn captured(plugin: &Plugin, htp: &HtpOptions, model: &str) -> (ort::Result<Session>, SessionLog) {
     let reader = Arc::new(Mutex::new(LogReader::default()));
-    let hear = Arc::clone(&reader);
+    let writer = Arc::clone(&reader);
     let mut builder = plugin
         .session_builder(htp)
         .unwrap()
         .builder
         .with_logger(Arc::new(
             move |_, _: &str, _: &str, location: &str, message: &str| {
-                hear.lock().unwrap().message(location, message);
+                writer.lock().unwrap().message(location, message);
             },
         ))
         .unwrap()
@@ -70,18 +70,18 @@ fn compare(soc_model: &str) {
         "mixed_v2.head32",
         "cnn.qu8",
     ] {
-        let (session, log) = heard(&plugin, &htp, model);
+        let (session, log) = captured(&plugin, &htp, model);
         let Ok(session) = session else {
             assert_eq!(log.assignment(), None, "{model}");
             continue;
         };
-        let by_api = told(&placement::read(&session).unwrap());
-        let by_log = told(&log.assignment().unwrap());
+        let by_api = facts(&placement::read(&session).unwrap());
+        let by_log = facts(&log.assignment().unwrap());
         assert_eq!(by_log, by_api, "{model} on {soc_model}");
         let placement = log.placement(PlacementInput::default());
         assert_eq!(placement.source, PlacementSource::Log);
         assert_eq!(log.soc().unwrap().qnn_id.to_string(), soc_model);
-        tell(model);
+        emit(model);
     }
 }
 
@@ -92,7 +92,7 @@ fn a_log_tells_what_the_assignment_api_tells_of_the_same_session() {
     }
     for (soc_model, n_models) in [("57", 10), ("68", 9)] {
         let test = a_log_tells_what_the_assignment_api_tells_of_the_same_session;
-        let same = told_by(command(test, soc_model));
+        let same = emitted_by(command(test, soc_model));
         assert_eq!(same.len(), n_models, "{same:?}");
     }
 }

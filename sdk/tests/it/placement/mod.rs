@@ -1,5 +1,5 @@
-//! Placements of real sessions on the HTP emulator, one process a chipset, against what ONNX
-//! Runtime's own Python API said of the same models (`tests/fixtures/placements`).
+//! Placements of real sessions on the HTP emulator, with one process per chipset. The expected ones were read through
+//! ONNX Runtime's Python API (`tests/fixtures/placements`).
 
 mod epcontext;
 mod failures;
@@ -20,9 +20,11 @@ use epwatch_sdk::{
 use ort::{inputs, value::TensorRef};
 use serde_json::{Value, json};
 
-use crate::support::{self, NOWHERE, PATIENCE, command, config, fixture, qnn, role, tell, told_by};
+use crate::support::{
+    self, NOWHERE, PATIENCE, command, config, emit, emitted_by, fixture, qnn, role,
+};
 
-/// Chipset and QNN's number for it.
+/// Chipsets with QNN's numbers.
 const SOCS: [(&str, u32); 5] = [
     ("SM8650", 57),
     ("SM8635", 68),
@@ -49,7 +51,7 @@ fn run(session: &mut ObservedSession, dims: &[usize]) {
     assert!(output.iter().all(|y| y.is_finite()) && !output.is_empty());
 }
 
-/// The child: makes every model's session on one chipset, runs it, prints where it is.
+/// The child: makes a session of every model on one chipset, runs it, and emits its placement.
 fn tell_placements(soc_model: &str) {
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
@@ -70,9 +72,9 @@ fn tell_placements(soc_model: &str) {
         run(&mut session, &dims);
         let assignment = placement::read(session.session()).unwrap();
         let document = document(model, session.placement(), &assignment);
-        tell(document);
+        emit(document);
     }
-    // And a session of the same process that is to stay off the NPU does.
+    // A session of the same process that must stay off the NPU does so.
     let builder = plugin.cpu_session_builder().unwrap();
     let session = watch
         .session(ModelInfo::new("cpu", "1").unwrap(), builder)
@@ -109,7 +111,7 @@ fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Valu
 
 fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
     let test = placements_are_those_that_onnx_runtime_tells_python;
-    let lines = told_by(command(test, &soc_model.to_string()));
+    let lines = emitted_by(command(test, &soc_model.to_string()));
     let documents = lines
         .iter()
         .map(|l| serde_json::from_str::<Value>(l).unwrap());
@@ -159,7 +161,7 @@ fn placements_are_those_that_onnx_runtime_tells_python() {
     assert_eq!(by_soc["SM8635"]["mlp.fp32"]["on_npu"], 0);
     assert_eq!(by_soc["SM8635"]["mlp.fp32"]["cpu_macs"], 1.0);
 
-    // Stable over processes and chipsets where nothing moved, different where something did.
+    // The fingerprint is the same in all processes and chipsets unless a node moved.
     let prints = |soc: &str, model: &str| by_soc[soc][model]["fingerprints"].clone();
     assert_eq!(prints("SM8650", "cnn.qu8"), prints("SM8635", "cnn.qu8"));
     assert_eq!(

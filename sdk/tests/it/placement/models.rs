@@ -1,5 +1,5 @@
-//! Every model with known placement, on a chipset with FP16 and one without, against what ONNX
-//! Runtime told Python; with the reasons that its log gives.
+//! Every model with known placement, on a chipset with FP16 and one without. The expected placements were read through
+//! ONNX Runtime's Python API, the reasons from its log.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use epwatch_sdk::placement;
 use serde_json::{Value, json};
 
 use super::watch;
-use crate::support::{command, fixture, qnn, role, tell, told_by};
+use crate::support::{command, emit, emitted_by, fixture, qnn, role};
 
 const MODELS: [&str; 7] = [
     "a_cnn.qu8",
@@ -25,43 +25,43 @@ fn tell_models(soc_model: &str) {
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
     for model in MODELS {
-        let make = |hears_log: bool| {
+        let make = |captures_log: bool| {
             let request = qnn::request(&watch, model, plugin.session_builder(&htp).unwrap());
-            let request = match hears_log {
+            let request = match captures_log {
                 true => request.with_log_capture(),
                 false => request,
             };
             request.commit_from_file(fixture(&format!("models/{model}.onnx")))
         };
-        let (plain, heard) = (make(false), make(true));
-        let document = match (plain, heard) {
-            (Ok(plain), Ok(heard)) => {
+        let (plain, with_log) = (make(false), make(true));
+        let document = match (plain, with_log) {
+            (Ok(plain), Ok(with_log)) => {
                 let nodes = |s| placement::read(s).unwrap();
-                // Hearing changes nothing but reasons.
-                assert_eq!(nodes(plain.session()), nodes(heard.session()));
-                assert_eq!(plain.placement().exact, heard.placement().exact);
-                assert_eq!(plain.placement().eps, heard.placement().eps);
-                let assignment = nodes(heard.session());
+                // The log capture changes only reasons.
+                assert_eq!(nodes(plain.session()), nodes(with_log.session()));
+                assert_eq!(plain.placement().exact, with_log.placement().exact);
+                assert_eq!(plain.placement().eps, with_log.placement().eps);
+                let assignment = nodes(with_log.session());
                 let nodes = assignment.subgraphs.iter().flat_map(|s| {
                     s.nodes.iter().map(|n| {
                         json!({"name": n.name, "op_type": n.op_type, "domain": n.domain, "ep": s.ep})
                     })
                 });
-                json!({"model": model, "placement": heard.placement(), "nodes": nodes.collect::<Vec<_>>()})
+                json!({"model": model, "placement": with_log.placement(), "nodes": nodes.collect::<Vec<_>>()})
             }
-            (Err(plain), Err(heard)) => {
-                assert_eq!(plain.message(), heard.message());
-                json!({"model": model, "error": heard.message(), "nodes": []})
+            (Err(plain), Err(with_log)) => {
+                assert_eq!(plain.message(), with_log.message());
+                json!({"model": model, "error": with_log.message(), "nodes": []})
             }
-            (plain, heard) => panic!("{model}: {plain:?} {heard:?}"),
+            (plain, with_log) => panic!("{model}: {plain:?} {with_log:?}"),
         };
-        tell(document);
+        emit(document);
     }
 }
 
 fn on(chipset: &str, soc_model: u32) -> Vec<Value> {
     let test = every_model_is_where_python_says_and_says_why;
-    let lines = told_by(command(test, &soc_model.to_string()));
+    let lines = emitted_by(command(test, &soc_model.to_string()));
     let documents: Vec<Value> = lines
         .iter()
         .map(|l| serde_json::from_str(l).unwrap())

@@ -1,8 +1,8 @@
-//! ONNX Runtime 1.22 to 1.31 under one build of the SDK, a process each.
+//! ONNX Runtime 1.22 to 1.31 under one build of the SDK, with a process per version.
 //!
-//! With the feature `qnn` every builder of `ort` has an automatic EP policy, in which 1.22.1 aborts
-//! the process, having no devices to choose from. Any EP that is asked for turns the policy off, so the
-//! one that PyPI's builds have is, Azure's: it takes nothing of an ordinary model.
+//! With the feature `qnn` every builder of `ort` has an automatic EP policy. Without devices, 1.22.1 aborts the process
+//! in it. Any requested EP turns the policy off. The tests request Azure's, which PyPI's builds have and which takes no
+//! node of an ordinary model.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use ort::{
 use serde_json::{Value, json};
 
 use super::watch;
-use crate::support::{command, fixture, is_alone, role, tell, told_by};
+use crate::support::{command, emit, emitted_by, fixture, is_alone, role};
 
 fn library(version: &str) -> PathBuf {
     match version {
@@ -37,7 +37,7 @@ fn add_azure_ep(builder: &mut SessionBuilder) {
             0,
         )
     };
-    // SAFETY: it is ORT's own status, handed over.
+    // SAFETY: it is ORT's own status, and ownership passes to `ort`.
     unsafe { ort::Error::result_from_status(status) }.unwrap();
 }
 
@@ -45,14 +45,14 @@ fn tell_placements(version: &str) {
     let environment = runtime::load(library(version)).unwrap().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
-    let make = |hears_log: bool| {
+    let make = |captures_log: bool| {
         let mut builder = Session::builder(&environment).unwrap();
         add_azure_ep(&mut builder);
         let request = watch
             .session(ModelInfo::new("m", "1").unwrap(), builder)
             .requesting([QNN_EP])
             .with_reasons(qnn::missing(&environment));
-        let request = match hears_log {
+        let request = match captures_log {
             true => request.with_log_capture(),
             false => request,
         };
@@ -60,19 +60,19 @@ fn tell_placements(version: &str) {
             .commit_from_file(fixture("models/d_mlp.fp32.onnx"))
             .unwrap()
     };
-    let (deaf, heard) = (make(false), make(true));
-    let told = |s: &epwatch_sdk::ObservedSession| {
+    let (without_log, with_log) = (make(false), make(true));
+    let facts = |s: &epwatch_sdk::ObservedSession| {
         let p = s.placement();
         json!({"source": p.source, "n_nodes": p.n_nodes, "reasons": p.reasons})
     };
     let document = json!({
         "version": placement::ort_version(),
-        "deaf": told(&deaf),
-        "heard": told(&heard),
+        "without_log": facts(&without_log),
+        "with_log": facts(&with_log),
         "limit": runtime::check().err().map(|error| error.to_string()),
         "explained": watch.explain(),
     });
-    tell(document);
+    emit(document);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
     }
     let of = |version: &str| -> Value {
         let test = each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed;
-        let lines = told_by(command(test, version));
+        let lines = emitted_by(command(test, version));
         let document: Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!(document["version"], version);
         document
@@ -92,8 +92,8 @@ fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
         let new = of(version);
         let expected =
             json!({"source": PlacementSource::AssignmentApi, "n_nodes": 6, "reasons": [not_there]});
-        assert_eq!(new["deaf"], expected, "{version}");
-        assert_eq!(new["heard"], expected, "{version}");
+        assert_eq!(new["without_log"], expected, "{version}");
+        assert_eq!(new["with_log"], expected, "{version}");
         assert_eq!(new["limit"], Value::Null, "{version}");
         assert!(!new["explained"].as_str().unwrap().contains("too old"));
     };
@@ -105,21 +105,21 @@ fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
     let old = of("1.22.1");
     let no_api = ReasonCode::AssignmentApiUnavailable;
     assert_eq!(
-        old["deaf"],
+        old["without_log"],
         json!({"source": PlacementSource::Unavailable, "n_nodes": 0, "reasons": [no_api, not_there]})
     );
-    // Its list has no names where all is on the CPU, but a count.
+    // If all nodes are on the CPU, its list has a count but no names.
     assert_eq!(
-        old["heard"],
+        old["with_log"],
         json!({"source": PlacementSource::Log, "n_nodes": 4, "reasons": [not_there]})
     );
-    // It works, and says what it cannot do and what can be done about it.
+    // It works, and its message names the limit and the way out.
     let limit = old["limit"].as_str().unwrap();
     assert!(limit.contains("1.22.1") && limit.contains("1.24 or later"));
     assert!(old["explained"].as_str().unwrap().contains(limit));
 }
 
-/// A library that says of itself that it is ONNX Runtime 1.16.3, and has nothing else.
+/// A library that returns version 1.16.3 and has no other function.
 const TOO_OLD: &str = r#"
     #[repr(C)]
     pub struct Base {
@@ -156,14 +156,14 @@ fn a_runtime_that_is_too_old_is_an_error_with_both_versions_and_the_way_out() {
     assert!(built.status.success(), "{built:?}");
 
     let Err(error) = runtime::load(&library) else {
-        panic!("1.16.3 was taken");
+        panic!("1.16.3 was accepted");
     };
     let text = error.to_string();
     for part in ["1.16.3", "libold.so", "1.22 or later"] {
         assert!(text.contains(part), "{text}");
     }
     let Err(error) = runtime::load(dir.path().join("libnothing.so")) else {
-        panic!("nothing was taken");
+        panic!("an empty library was accepted");
     };
     assert!(error.to_string().contains("libonnxruntime.so"), "{error}");
 }

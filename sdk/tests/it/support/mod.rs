@@ -1,4 +1,4 @@
-//! What the tests share: an app with its runs, children, ONNX Runtime, a collector.
+//! Parts of several tests: an app with its runs, child processes, ONNX Runtime, a collector.
 
 mod onnx_runtime;
 mod process;
@@ -18,15 +18,15 @@ use epwatch_sdk::{
 
 pub(crate) use epwatch_strict_collector as collector;
 pub(crate) use onnx_runtime::{environment, fixture};
-pub(crate) use process::{command, is_alone, line_told, role, tell, told_by};
+pub(crate) use process::{command, emit, emitted_by, emitted_line, is_alone, role};
 
 pub(crate) const KEY: &str = "demo-key";
-/// An address at which nobody listens.
+/// An address without a listener.
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:1";
-/// Longest wait for anything; a test that reaches it fails.
+/// Longest wait. A test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An app that seals and uploads only when asked: no timer decides what a test sees.
+/// An app that seals and uploads only in a flush, so that no timer changes a test.
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
     SdkConfig::builder("app", endpoint, KEY, dir)
         .with_device(simulated_device("SM8650"))
@@ -38,7 +38,7 @@ pub(crate) fn start(config: SdkConfigBuilder) -> Watch {
     Watch::start(config.build().unwrap()).unwrap()
 }
 
-/// Of a session that asked for the NPU, on an ORT that cannot say what it got.
+/// Placement of a session that requested the NPU, on an ORT without the assignment API.
 pub(crate) fn placement() -> Placement {
     let reason = ReasonCode::AssignmentApiUnavailable;
     Placement::unavailable(vec![QNN_EP.to_owned()], reason)
@@ -59,7 +59,7 @@ pub(crate) fn run(session: &SimulatedSession, runs: u64) {
     }
 }
 
-/// Every file below a folder, by its path in it.
+/// Returns the paths of all files below a folder, relative to it.
 pub(crate) fn files(dir: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut todo = vec![dir.to_owned()];
@@ -76,7 +76,7 @@ pub(crate) fn files(dir: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Polls until it is so.
+/// Polls until the condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

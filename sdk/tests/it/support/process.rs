@@ -1,4 +1,4 @@
-//! One test of this executable as a process of its own.
+//! One test of this executable in a process of its own.
 
 use std::{
     env,
@@ -7,14 +7,14 @@ use std::{
 };
 
 const ROLE: &str = "EPWATCH_TEST_ROLE";
-const MARKER: &str = "told: ";
+const MARKER: &str = "emitted: ";
 
-/// The role that this process was started in; `None` in the one that runs all tests.
+/// Returns the role of a child; `None` in the process that runs all tests.
 pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// This executable, with `test` alone, in a role.
+/// Returns the command that runs only `test`, in a role.
 pub(crate) fn command<T: Fn()>(_test: T, role: &str) -> Command {
     let path = std::any::type_name::<T>();
     let (_crate, test) = path.split_once("::").unwrap();
@@ -26,34 +26,34 @@ pub(crate) fn command<T: Fn()>(_test: T, role: &str) -> Command {
     command
 }
 
-/// Runs a child to its end, and returns the lines that it [told](tell).
-pub(crate) fn told_by(mut child: Command) -> Vec<String> {
+/// Runs a child to its end, and returns the lines that it [emitted](emit).
+pub(crate) fn emitted_by(mut child: Command) -> Vec<String> {
     let child = child.output().unwrap();
     let out = String::from_utf8_lossy(&child.stdout).into_owned();
     let err = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{out}\n{err}");
     out.lines()
-        .filter_map(line_told)
+        .filter_map(emitted_line)
         .map(str::to_owned)
         .collect()
 }
 
 /// Prints a line for the parent.
-pub(crate) fn tell(line: impl Display) {
+pub(crate) fn emit(line: impl Display) {
     println!("{MARKER}{line}");
 }
 
-/// The text of a line that a child [told](tell); the harness prints others.
-pub(crate) fn line_told(line: &str) -> Option<&str> {
-    line.split_once(MARKER).map(|(_, told)| told)
+/// Returns the text of a line that a child [emitted](emit). The test harness prints other lines.
+pub(crate) fn emitted_line(line: &str) -> Option<&str> {
+    line.split_once(MARKER).map(|(_, text)| text)
 }
 
-/// For tests that change their process for good: runs the test again in a child, where the answer
-/// is `true` and the test goes on.
+/// Runs the test in a child if this is not one, and returns whether it is one. For tests that change their process for
+/// good.
 pub(crate) fn is_alone(test: impl Fn()) -> bool {
     if role().is_some() {
         return true;
     }
-    told_by(command(test, "alone"));
+    emitted_by(command(test, "alone"));
     false
 }

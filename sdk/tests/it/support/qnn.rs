@@ -12,12 +12,12 @@ pub(crate) fn installed() -> Installed {
     for_tests(Engine::OnnxRuntimeQnn)
 }
 
-/// Registers the plugin: once a process, so only in a child.
+/// Registers the plugin. A process may do so once, so only a child does.
 pub(crate) fn plugin() -> Plugin {
     Plugin::register(environment(), &installed().qnn_provider_library()).unwrap()
 }
 
-/// The emulator of a chipset, by QNN's number.
+/// Options for the emulator of a chipset, given by QNN's number.
 pub(crate) fn htp(soc_model: &str) -> HtpOptions {
     HtpOptions {
         backend_path: installed().qnn_htp_library(),
@@ -26,7 +26,7 @@ pub(crate) fn htp(soc_model: &str) -> HtpOptions {
     }
 }
 
-/// The session that an HTP builder is for.
+/// Requests a session with an HTP builder.
 pub(crate) fn request(watch: &Watch, model: &str, asked: HtpBuilder) -> SessionRequest {
     watch
         .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
