@@ -84,11 +84,14 @@ impl Shared {
         thread::Builder::new()
             .name("epwatch".to_owned())
             .spawn(move || {
+                #[cfg(feature = "grpc")]
+                let transport = config
+                    .sends_itself
+                    .then(|| crate::upload::grpc::transport(config));
+                #[cfg(not(feature = "grpc"))]
+                let transport = None;
                 let worker = Worker {
-                    #[cfg(feature = "grpc")]
-                    transport: config
-                        .sends_itself
-                        .then(|| crate::upload::grpc::LazyTransport::new(config)),
+                    transport,
                     driver: worker_driver,
                     core: worker_core,
                     panics: worker_panics,
@@ -151,6 +154,7 @@ impl Shared {
     pub(crate) fn n_panics(&self) -> u64 {
         self.panics.load(Relaxed)
     }
+
     /// Opens a session in the core, and asks for a seal if many sessions were closed.
     pub(crate) fn open(
         &self,

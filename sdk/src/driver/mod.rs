@@ -4,9 +4,7 @@
 //! locked for computing only, never across I/O, because callers open sessions under the same lock.
 
 use std::{
-    io,
     panic::catch_unwind,
-    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -20,24 +18,22 @@ use crate::{
     directives,
     driver::consent::ConsentSwitch,
     error_text::chain,
-    folder::{
-        self,
-        files::{self, FileLock},
-    },
     host::{device, thermal_zones},
     installation::{self, Secret},
     lock::lock,
-    policy, self_test,
+    self_test,
     spool::{Found, Loss, Spool},
     time::{Clock, Now},
 };
 
+mod baseline_file;
 pub(crate) mod consent;
 pub(crate) mod directive_file;
 mod privacy;
 mod send;
 pub(crate) mod worker;
 
+use baseline_file::BaselineFile;
 use directive_file::{DirectiveFile, OpenedSignal};
 use privacy::Privacy;
 use send::Sender;
@@ -56,6 +52,7 @@ pub(crate) struct Driver {
     has_ended: bool,
     /// Secret of the installation while the spool is open.
     secret: Option<Secret>,
+    baselines: BaselineFile,
     /// Whether the core has the baselines of the file.
     has_baselines: bool,
     sender: Sender,
@@ -81,6 +78,7 @@ impl Driver {
             privacy: Privacy::new(consent),
             next_seal: now + config.report_interval,
             directives: DirectiveFile::new(config.dir.clone()),
+            baselines: BaselineFile::new(config.dir.clone(), config.core.settled_runs),
             opened,
             config,
             clock,
@@ -128,7 +126,7 @@ impl Driver {
         let stream = lock(&self.core).stream();
         let opened = Spool::open(&dir, stream, self.config.limits);
         let (spool, found) = opened.map_err(|e| chain(&e))?;
-        let baselines = self.read_baselines();
+        let baselines = self.baselines.read();
         self.has_baselines = baselines.is_ok();
         let Some(mut core) = Core::lock_in(&self.core, stream) else {
             spool.end(0);
@@ -146,30 +144,10 @@ impl Driver {
         Ok(())
     }
 
-    fn baselines_path(&self) -> PathBuf {
-        self.config.dir.join(folder::BASELINES)
-    }
-
-    /// Reads the file of baselines. A file that is not ours counts as lost.
-    ///
-    /// # Errors
-    /// If it cannot be read now, for example because the app has too many open files. The file stays.
-    fn read_baselines(&self) -> io::Result<BaselineSet> {
-        let settled_runs = self.config.core.settled_runs;
-        match files::read_bounded(&self.baselines_path(), policy::MAX_BASELINES_BYTES) {
-            Ok(Some(json)) => Ok(BaselineSet::from_json(&json, settled_runs)),
-            Ok(None) => Ok(BaselineSet::new(settled_runs)),
-            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
-                Ok(BaselineSet::lost(settled_runs))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Reads the baselines if that failed when the folder was opened.
     fn read_missing_baselines(&mut self, stream: StreamId) {
         if !self.has_baselines
-            && let Ok(baselines) = self.read_baselines()
+            && let Ok(baselines) = self.baselines.read()
             && let Some(mut core) = Core::lock_in(&self.core, stream)
         {
             core.load_baselines(baselines);
@@ -235,7 +213,7 @@ impl Driver {
         losses.extend(spool.enforce(now));
         self.count(stream, &losses);
         if !updates.is_empty()
-            && let Err(error) = self.save_baselines(&updates)
+            && let Err(error) = self.baselines.add(&updates, self.secret.as_ref())
         {
             self.last_error = Some(format!("failed to keep baselines: {error}"));
             if let Some(mut core) = Core::lock_in(&self.core, stream) {
@@ -276,22 +254,6 @@ impl Driver {
         for loss in losses {
             core.dropped(loss.reason, loss.reports, loss.runs);
         }
-    }
-
-    /// Adds updates to the file of baselines, which all processes of the app share.
-    fn save_baselines(&self, updates: &[crate::baselines::BaselineUpdate]) -> io::Result<()> {
-        let dir = &self.config.dir;
-        let _lock = FileLock::wait(&dir.join(folder::LOCK))?;
-        let is_still = |secret| installation::is_still(dir, secret);
-        if !self.secret.as_ref().is_some_and(is_still) {
-            // Another process has forgotten the installation since. Nothing of it may be written after a wipe.
-            return Ok(());
-        }
-        let mut baselines = self.read_baselines()?;
-        for update in updates {
-            baselines.apply(update);
-        }
-        files::replace(&self.baselines_path(), &baselines.to_json())
     }
 
     /// Reports waiting on disk.

@@ -351,7 +351,6 @@ impl Driver {
     }
 
     /// Lets a flush repeat deletions that failed before.
-    #[cfg(feature = "grpc")]
     pub(crate) fn hurry_deletions(&mut self) {
         let now = self.clock.now().mono;
         let interval = self.config.upload_interval;

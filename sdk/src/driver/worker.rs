@@ -18,14 +18,12 @@ use std::{
 use epwatch_proto::{ModelHash, SessionUid};
 use sha2::{Digest, Sha256};
 
-#[cfg(feature = "grpc")]
-use crate::upload::{RequestKind, grpc::LazyTransport};
 use crate::{
     core::Core,
     driver::{Driver, UploadTrigger, consent::ConsentSwitch},
     host::thermal_zones::ThermalReader,
     lock::lock,
-    upload::{FlushError, UploadError},
+    upload::{FlushError, RequestKind, Transport, UploadError},
 };
 
 /// Panics after which the thread ends, because the cause is permanent.
@@ -46,7 +44,6 @@ pub(crate) enum Command {
     Stop(SyncSender<()>),
 }
 
-#[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) driver: Arc<Mutex<Driver>>,
     pub(crate) core: Arc<Mutex<Core>>,
@@ -56,8 +53,8 @@ pub(crate) struct Worker {
     pub(crate) unread: Vec<(SessionUid, PathBuf)>,
     /// Reads temperatures, if the SDK is configured to.
     pub(crate) thermal: Option<ThermalReader>,
-    #[cfg(feature = "grpc")]
-    pub(crate) transport: Option<LazyTransport>,
+    /// `None` if the host sends, through `next_upload`.
+    pub(crate) transport: Option<Transport>,
 }
 
 /// Model files that may wait for consent. Their hashes are a convenience.
@@ -150,7 +147,6 @@ impl Worker {
     }
 
     /// Sends what is due, or everything for a flush.
-    #[cfg(feature = "grpc")]
     fn upload(&mut self, trigger: UploadTrigger) -> Result<(), UploadError> {
         let is_flush = trigger == UploadTrigger::Flush;
         let Some(transport) = &mut self.transport else {
@@ -170,7 +166,7 @@ impl Worker {
             };
             // The driver is not locked during network I/O.
             drop(driver);
-            let (result, sent) = transport.send(&batch);
+            let (result, sent) = transport(&batch);
             let mut driver = lock(&self.driver);
             let settled = driver.upload_result(&batch, result, Some(sent));
             if batch.kind() == RequestKind::DeleteInstallation {
@@ -183,17 +179,6 @@ impl Worker {
                 return failed_deletion;
             }
         }
-    }
-
-    /// The host sends, through `next_upload`.
-    #[cfg(not(feature = "grpc"))]
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "the same signature with the feature"
-    )]
-    fn upload(&mut self, _: UploadTrigger) -> Result<(), UploadError> {
-        lock(&self.driver).idle();
-        Ok(())
     }
 
     fn hash_model(&mut self, uid: SessionUid, path: &Path) {

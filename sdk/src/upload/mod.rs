@@ -70,6 +70,10 @@ pub(crate) enum Answer {
     Deleted,
 }
 
+/// Sends one request and waits for its answer. Also returns the bytes sent.
+pub(crate) type Transport =
+    Box<dyn FnMut(&UploadBatch) -> (Result<Answer, UploadError>, u64) + Send>;
+
 impl UploadBatch {
     pub(crate) fn new(
         reports: Vec<(ReportKey, Bytes)>,

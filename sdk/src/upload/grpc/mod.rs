@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use self::counted::{CountingConnector, SentBytes};
-use super::{Answer, Payload, UploadBatch, UploadError, deletion_request};
+use super::{Answer, Payload, Transport, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
     error_text::chain,
@@ -26,34 +26,22 @@ use crate::{
 /// gRPC's header for "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Creates its transport at the first request, so that no root certificate is read before.
-#[derive(Debug)]
-pub(crate) struct LazyTransport {
-    config: SdkConfig,
-    transport: Option<GrpcTransport>,
-}
-
-impl LazyTransport {
-    pub(crate) fn new(config: SdkConfig) -> Self {
-        Self {
-            config,
-            transport: None,
-        }
-    }
-
-    /// Sends one request and waits at most the deadline for its answer. Also returns the bytes sent.
-    pub(crate) fn send(&mut self, batch: &UploadBatch) -> (Result<Answer, UploadError>, u64) {
-        let transport = match &mut self.transport {
+/// Makes a transport that connects at the first request, so that no root certificate is read before. A request waits at
+/// most the deadline for its answer.
+pub(crate) fn transport(config: SdkConfig) -> Transport {
+    let mut made = None;
+    Box::new(move |batch| {
+        let transport = match &mut made {
             Some(transport) => transport,
-            None => match GrpcTransport::new(&self.config) {
-                Ok(new) => self.transport.insert(new),
+            None => match GrpcTransport::new(&config) {
+                Ok(new) => made.insert(new),
                 Err(error) => return (Err(error), 0),
             },
         };
         let before = transport.sent.get();
         let answer = transport.call(batch, transport.clock.now());
         (answer, transport.sent.get() - before)
-    }
+    })
 }
 
 /// Connects when needed, and again after the connection breaks.

@@ -1,0 +1,59 @@
+//! The file of baselines, which all processes of the app share. Used on the SDK's own thread.
+
+use std::{io, path::PathBuf};
+
+use crate::{
+    baselines::{BaselineSet, BaselineUpdate},
+    folder::{
+        self,
+        files::{self, FileLock},
+    },
+    installation::{self, Secret},
+    policy,
+};
+
+#[derive(Debug)]
+pub(super) struct BaselineFile {
+    dir: PathBuf,
+    settled_runs: u64,
+}
+
+impl BaselineFile {
+    pub(super) fn new(dir: PathBuf, settled_runs: u64) -> Self {
+        Self { dir, settled_runs }
+    }
+
+    /// Reads the file. A file that is not ours counts as lost.
+    ///
+    /// # Errors
+    /// If it cannot be read now, for example because the app has too many open files. The file stays.
+    pub(super) fn read(&self) -> io::Result<BaselineSet> {
+        let path = self.dir.join(folder::BASELINES);
+        match files::read_bounded(&path, policy::MAX_BASELINES_BYTES) {
+            Ok(Some(json)) => Ok(BaselineSet::from_json(&json, self.settled_runs)),
+            Ok(None) => Ok(BaselineSet::new(self.settled_runs)),
+            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
+                Ok(BaselineSet::lost(self.settled_runs))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds updates to the file, unless another process has forgotten the installation since. Nothing of it may be
+    /// written after a wipe.
+    pub(super) fn add(
+        &self,
+        updates: &[BaselineUpdate],
+        secret: Option<&Secret>,
+    ) -> io::Result<()> {
+        let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
+        if !secret.is_some_and(|secret| installation::is_still(&self.dir, secret)) {
+            return Ok(());
+        }
+        let mut baselines = self.read()?;
+        for update in updates {
+            baselines.apply(update);
+        }
+        files::replace(&self.dir.join(folder::BASELINES), &baselines.to_json())
+    }
+}
