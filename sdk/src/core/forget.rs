@@ -8,7 +8,7 @@ use crate::{baselines::BaselineSet, random_session_uid, time::Now};
 impl Core {
     /// Sets whether runs are recorded; `true` at first. Sessions opened meanwhile are recorded once it is `true`
     /// again.
-    pub fn set_recording(&self, is_recording: bool) {
+    pub(crate) fn set_recording(&self, is_recording: bool) {
         self.conditions.set_recording(is_recording);
     }
 
@@ -18,7 +18,7 @@ impl Core {
     /// `lost_runs` are runs in sealed reports that will not be sent. The new stream counts them and all unsealed runs
     /// as dropped for lack of consent. Only runs are counted: the numbers of such reports belong to an installation
     /// that the ledger leaves out on both sides.
-    pub fn forget(&mut self, stream: StreamId, lost_runs: u64, now: Now) {
+    pub(crate) fn forget(&mut self, stream: StreamId, lost_runs: u64, now: Now) {
         self.installation = None;
         self.stream = stream;
         self.next_sequence = 1;
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// Sets how often consent was given or withdrawn in this process.
-    pub fn set_consent_changes(&mut self, n: u64) {
+    pub(crate) fn set_consent_changes(&mut self, n: u64) {
         self.health.consent_changes = n;
     }
 

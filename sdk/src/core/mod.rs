@@ -25,7 +25,6 @@
 //! # Ok::<(), epwatch_sdk::ConfigError>(())
 //! ```
 
-mod directives;
 mod ended_streams;
 mod forget;
 mod report;
@@ -145,7 +144,7 @@ impl Core {
     }
 
     /// Returns the installation, if it is set.
-    pub fn installation(&self) -> Option<InstallationId> {
+    pub(crate) fn installation(&self) -> Option<InstallationId> {
         self.installation
     }
 
@@ -155,7 +154,7 @@ impl Core {
     }
 
     /// Sets facts of the device that were not known when the core was made.
-    pub fn set_device(&mut self, device: Device, boot_id: &str) {
+    pub(crate) fn set_device(&mut self, device: Device, boot_id: &str) {
         self.device = device.normalised();
         self.boot_id = clipped(boot_id, 64);
         self.directives
@@ -168,13 +167,13 @@ impl Core {
     }
 
     /// Sets the inference runtime. Long texts are clipped.
-    pub fn set_runtime(&mut self, runtime: Runtime) {
+    pub(crate) fn set_runtime(&mut self, runtime: Runtime) {
         self.runtime = clipped_runtime(runtime);
         self.refresh_baselines();
     }
 
     /// Returns the inference runtime as it is reported.
-    pub fn runtime(&self) -> &Runtime {
+    pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
@@ -188,7 +187,7 @@ impl Core {
     }
 
     /// Adds streams of this installation that ended. Every report names them until one is acknowledged.
-    pub fn add_ended_streams(&mut self, streams: impl IntoIterator<Item = EndedStream>) {
+    pub(crate) fn add_ended_streams(&mut self, streams: impl IntoIterator<Item = EndedStream>) {
         for stream in streams.into_iter().filter(|s| s.stream != self.stream) {
             self.ended.add(stream);
         }
@@ -300,7 +299,7 @@ impl Core {
     }
 
     /// Sets size and age of the spool for the next report.
-    pub fn set_spool(&mut self, bytes: u64, oldest: Option<Duration>) {
+    pub(crate) fn set_spool(&mut self, bytes: u64, oldest: Option<Duration>) {
         let ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         self.health.spool_bytes = bytes;
         self.health.spool_oldest_ms = ms;
@@ -312,7 +311,7 @@ impl Core {
     }
 
     /// Returns the highest sealed sequence, 0 before the first.
-    pub fn last_sequence(&self) -> u64 {
+    pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
 

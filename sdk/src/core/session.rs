@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// Adds the hash of a session's model file if the session has none.
-    pub fn set_model_hash(&mut self, uid: SessionUid, hash: ModelHash) {
+    pub(crate) fn set_model_hash(&mut self, uid: SessionUid, hash: ModelHash) {
         if let Some(state) = self.sessions.iter_mut().find(|s| s.opened_as == uid) {
             state.session.model.sha256.get_or_insert(hash);
         }
@@ -141,7 +141,7 @@ impl Core {
 
     /// Keeps the result of a self-test for the next report. `false` if its session is not observed, or has as many
     /// results as an interval may hold.
-    pub fn self_tested(&mut self, test: SelfTest) -> bool {
+    pub(crate) fn self_tested(&mut self, test: SelfTest) -> bool {
         let mut sessions = self.sessions.iter_mut();
         match sessions.find(|s| s.session.uid == test.session_uid) {
             Some(state) if state.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION => {

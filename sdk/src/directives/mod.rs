@@ -21,9 +21,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{
-    App, Device, DirectiveAction, DirectiveRefusal, Model, SdkHealth, UploadResponse, v1,
-};
+use epwatch_proto::{App, Device, DirectiveAction, DirectiveRefusal, Model, SdkHealth, v1};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
@@ -68,15 +66,6 @@ pub(crate) fn take_from(response: &mut v1::UploadResponse) -> ReceivedDirectives
 pub(crate) struct ReceivedDirectives {
     pub(crate) signed: Vec<v1::SignedDirective>,
     pub(crate) server_unix_ms: i64,
-}
-
-impl From<&UploadResponse> for ReceivedDirectives {
-    fn from(response: &UploadResponse) -> Self {
-        Self {
-            signed: response.directives.iter().map(Into::into).collect(),
-            server_unix_ms: response.server_time_unix_ms,
-        }
-    }
 }
 
 impl Directives {

@@ -228,9 +228,10 @@ mod tests {
     use crate::{
         config::{ModelInfo, SdkConfig},
         core::{Core, SessionInfo},
-        driver::directive_file::OpenedSignal,
+        driver::{UploadTrigger, directive_file::OpenedSignal},
         folder::{self, files::FileLock},
         host::device::simulated_device,
+        installation::Secret,
         recorder::SessionRecorder,
         self_test,
         spool::Spool,
@@ -418,6 +419,21 @@ mod tests {
         assert!(!stuck.exists());
         // The next process asks once more, which settles the deletion.
         assert_eq!(deletion::pending(dir).len(), 1);
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_the_host_keeps_no_thread_busy() {
+        let mut driver = Process::start().driver;
+        let now = driver.clock.now().mono;
+        let secret = Secret::from_bytes(&[1; 32]).unwrap();
+        driver.sender.set_deletions(vec![secret], now);
+        assert_eq!(driver.wait(), None);
+        driver.idle();
+        let wait = driver.wait().unwrap();
+        assert!(wait > driver.config.upload_interval / 2, "{wait:?}");
+        // The host gets it at any time.
+        let now = driver.clock.now();
+        assert!(driver.next_deletion(UploadTrigger::Host, now).is_some());
     }
 
     /// As if the app had too many open files: the baselines are neither lost nor overwritten.

@@ -118,7 +118,11 @@ impl Driver {
     }
 
     /// Deletions go first, over any network and outside the budget: they are small, and users have a right to them.
-    fn next_deletion(&mut self, trigger: UploadTrigger, now: Now) -> Option<UploadBatch> {
+    pub(super) fn next_deletion(
+        &mut self,
+        trigger: UploadTrigger,
+        now: Now,
+    ) -> Option<UploadBatch> {
         let sender = &self.sender;
         let is_due = match trigger {
             UploadTrigger::Schedule | UploadTrigger::Flush => sender.deletion.is_due(now.mono),
@@ -378,54 +382,5 @@ impl Driver {
     /// The network as set by the host, and the bytes sent today: unmetered, metered.
     pub(crate) fn spent(&self) -> (NetworkKind, (u64, u64)) {
         (self.sender.network, self.sender.budget.spent())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-    use crate::{
-        SdkConfig,
-        core::Core,
-        driver::{consent::ConsentSwitch, directive_file::OpenedSignal},
-        random_stream, simulated_device,
-        time::Clock,
-    };
-
-    fn driver(dir: &std::path::Path) -> Driver {
-        let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir)
-            .with_device(simulated_device("SM8650"))
-            .with_uploads_by_host()
-            .build()
-            .unwrap();
-        let clock = Clock::start();
-        let core = Core::new(config.core.clone(), random_stream(), clock.now());
-        let consent = Arc::new(ConsentSwitch::new(true));
-        let core = Arc::new(Mutex::new(core));
-        Driver::new(
-            config,
-            clock,
-            core,
-            Arc::new(OpenedSignal::default()),
-            consent,
-        )
-    }
-
-    #[test]
-    fn a_deletion_that_waits_for_the_host_keeps_no_thread_busy() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut driver = driver(dir.path());
-        let now = driver.clock.now().mono;
-        let secret = Secret::from_bytes(&[1; 32]).unwrap();
-        driver.sender.set_deletions(vec![secret], now);
-        assert_eq!(driver.wait(), None);
-        driver.idle();
-        let wait = driver.wait().unwrap();
-        assert!(wait > driver.config.upload_interval / 2, "{wait:?}");
-        // The host gets it whenever it asks.
-        let now = driver.clock.now();
-        assert!(driver.next_deletion(UploadTrigger::Host, now).is_some());
     }
 }
