@@ -136,7 +136,7 @@ fn learning_ends_before_a_late_fault_becomes_usual() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_lost_and_says_so() {
+fn an_unreadable_file_is_reported_as_lost() {
     for junk in [&b"{"[..], b"[[1,2]]", b"", b"null"] {
         let baselines = BaselineSet::from_json(junk, 20);
         check_absent(&baselines, &on("1"), BaselineAbsence::Lost);
@@ -215,7 +215,7 @@ fn a_downgrade_is_another_version() {
 }
 
 #[test]
-fn firmware_is_part_of_what_latency_was_learnt_on() {
+fn another_firmware_is_another_runtime() {
     let with = |firmware: &str| MeasuredOn {
         firmware: firmware.to_owned(),
         ..on("1")
@@ -261,7 +261,7 @@ fn an_earlier_version_that_never_settled_is_not_denied() {
 
 /// In steps: a clock that was in 2099 for a day would keep its entries for ever, and evict every later one at once.
 #[test]
-fn the_one_that_learnt_longest_ago_is_forgotten_and_said_to_be() {
+fn the_one_updated_longest_ago_is_evicted_and_reported() {
     let mut baselines = BaselineSet::new(20);
     let of = |model: usize| {
         let mut update = update("1", 10_000, 30);
@@ -299,7 +299,7 @@ fn a_loss_is_still_known_after_the_next_start() {
 }
 
 #[test]
-fn a_file_whose_texts_no_collector_would_take_is_lost() {
+fn a_file_with_texts_that_a_collector_refuses_is_lost() {
     for bad in ["", "two\nlines", &"v".repeat(65)] {
         let mut baselines = BaselineSet::new(20);
         baselines.apply(&BaselineUpdate {

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn plaintext_leaves_the_device_only_when_it_is_said() {
+    fn plaintext_to_other_hosts_needs_permission() {
         for fine in [
             "http://127.0.0.1:4717",
             "http://localhost:1",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_is_said_and_can_be_read() {
+    fn root_certificates_are_checked() {
         let with = |pem: &str| {
             let builder = SdkConfig::builder("a", "https://collector.example", "key", "dir");
             builder.with_root_certificate(pem).build()

@@ -430,7 +430,7 @@ fn public_keys_that_anyone_can_sign_for_are_none() {
 
 /// Another process may have wiped the folder.
 #[test]
-fn directives_are_kept_beside_an_installation_only() {
+fn directives_are_kept_only_with_an_installation() {
     let dir = tempfile::tempdir().unwrap();
     let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
     let config = config.with_directive_key("ops", public_key(&operator()));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_does_not_undo_what_another_process_withdrew() {
+    fn a_reset_does_not_undo_another_processs_withdrawal() {
         for has_noticed in [true, false] {
             let mut process = Process::start();
             let session = process.session();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_was_found_what_is_needed_and_the_way_out() {
+    fn errors_name_both_versions_and_the_way_out() {
         let error = RuntimeError::TooOld {
             found: "1.16.3".to_owned(),
             library: "/usr/lib/libonnxruntime.so".into(),

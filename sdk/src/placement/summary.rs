@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut_where_it_says_least() {
+    fn a_long_list_loses_its_least_useful_nodes() {
         let mut subgraphs = vec![subgraph(QNN_EP, &[("c", "Conv")])];
         subgraphs.extend((0..300).map(|_| subgraph(CPU_EP, &[("q", "QuantizeLinear")])));
         subgraphs.push(subgraph(CPU_EP, &[("last", "Gemm")]));

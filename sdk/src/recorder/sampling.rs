@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn about_one_in_so_many_is_taken_whatever_the_rhythm() {
+    fn about_one_run_in_n_is_taken_at_any_rhythm() {
         for one_in in [1, 2, 10, 1000] {
             let sampling = Sampling {
                 draws: AtomicU64::new(42),

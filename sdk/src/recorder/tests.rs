@@ -341,7 +341,7 @@ fn a_slow_spell_that_a_seal_cuts_is_no_switch() {
 }
 
 #[test]
-fn first_runs_come_in_their_order_whoever_made_them() {
+fn first_runs_of_all_threads_keep_their_order() {
     let recorder = recorder();
     let held = recorder.shards.hold();
     recorder.record(LATER, us(90_000), "static");

@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_is_what_formatting_would_give(
+        fn a_key_equals_the_formatted_shape(
             inputs in prop::collection::vec(("[a-zé]{1,9}", prop::collection::vec(any::<i64>(), 0..5)), 0..6),
         ) {
             let all: Vec<_> = inputs.iter().map(|(name, dims)| {

@@ -93,7 +93,7 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
 }
 
 #[test]
-fn a_stream_that_ended_well_says_so_or_leaves_nothing() {
+fn a_stream_that_ended_well_is_marked_or_removed() {
     let dir = tempfile::tempdir().unwrap();
     let stream = random_stream();
     let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
@@ -333,7 +333,7 @@ fn a_folder_that_was_being_deleted_is_no_stream() {
 }
 
 #[test]
-fn a_request_takes_what_fits_and_at_least_one() {
+fn a_request_takes_the_reports_that_fit_and_at_least_one() {
     let dir = tempfile::tempdir().unwrap();
     let stream = random_stream();
     let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_accepted_later_is_kept() {
+    fn only_reports_that_may_be_accepted_later_are_kept() {
         let response = v1::UploadResponse {
             results: vec![
                 result(0, v1::Outcome::Duplicate, false),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_not_cut_short() {
+    fn a_requested_wait_is_not_cut_short() {
         let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
         schedule.idle(Duration::ZERO);
         assert!(!schedule.is_held(Duration::ZERO));

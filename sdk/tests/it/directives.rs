@@ -141,7 +141,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
 }
 
 #[test]
-fn a_host_that_sends_by_itself_gets_directives_too_and_names_what_it_holds() {
+fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);

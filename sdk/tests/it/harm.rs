@@ -224,7 +224,7 @@ fn every_status_keeps_the_reports_and_is_counted() {
 }
 
 #[test]
-fn a_refused_key_is_not_tried_again_for_long_and_says_what_to_do() {
+fn a_refused_key_is_retried_late_and_its_error_has_the_way_out() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start("another key");
     let config = config(dir.path(), &collector.endpoint())

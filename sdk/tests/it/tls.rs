@@ -21,7 +21,7 @@ fn start_and_run(config: SdkConfigBuilder) -> Watch {
 }
 
 #[test]
-fn a_private_ca_is_trusted_beside_or_instead_of_the_roots() {
+fn a_private_ca_is_trusted_in_addition_to_or_instead_of_the_roots() {
     for roots in [TrustedRoots::Bundled, TrustedRoots::Only] {
         let dir = tempfile::tempdir().unwrap();
         let collector = collector();

@@ -228,7 +228,7 @@ fn the_newer_variable_is_read_first() {
 }
 
 #[test]
-fn the_chipset_asked_for_tells_which_skeleton_is_needed() {
+fn the_requested_chipset_determines_the_skeleton() {
     let (host, mut facts) = phone();
     facts.hexagon_arch = None;
     finds(&host, &facts, &[]);
@@ -244,7 +244,7 @@ fn the_chipset_asked_for_tells_which_skeleton_is_needed() {
 }
 
 #[test]
-fn a_watch_knows_its_device_and_remembers_what_it_found() {
+fn a_watch_adds_its_device_and_keeps_the_findings() {
     let dir = tempfile::tempdir().unwrap();
     let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
         .with_device(simulated_device("SM8650"))

@@ -156,7 +156,7 @@ fn core() -> Core {
 }
 
 #[test]
-fn zones_are_read_every_ten_seconds_and_listed_anew_now_and_then() {
+fn zones_are_read_every_ten_seconds_and_listed_less_often() {
     let dir = tempfile::tempdir().unwrap();
     let conditions = core().conditions().with_thermal_read(true);
     let mut reader = ThermalReader::new(conditions.clone(), dir.path());

@@ -175,7 +175,7 @@ fn a_fused_list_alone_counts_no_npu_nodes() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_a_log_claims() {
+fn memory_is_bounded_for_any_log() {
     let mut reader = LogReader::default();
     reader.line("Node placements");
     reader.line(" Node(s) placed on [CPUExecutionProvider]. Number of nodes: 4000000000");

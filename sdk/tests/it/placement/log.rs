@@ -86,12 +86,12 @@ fn compare(soc_model: &str) {
 }
 
 #[test]
-fn a_log_tells_what_the_assignment_api_tells_of_the_same_session() {
+fn a_log_and_the_assignment_api_agree_on_a_session() {
     if let Some(soc_model) = role() {
         return compare(&soc_model);
     }
     for (soc_model, n_models) in [("57", 10), ("68", 9)] {
-        let test = a_log_tells_what_the_assignment_api_tells_of_the_same_session;
+        let test = a_log_and_the_assignment_api_agree_on_a_session;
         let same = emitted_by(command(test, soc_model));
         assert_eq!(same.len(), n_models, "{same:?}");
     }

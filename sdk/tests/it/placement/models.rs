@@ -60,7 +60,7 @@ fn tell_models(soc_model: &str) {
 }
 
 fn on(chipset: &str, soc_model: u32) -> Vec<Value> {
-    let test = every_model_is_where_python_says_and_says_why;
+    let test = every_model_has_the_placement_and_reasons_that_python_read;
     let lines = emitted_by(command(test, &soc_model.to_string()));
     let documents: Vec<Value> = lines
         .iter()
@@ -116,7 +116,7 @@ fn check(
 }
 
 #[test]
-fn every_model_is_where_python_says_and_says_why() {
+fn every_model_has_the_placement_and_reasons_that_python_read() {
     if let Some(soc_model) = role() {
         return tell_models(&soc_model);
     }

@@ -76,12 +76,12 @@ fn tell_placements(version: &str) {
 }
 
 #[test]
-fn each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed() {
+fn each_onnx_runtime_gives_its_facts_without_guesses() {
     if let Some(version) = role() {
         return tell_placements(&version);
     }
     let of = |version: &str| -> Value {
-        let test = each_onnx_runtime_tells_what_it_can_and_nothing_is_guessed;
+        let test = each_onnx_runtime_gives_its_facts_without_guesses;
         let lines = emitted_by(command(test, version));
         let document: Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!(document["version"], version);
