@@ -2,9 +2,10 @@
 """Prints how large the house is. Usage: tests/size.py [FOLDER], a checkout; `just size`.
 
 Product: Rust below the `src` folders of the crates that ship, without what only tests compile (`#[cfg(test)]` modules,
-in the file or in files of their own) and without generated code. Tests: that, `tests/`, `benches/` and `examples/` of
-those crates, all crates below `tests/`, and `proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An empty doc is one
-line of one or two words.
+in the file or in files of their own). Generated: what a program wrote, below a folder `generated`; in no other figure.
+Tests: `#[cfg(test)]` modules, `tests/`, `benches/` and `examples/` of those crates, all crates below `tests/`, and
+`proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An empty doc is one line of one or
+two words.
 """
 
 import json
@@ -15,7 +16,6 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-GENERATED = "proto/src/generated/"
 CFG_TEST = re.compile(r'#\[cfg\((?:test|feature = "samples"|all\(test\b.*|any\(test\b.*)\)\]')
 MODULE = re.compile(r"\s*(?:pub(?:\(\w+\))? )?mod (\w+)\s*([;{])")
 EMPTY_DOC = re.compile(r"\s*/// \w+( \w+)?\.$")
@@ -60,11 +60,12 @@ def split(path, lines):
 
 def rust(root):
     listed = subprocess.check_output(["git", "ls-files", "*.rs"], cwd=root, text=True).split()
-    product, tests, only_tests = {}, {}, set()
+    product, tests, generated, only_tests = {}, {}, {}, set()
     for name in listed:
         path = Path(name)
         lines = (root / path).read_text().splitlines()
-        if name.startswith(GENERATED):
+        if "generated" in path.parts[:-1]:
+            generated[path] = lines
             continue
         if name.startswith("tests/") or "src" not in path.parts or not {"tests", "benches"}.isdisjoint(path.parts[:-1]):
             tests[path] = lines
@@ -74,7 +75,7 @@ def rust(root):
     for path in list(product):
         if not only_tests.isdisjoint([path, *path.parents]):
             tests[path] += product.pop(path)
-    return product, tests
+    return product, tests, generated
 
 
 def executables(root):
@@ -92,11 +93,16 @@ def config_keys(root):
     return len(keys)
 
 
+def kinds(files):
+    return Counter(kind(line) for lines in files.values() for line in lines)
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    product, tests = rust(root)
-    of_product = Counter(kind(line) for lines in product.values() for line in lines)
-    of_tests = Counter(kind(line) for lines in tests.values() for line in lines)
+    if not (root / ".git").exists() or not (root / "Cargo.lock").exists():
+        sys.exit(f"size.py: {root} is not the root of a checkout of epwatch; give its path: tests/size.py FOLDER")
+    product, tests, generated = rust(root)
+    of_product, of_tests = kinds(product), kinds(tests)
     everything = [line for lines in [*product.values(), *tests.values()] for line in lines]
     lock = tomllib.loads((root / "Cargo.lock").read_text())
     figures = {
@@ -105,6 +111,7 @@ def main():
         "product: lines of doc": of_product["doc"],
         "product: lines of comment": of_product["comment"],
         "tests: lines of code": of_tests["code"],
+        "generated: lines of code": kinds(generated)["code"],
         "crates in the lock": len(lock["package"]),
         "executables of a test run": executables(root),
         "config keys": config_keys(root),
