@@ -5,6 +5,7 @@
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod evaluation;
+pub mod labelled;
 mod outcome;
 mod report;
 mod scenarios;

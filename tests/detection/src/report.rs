@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use epwatch_fleet::labelled::Benign;
+use crate::labelled::Benign;
 
 use crate::outcome::{FaultOutcome, Healthy, Outcome};
 use crate::scenarios::{NEEDED_DEVICES, NEEDS, needed_name};
@@ -70,7 +70,7 @@ pub(crate) fn line(outcome: &Outcome) -> String {
 pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
     let mut text = format!(
         "# Detection, measured\n\nWritten by\n\n    just detection {arguments}\n\nfrom simulated fleets (first seed \
-         and families are the arguments; thresholds were tuned on seeds below 500000; see `tests/fleet`) through the \
+         and families are the arguments; thresholds were tuned on seeds below 500000; see `tests/detection`) through the \
          code of `epwatch replay`: {} of {asked} fleets, {} reports of devices. The same arguments write the same \
          figures. A run that was broken off continues from `target/detection.jsonl`; remove that file after a change \
          of the detector. No field data exists yet.\n\n",

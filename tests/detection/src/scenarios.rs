@@ -1,6 +1,6 @@
 //! The scenarios that are evaluated, and the families of each.
 
-use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
+use crate::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
 /// A kind of fleet and its weight.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::labelled::{FamilyReport, ks_p_value, sarle, wasserstein_log};
 use epwatch_detector::window::histogram_of;
-use epwatch_fleet::labelled::{FamilyReport, ks_p_value, sarle, wasserstein_log};
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::{Moments, dip};
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// A seeded source of the distributions that the physics needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance {
+pub struct Chance {
     rng: fastrand::Rng,
     spare_normal: Option<f64>,
 }
 
 impl Chance {
     /// The stream for one purpose: equal (seed, label, index) give equal draws.
-    pub(crate) fn split(seed: u64, label: &str, index: u64) -> Self {
+    pub fn split(seed: u64, label: &str, index: u64) -> Self {
         let mut mixed = mix(seed);
         for byte in label.bytes() {
             mixed = mix(mixed ^ u64::from(byte));
@@ -38,22 +38,22 @@ impl Chance {
     }
 
     /// Uniform in `[0, 1)`.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         self.rng.f64()
     }
 
     /// Uniform in `[low, high)`.
-    pub(crate) fn between(&mut self, (low, high): (f64, f64)) -> f64 {
+    pub fn between(&mut self, (low, high): (f64, f64)) -> f64 {
         low + (high - low) * self.unit()
     }
 
     /// True with this probability.
-    pub(crate) fn happens(&mut self, probability: f64) -> bool {
+    pub fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
     /// Standard normal (polar Box-Muller, two at a time).
-    pub(crate) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare_normal.take() {
             return spare;
         }
@@ -101,7 +101,7 @@ impl Chance {
     clippy::cast_sign_loss,
     reason = "small and positive"
 )]
-pub(crate) fn whole(value: f64) -> u32 {
+pub fn whole(value: f64) -> u32 {
     value as u32
 }
 

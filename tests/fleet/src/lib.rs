@@ -3,25 +3,24 @@
 //! A [`Scenario`] holds the fleet's devices and their placements; `physics` makes latency from placement, silicon, heat
 //! and chance; the SDK's core makes reports from runs. The reports are uploaded in real time ([`Live`]), sent at a rate
 //! ([`load`]) or iterated over in virtual time ([`VirtualTime`]). Everything follows from the scenario's seed but for
-//! the times of [`Live`]. [`labelled`] builds reports without the SDK, for the statistics of detection.
+//! the times of [`Live`].
 //!
 //! Nothing here decides that a device is slow: its placement does (`fallback`). Report bytes of simulated devices come
 //! from the SDK alone.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod assignment;
-mod chance;
+pub mod chance;
 mod chipsets;
 mod client;
 mod device;
 mod fallback;
 mod fleet;
 mod identity;
-pub mod labelled;
 mod live;
 pub mod load;
 mod outbox;
-mod physics;
+pub mod physics;
 mod placements;
 mod progress;
 mod recording;

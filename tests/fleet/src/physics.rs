@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::chance::Chance;
 
 /// Coefficient of variation of the silicon between devices of one make: one draw a fleet.
-pub(crate) const SILICON_CV: (f64, f64) = (0.03, 0.10);
+pub const SILICON_CV: (f64, f64) = (0.03, 0.10);
 /// Share of live devices with a lasting slow-down of their own.
 const LASTING: f64 = 0.005;
 const SPIKE_ALPHA: f64 = 1.8;
@@ -23,28 +23,28 @@ const SPELL: Duration = Duration::from_secs(600);
 
 /// The lasting properties of a device.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Traits {
+pub struct Traits {
     /// Next to the fleet's median.
-    pub(crate) silicon: f64,
+    pub silicon: f64,
     /// A slow-down of its own; 1 for nearly all.
-    pub(crate) lasting: f64,
+    pub lasting: f64,
     /// Spread of its days, as the sigma of a lognormal.
-    pub(crate) day_sigma: f64,
+    pub day_sigma: f64,
     /// Spread of its runs, likewise.
-    pub(crate) run_sigma: f64,
+    pub run_sigma: f64,
     /// Runs next to the fleet's median device.
-    pub(crate) runs: f64,
+    pub runs: f64,
     /// Whether it can report heat and power save.
-    pub(crate) reports_context: bool,
+    pub reports_context: bool,
     /// Whether its thermal status stays 0 however hot it is.
-    pub(crate) status_stays_zero: bool,
+    pub status_stays_zero: bool,
     governor: f64,
 }
 
 impl Traits {
     /// Draws a device. `lasting` is the share of devices with a lasting slow-down; `wildness` widens the spread of days
     /// and runs.
-    pub(crate) fn draw(silicon_cv: f64, lasting: f64, wildness: f64, chance: &mut Chance) -> Self {
+    pub fn draw(silicon_cv: f64, lasting: f64, wildness: f64, chance: &mut Chance) -> Self {
         Self {
             silicon: chance.factor(silicon_cv),
             lasting: if chance.happens(lasting) {
@@ -62,24 +62,24 @@ impl Traits {
     }
 
     /// Draws the drift of a device's day, which nothing reports.
-    pub(crate) fn day(&self, chance: &mut Chance) -> f64 {
+    pub fn day(&self, chance: &mut Chance) -> f64 {
         (self.day_sigma * chance.normal()).exp()
     }
 }
 
 /// The disturbances of a stretch of time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Weather {
+pub struct Weather {
     /// Shares of the spells that are hot, save power, and meet other work.
-    pub(crate) heat: f64,
-    pub(crate) power_save: f64,
-    pub(crate) contention: f64,
+    pub heat: f64,
+    pub power_save: f64,
+    pub contention: f64,
     /// Share of the runs of such a spell that meet other work.
-    pub(crate) contended_runs: f64,
+    pub contended_runs: f64,
     /// Slow-down of a governor that holds clocks low for good, at most; `None`: it does so for moments only.
-    pub(crate) governor: Option<f64>,
+    pub governor: Option<f64>,
     /// Share of the runs hit by a spike.
-    pub(crate) spikes: f64,
+    pub spikes: f64,
 }
 
 impl Default for Weather {
@@ -97,16 +97,16 @@ impl Default for Weather {
 
 /// A slow-down of some runs, from outside.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SlowRuns {
-    pub(crate) factor: f64,
+pub struct SlowRuns {
+    pub factor: f64,
     /// Share of the runs of a spell that is hit.
-    pub(crate) run_share: f64,
+    pub run_share: f64,
     /// Share of the spells that are hit.
-    pub(crate) spell_share: f64,
+    pub spell_share: f64,
 }
 
 impl SlowRuns {
-    pub(crate) const NONE: Self = Self {
+    pub const NONE: Self = Self {
         factor: 1.0,
         run_share: 0.0,
         spell_share: 0.0,
@@ -115,38 +115,33 @@ impl SlowRuns {
 
 /// A stretch of one device's runs under one weather: a session of a labelled fleet, ten minutes of a live device.
 #[derive(Debug, Clone)]
-pub(crate) struct Spell {
+pub struct Spell {
     heat: f64,
     hot_from: f64,
-    pub(crate) saves_power: bool,
+    pub saves_power: bool,
     power_save: f64,
     is_contended: bool,
     drift: f64,
     slow_runs: SlowRuns,
     /// Whether `slow_runs` hit it.
-    pub(crate) is_hit: bool,
+    pub is_hit: bool,
 }
 
 /// One run of a spell.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
-    pub(crate) us: f64,
+pub struct Run {
+    pub us: f64,
     /// Slow-down by heat; 1 if the device is cool.
-    pub(crate) heat: f64,
+    pub heat: f64,
     /// Height of the ramp, 0 to 1.
     heat_level: f64,
     /// One of the first three of its session.
-    pub(crate) is_cold: bool,
+    pub is_cold: bool,
 }
 
 impl Spell {
     /// Draws a spell of a device whose day drifts by `day`.
-    pub(crate) fn draw(
-        weather: &Weather,
-        day: f64,
-        slow_runs: SlowRuns,
-        chance: &mut Chance,
-    ) -> Self {
+    pub fn draw(weather: &Weather, day: f64, slow_runs: SlowRuns, chance: &mut Chance) -> Self {
         let heat = if chance.happens(weather.heat) {
             chance.between((1.3, 2.2))
         } else {
@@ -171,7 +166,7 @@ impl Spell {
 
     /// Draws the run at `at`, the share of the spell that is over. `n_before` is the number of its session's runs before
     /// it, `held` the slow-down of a governor that holds clocks low.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         traits: &Traits,
         weather: &Weather,

@@ -1,9 +1,9 @@
 //! Changes on purpose: firmware, runtime, the kind of graph. None is a fault by itself, and a fault that comes with one
 //! is found.
 
+use epwatch_detection::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Truth};
 use epwatch_detector::incident::State;
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Truth};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{CpuNode, Fingerprint, GraphKind, Placement, ReasonCode};

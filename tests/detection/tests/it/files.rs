@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::read::Source;
 use epwatch_detector::replay::{read_files, to_json};
-use epwatch_fleet::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_proto::RecordedReport;
 use epwatch_proto::recorded::write_recorded;
 

@@ -1,8 +1,8 @@
 //! The incident that this product is made for, and windows that come in several reports.
 
+use epwatch_detection::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::{Severity, VerdictClass};
-use epwatch_fleet::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
 use super::{INCIDENT, pages, replayed, reports, spec};
 

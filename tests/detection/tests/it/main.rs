@@ -8,6 +8,7 @@ mod directives;
 mod files;
 mod frozen;
 mod incident;
+mod labelled;
 mod newcomers;
 mod only_version;
 mod restarts;
@@ -16,6 +17,9 @@ mod small;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_detection::labelled::{
+    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
+};
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
@@ -23,9 +27,6 @@ use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
-use epwatch_fleet::labelled::{
-    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
-};
 use epwatch_server::Period;
 
 const START_MS: i64 = 1_767_225_600_000;

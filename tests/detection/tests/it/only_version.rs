@@ -1,10 +1,12 @@
 //! Faults that begin within a model's only version: devices have no earlier version, but the store has their earlier
 //! windows.
 
+use epwatch_detection::labelled::{
+    FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
+};
 use epwatch_detector::incident::State;
 use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use epwatch_proto::{BaselineAbsence, Baselines};
 
 use super::{

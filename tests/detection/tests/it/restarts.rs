@@ -1,7 +1,9 @@
 //! Sessions that are created again within a window: a part of it on the NPU, a part not.
 
+use epwatch_detection::labelled::{
+    FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
+};
 use epwatch_detector::verdict::VerdictClass;
-use epwatch_fleet::labelled::{FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
 use super::{DAY_MS, INCIDENT, PLAIN, START_MS, pages, replayed, reports, spec};
 

@@ -2,7 +2,7 @@
 
 use super::family::{FamilyReport, WINDOW_MS};
 use super::{Benign, Truth};
-use crate::chance::Chance;
+use epwatch_fleet::chance::Chance;
 
 /// Share of the devices with disturbed uploads.
 const SHARE: f64 = 0.3;

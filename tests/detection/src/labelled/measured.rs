@@ -7,7 +7,7 @@
 //! minority of its layers (85 rows) 1.06 to 36 x between the quartiles' outer neighbours with a median
 //! of 2.45 x. It is a point per row, so how runs and devices differ has to be modelled.
 
-use crate::chance::Chance;
+use epwatch_fleet::chance::Chance;
 
 /// Milliseconds on a Galaxy S24's NPU, ONNX Runtime with QNN, 124 rows: 10, 25, 50, 75 and 90 % points.
 const BASE_MS: [f64; 5] = [0.674, 1.222, 3.421, 10.04, 32.4];
@@ -35,7 +35,7 @@ pub(super) fn chipset_slowness(at: usize, chance: &mut Chance) -> f64 {
 }
 
 /// Draws a model's latency on SM8650, in microseconds: between the 10 and the 90 % point.
-pub(super) fn base_us(chance: &mut Chance) -> f64 {
+pub fn base_us(chance: &mut Chance) -> f64 {
     let points = [0.1, 0.25, 0.5, 0.75, 0.9];
     let at = chance.between((0.1, 0.9));
     let above = points.iter().skip(1).position(|point| at < *point);
@@ -43,18 +43,4 @@ pub(super) fn base_us(chance: &mut Chance) -> f64 {
     let share = (at - points[below]) / (points[below + 1] - points[below]);
     let (low, high) = (BASE_MS[below], BASE_MS[below + 1]);
     1_000.0 * low * (high / low).powf(share)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_of_the_models_are_faster_than_the_median() {
-        let mut chance = Chance::split(1, "base", 0);
-        let drawn: Vec<f64> = (0..4_000).map(|_| base_us(&mut chance)).collect();
-        let faster = drawn.iter().filter(|us| **us < 3_421.0).count();
-        assert!((1_850..2_150).contains(&faster), "{faster}");
-        assert!(drawn.iter().all(|us| (674.0..=32_400.0).contains(us)));
-    }
 }

@@ -8,8 +8,8 @@ use super::noise::USUAL_SESSIONS;
 use super::reports;
 use super::spec::FamilySpec;
 use super::{Benign, Fault, FaultKind, Truth};
-use crate::chance::{Chance, whole};
-use crate::physics::{SILICON_CV, Traits};
+use epwatch_fleet::chance::{Chance, whole};
+use epwatch_fleet::physics::{SILICON_CV, Traits};
 use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
 
 pub(crate) const WINDOW_MS: i64 = 86_400_000;

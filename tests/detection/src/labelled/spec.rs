@@ -2,7 +2,7 @@
 
 use super::measured;
 use super::{Benign, Fault, FaultKind, PlacementView, Truth};
-use crate::chance::{Chance, whole};
+use epwatch_fleet::chance::{Chance, whole};
 
 /// The parameters of a family.
 #[derive(Debug, Clone, PartialEq)]

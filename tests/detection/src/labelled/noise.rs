@@ -2,8 +2,8 @@
 
 use epwatch_proto::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 
-use crate::chance::{Chance, whole};
-use crate::physics::{SlowRuns, Spell, Traits, Weather};
+use epwatch_fleet::chance::{Chance, whole};
+use epwatch_fleet::physics::{SlowRuns, Spell, Traits, Weather};
 
 /// Sessions of a device in a calm window, on average.
 pub(super) const USUAL_SESSIONS: f64 = 2.5;

@@ -1,4 +1,4 @@
-//! Labelled fleets: recorded reports with the truth about every cohort, for `tests/detection`.
+//! Labelled fleets: recorded reports with the truth about every cohort.
 //!
 //! A [`Family`] is one app with a subject model and a peer model on some chipsets: earlier windows on
 //! version 1.0.0, then a roll-out of 2.0.0, which is healthy, healthy with a confounder, or at fault.
@@ -17,5 +17,6 @@ mod window;
 
 pub use comparison::{ks_p_value, sarle, wasserstein_log};
 pub use family::{CohortLabel, Family, FamilyReport};
+pub use measured::base_us;
 pub use spec::FamilySpec;
 pub use truth::{Benign, Fault, FaultKind, PlacementView, Truth};

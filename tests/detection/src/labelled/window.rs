@@ -8,8 +8,8 @@ use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW
 use super::noise::{self, CALM_SESSIONS, Runs, Work};
 use super::reports::{self, Where};
 use super::{Benign, Fault, FaultKind, PlacementView, Truth, uploads};
-use crate::chance::{Chance, whole};
-use crate::physics::{SlowRuns, Traits, Weather};
+use epwatch_fleet::chance::{Chance, whole};
+use epwatch_fleet::physics::{SlowRuns, Traits, Weather};
 
 /// Runs of one session, input shape and stratum.
 struct Part {
