@@ -1,9 +1,11 @@
-//! The config file and the environment over the defaults. Each component owns its part; here they
-//! are only read and put together.
+//! Reads the config file and the environment into a config struct, and names the source of each mistake in it.
+//!
+//! Each component owns its section and validates it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use epwatch_server::Problems;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
@@ -12,7 +14,7 @@ use toml::{Table, Value};
 /// is `collector.wal.max_bytes`.
 const ENV_PREFIX: &str = "EPWATCH_";
 
-/// A config that cannot be used. The text names file or variable, key and what was expected.
+/// A config that cannot be used. The text names file or variable, key and the expected value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("failed to read config {path}")]
@@ -34,24 +36,35 @@ pub(crate) enum ConfigError {
     },
 }
 
-/// Where the values of a config came from, for error texts.
+/// The file, variables and options that set the values of a config, for error texts.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     file: Option<(PathBuf, Table)>,
-    /// Keys with the variable or option that set them.
+    /// Keys, each with the variable or option that set it.
     set: Vec<(String, String)>,
 }
 
 impl Sources {
-    /// Notes that `name`, an option, set `key`.
+    /// Notes that the option `name` set `key`.
     pub(crate) fn note(&mut self, key: &str, name: &str) {
         self.set.push((key.to_owned(), name.to_owned()));
     }
 
-    /// Puts before `key: problem` whatever set the key, a part of it, or what it is a part of.
-    pub(crate) fn name(&self, problem: &str) -> String {
-        // A list is set as a whole, and behind a blank stands a name that is no key.
-        let key = problem.split([':', '[', ' ']).next().unwrap_or_default();
+    /// Returns `Ok` if nothing is wrong, else all problems, each with the source of its value.
+    pub(crate) fn refuse(&self, problems: &Problems) -> Result<(), ConfigError> {
+        if problems.0.is_empty() {
+            return Ok(());
+        }
+        let named = problems.0.iter().map(|p| self.name(&p.key, &p.text));
+        Err(ConfigError::Problems {
+            problems: named.collect(),
+        })
+    }
+
+    /// Returns `source: key: text`. The source set the key, a part of it, or a section around it.
+    fn name(&self, full_key: &str, text: &str) -> String {
+        // A source sets a list as a whole. A name that is no key may follow a blank.
+        let key = full_key.split(['[', ' ']).next().unwrap_or_default();
         let set = |is_meant: &dyn Fn(&str) -> bool| {
             let found = self.set.iter().rev().find(|(key, _)| is_meant(key));
             found.map(|(_, name)| name.clone())
@@ -67,7 +80,7 @@ impl Sources {
             .or_else(in_file)
             .or_else(|| set(&|set| is_within(set, key)))
             .unwrap_or_else(|| "default".to_owned());
-        format!("{source}: {problem}")
+        format!("{source}: {full_key}: {text}")
     }
 }
 
@@ -77,11 +90,10 @@ fn is_within(key: &str, section: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Reads the file, lays the environment over it and parses the result into `T`, whose own
-/// defaults fill the rest.
+/// Reads the file, replaces values by those of the environment, and parses the result into `T`, whose defaults fill
+/// the rest.
 ///
-/// Only variables that name one of `sections` are looked at: other programs' variables, and our
-/// own such as `EPWATCH_CACHE`, are none of the config's business.
+/// Reads only variables that name one of `sections`. Others, such as `EPWATCH_CACHE`, are not part of the config.
 pub(crate) fn load<T: DeserializeOwned>(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
@@ -109,22 +121,21 @@ pub(crate) fn load<T: DeserializeOwned>(
             Err(problem) => problems.push(format!("{name}: {}: {problem}", key.join("."))),
         }
     }
-    let config = parse(Value::Table(table), &sources, &mut problems);
-    match config {
+    match parse(Value::Table(table), &sources, &mut problems) {
         Some(config) if problems.is_empty() => Ok((config, sources)),
         _ => Err(ConfigError::Problems { problems }),
     }
 }
 
-/// Parses `value`, and says of everything that is unknown in it or of a wrong type what it is: one
-/// such thing ends a deserialiser, so it is taken out and the rest is tried again.
+/// Parses `value`, and reports every unknown key and wrong type in it. A deserialiser ends at the first one, so each
+/// is removed and the rest parsed again.
 fn parse<T: DeserializeOwned>(
     mut value: Value,
     sources: &Sources,
     problems: &mut Vec<String>,
 ) -> Option<T> {
     let mut taken_out: Vec<String> = Vec::new();
-    // Entries that were taken out of lists, by the list's key.
+    // Number of entries removed from a list, by the list's key.
     let mut entries: HashMap<String, usize> = HashMap::new();
     loop {
         let error = match serde_path_to_error::deserialize(value.clone()) {
@@ -132,11 +143,10 @@ fn parse<T: DeserializeOwned>(
             Err(error) => error,
         };
         let key = key_of(error.path(), &entries);
-        // What lacks a key that was just taken out lacks nothing of its own.
+        // A missing key that was removed before is no problem of its own.
         let is_left_over = taken_out.iter().any(|taken| is_within(taken, &key));
         if !is_left_over {
-            let problem = format!("{key}: {}", error.inner().message());
-            problems.push(sources.name(&problem));
+            problems.push(sources.name(&key, error.inner().message()));
         }
         if !take_out(&mut value, error.path()) {
             return None;
@@ -150,8 +160,7 @@ fn parse<T: DeserializeOwned>(
     }
 }
 
-/// A path as the config has it: entries of a list are found in order, so those that were taken out
-/// stood before the ones that are left.
+/// Returns a path as the file has it. Entries of a list are parsed in order, so the removed ones were before the rest.
 fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) -> String {
     let mut text = String::new();
     for segment in path {
@@ -168,7 +177,7 @@ fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) ->
     text
 }
 
-/// Removes the value at `path`; false if there is none.
+/// Removes the value at `path`; `false` if there is none.
 fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
     let segments: Vec<&Segment> = path.iter().collect();
     let Some((last, parents)) = segments.split_last() else {
@@ -284,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_lies_over_file_over_defaults() {
+    fn environment_replaces_file_and_file_replaces_defaults() {
         check("", &[], Ok(("here", 1)));
         check("[collector]\nn = 2", &[], Ok(("here", 2)));
         check(
@@ -338,9 +347,8 @@ mod tests {
         _url: String,
     }
 
-    /// One start reports every problem, and where it is.
     #[test]
-    fn all_unknown_keys_and_wrong_types_are_said_at_once_with_their_source() {
+    fn all_unknown_keys_and_wrong_types_are_reported_at_once_with_their_source() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("epwatch.toml");
         let file = "[collector]\nm = 2\nn = -2\nlisten = \"x\"\n[[channel]]\n[[channel]]\nurl = 1\n\

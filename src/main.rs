@@ -21,8 +21,8 @@ mod serve;
 mod server_config;
 mod shutdown;
 mod store;
+mod store_args;
 mod store_config;
-mod store_options;
 mod telemetry;
 
 use std::pin::Pin;

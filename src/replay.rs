@@ -13,7 +13,7 @@ use epwatch_detector::{DetectorConfig, summary};
 use epwatch_server::Period;
 use jiff::Timestamp;
 
-use crate::store_options::StoreOptions;
+use crate::store_args::AddressArgs;
 
 /// Could not find out: some reports could not be read.
 const INCOMPLETE: u8 = 3;
@@ -49,7 +49,7 @@ pub(crate) struct Over {
         conflicts_with = "clickhouse")]
     reports: Vec<PathBuf>,
     #[command(flatten)]
-    store: StoreOptions,
+    store: AddressArgs,
     /// Placements that a lab certified, as JSON lines with the columns of certified_placements_v1:
     /// the reference of a first version; they count before those of a store.
     #[arg(long, value_name = "FILE", num_args = 1..)]

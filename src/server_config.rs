@@ -1,11 +1,11 @@
-//! Configuration of `serve`, `collector`, `detector` and `migrate`: one file with a section for each component, and
-//! the few options that belong on the command line.
+//! The config of `serve`, `collector`, `detector` and `migrate`: one file with a section for each component, and a few
+//! options that override it.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use epwatch_collector::config::CollectorConfig;
 use epwatch_detector::config::DetectorConfig;
-use epwatch_store::StoreTarget;
+use epwatch_server::Problems;
 use serde::Deserialize;
 
 use crate::{
@@ -18,101 +18,17 @@ use crate::{
 pub(crate) struct ServerArgs {
     /// Config file (TOML). Environment variables such as EPWATCH_COLLECTOR__WAL__MAX_BYTES override it.
     #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Folder of the WAL and the embedded store [default: ./epwatch-data].
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// ClickHouse to use: http://host:8123, https://host:8443 or unix:/path. Without it `serve` runs
     /// the embedded engine.
     #[arg(long, value_name = "ADDRESS")]
-    clickhouse: Option<String>,
+    pub(crate) clickhouse: Option<String>,
     /// Where devices send to [default: 127.0.0.1:4717].
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
-}
-
-/// Options of a command that only works on the store; they override the config file.
-#[derive(Debug, clap::Args)]
-pub(crate) struct StoreArgs {
-    /// Config file (TOML), for its `[store]`.
-    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
-    config: Option<PathBuf>,
-    /// Store to work on: http://host:8123, https://host:8443 or unix:/path, as `epwatch serve` prints
-    /// it for the embedded one [default: that of a `serve` in ./epwatch-data].
-    #[arg(long, value_name = "ADDRESS")]
-    clickhouse: Option<String>,
-    /// Folder of the `serve` whose embedded store it is.
-    #[arg(long, value_name = "DIR", conflicts_with = "clickhouse")]
-    data_dir: Option<PathBuf>,
-}
-
-/// Options of a command that makes a data folder; they override the config file.
-#[derive(Debug, clap::Args)]
-pub(crate) struct FolderArgs {
-    /// Config file (TOML) of the `serve` that will run on it.
-    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
-    config: Option<PathBuf>,
-    /// Folder to make, or an empty one [default: ./epwatch-data].
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-}
-
-impl FolderArgs {
-    /// The config of that `serve`; only the parts that are read are checked.
-    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
-        let server = ServerArgs {
-            config: self.config.clone(),
-            data_dir: self.data_dir.clone(),
-            clickhouse: None,
-            listen: None,
-        };
-        server.load(Runs::Neither)
-    }
-}
-
-impl StoreArgs {
-    /// The config of the `serve` that has the store; only the parts that are read are checked.
-    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
-        let server = ServerArgs {
-            config: self.config.clone(),
-            data_dir: self.data_dir.clone(),
-            clickhouse: self.clickhouse.clone(),
-            listen: None,
-        };
-        let mut config = server.load(Runs::Neither)?;
-        if self.data_dir.is_some() {
-            config.store.clickhouse = None;
-        }
-        Ok(config)
-    }
-
-    /// Returns the store that the options name.
-    pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
-        let file = self.config.as_deref();
-        let (mut config, mut sources): (ServerConfig, _) =
-            config::load(file, std::env::vars(), SECTIONS)?;
-        if let Some(address) = &self.clickhouse {
-            config.store.clickhouse = Some(address.clone());
-            sources.note("store.clickhouse", "--clickhouse");
-        }
-        if let Some(data_dir) = &self.data_dir {
-            config.data_dir.clone_from(data_dir);
-            config.store.clickhouse = None;
-        }
-        said(&config.store.problems(), &sources)?;
-        if let Some(target) = config.store.server()? {
-            return Ok(target);
-        }
-        let socket = config.data_dir.join("engine").join("store.sock");
-        if !socket.exists() {
-            anyhow::bail!(
-                "no store is there: {} does not exist; give --clickhouse ADDRESS as `epwatch serve` \
-                 prints it, or http://host:8123",
-                socket.display()
-            );
-        }
-        Ok(StoreTarget::unix(&socket, &config.store.database))
-    }
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 /// The config file.
@@ -140,30 +56,27 @@ impl Default for ServerConfig {
 /// The sections that environment variables may name.
 const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
-/// What a command runs, and so what of the config has to be right for it. One file serves several
-/// machines, and the keys and certificates of one are not on the others.
+/// The components that a command runs, whose sections must be valid. One file serves several machines, and the keys and
+/// certificates of one are not on the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runs {
-    /// Collector and detector.
     Both,
-    /// The collector alone.
     Collector,
-    /// The detector alone.
     Detector,
-    /// Neither: it works on the store.
+    /// A command that works on the store.
     Neither,
 }
 
 impl ServerArgs {
-    /// Reads file, environment and options, and checks the parts that are run; every problem is in
-    /// the error.
+    /// Reads file, environment and options, and checks the sections that are run. The error holds every problem.
     pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
         let (config, sources) = self.read()?;
         config.check(runs, &sources)?;
         Ok(config)
     }
 
-    fn read(&self) -> Result<(ServerConfig, Sources), ConfigError> {
+    /// Reads file, environment and options, and checks nothing but types.
+    pub(crate) fn read(&self) -> Result<(ServerConfig, Sources), ConfigError> {
         let file = self.config.as_deref();
         let (mut config, mut sources): (ServerConfig, _) =
             config::load(file, std::env::vars(), SECTIONS)?;
@@ -179,39 +92,32 @@ impl ServerArgs {
             config.collector.listen = listen;
             sources.note("collector.listen", "--listen");
         }
-        // A relative log folder lies in the data folder; an absolute one stays.
+        // A relative WAL folder is below the data folder.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
-        // One key for both, since windows are whole buckets of the roll-up.
+        // Both have the same key, since windows are whole buckets of the roll-up.
         config.detector.bucket = config.collector.rollup.bucket;
         Ok((config, sources))
     }
 }
 
 impl ServerConfig {
-    fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
-        let mut problems = self.store.problems();
-        if matches!(runs, Runs::Both | Runs::Collector)
-            && let Err(found) = self.collector.validate()
-        {
-            problems.extend(found.0.iter().map(|p| format!("collector.{p}")));
+    /// Checks the sections that are run.
+    pub(crate) fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
+        let mut problems = Problems::default();
+        let mut add = |section: &str, validated: Result<(), Problems>| {
+            for problem in validated.err().unwrap_or_default().0 {
+                problems.push(format!("{section}.{}", problem.key), problem.text);
+            }
+        };
+        add("store", self.store.validate());
+        if matches!(runs, Runs::Both | Runs::Collector) {
+            add("collector", self.collector.validate());
         }
         if matches!(runs, Runs::Both | Runs::Detector) {
-            let found = self.detector.validate().err().unwrap_or_default();
-            problems.extend(found.0.iter().map(|p| format!("detector.{p}")));
+            add("detector", self.detector.validate());
         }
-        said(&problems, sources)
+        sources.refuse(&problems)
     }
-}
-
-/// The problems, each with where its value came from.
-fn said(problems: &[String], sources: &Sources) -> Result<(), ConfigError> {
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let problems = problems.iter().map(|problem| sources.name(problem));
-    Err(ConfigError::Problems {
-        problems: problems.collect(),
-    })
 }
 
 #[cfg(test)]
@@ -220,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// People copy the example, so it must name every default and stay true.
+    /// People copy the example, so it must hold every default.
     #[test]
     fn the_example_holds_the_defaults() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/epwatch.example.toml");
@@ -272,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What is commented out in the example is read as well.
+    /// Includes the keys that the example has in comments.
     #[test]
     fn the_example_has_every_key() {
         let file = include_str!("../epwatch.example.toml");
@@ -296,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_said_at_once() {
+    fn every_problem_is_reported_at_once() {
         let env = [
             ("EPWATCH_STORE__RAW_DAYS", "1"),
             ("EPWATCH_STORE__READER__LISTEN", "0.0.0.0:8123"),
@@ -316,43 +222,5 @@ mod tests {
         ] {
             assert!(text.contains(key), "{text}");
         }
-    }
-
-    #[track_caller]
-    fn check_days(raw_days: &str, rollup_days: &str, expected: &[&str]) {
-        let env = [
-            ("EPWATCH_STORE__RAW_DAYS", raw_days),
-            ("EPWATCH_STORE__ROLLUP_DAYS", rollup_days),
-        ];
-        let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let (config, _): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
-        let problems = config.store.problems();
-        assert_eq!(problems.len(), expected.len(), "{problems:?}");
-        for (problem, expected) in problems.iter().zip(expected) {
-            assert!(problem.starts_with(expected), "{problem}");
-        }
-    }
-
-    #[test]
-    fn days_cover_what_devices_keep_and_end_before_the_stores_times_do() {
-        check_days("14", "14", &[]);
-        check_days("10000", "10000", &[]);
-        check_days("13", "400", &["store.raw_days: must be 14 or more, got 13"]);
-        check_days("20", "19", &["store.rollup_days: must be at least"]);
-        check_days("14", "10001", &["store.rollup_days: must be at most 10000"]);
-        let both = [
-            "store.raw_days: must be at most",
-            "store.rollup_days: must be at most",
-        ];
-        check_days("65535", "65535", &both);
-    }
-
-    /// A late report must still meet its earlier copy.
-    #[test]
-    fn reports_are_kept_two_days_longer_than_devices_keep_them() {
-        use epwatch_collector::schema::{MIN_RAW_DAYS, Retention};
-        let on_device = epwatch_sdk::policy::MAX_SPOOL_AGE.as_secs() / 86_400;
-        assert_eq!(u64::from(MIN_RAW_DAYS), on_device + 2);
-        assert!(Retention::default().raw_days >= MIN_RAW_DAYS);
     }
 }

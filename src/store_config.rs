@@ -1,12 +1,15 @@
-//! `[store]` of the config file: which store, and for how long it keeps rows.
+//! `[store]` of the config file: the store's address, and the days that it keeps rows.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use epwatch_collector::schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention, retention::Days};
+use epwatch_server::Problems;
 use epwatch_store::{Cluster, StoreTarget, TargetError, TemplateValues, embedded::ReaderAccess};
 use serde::Deserialize;
+
+use crate::output::WrongUse;
 
 /// `[store]` of the config file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -16,20 +19,19 @@ pub(crate) struct StoreConfig {
     pub(crate) clickhouse: Option<String>,
     pub(crate) database: String,
     pub(crate) user: Option<String>,
-    /// A cluster of that server's `remote_servers`: tables are replicated and sharded then.
+    /// A cluster of that server's `remote_servers`; tables are then replicated and sharded.
     pub(crate) cluster: Option<String>,
     /// A file that holds the password and nothing else.
     pub(crate) password_file: Option<PathBuf>,
     /// Certificates (PEM) that signed the server's, if no public authority did.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Days that reports, and summaries, are kept. Without them a store keeps its own, and a new one is
-    /// made with the defaults.
+    /// Days that reports and roll-ups are kept. If left out, a store keeps its days, and a new one gets the defaults.
     pub(crate) raw_days: Option<u16>,
     pub(crate) rollup_days: Option<u16>,
     pub(crate) reader: ReaderConfig,
 }
 
-/// `[store.reader]`: where third parties may read the embedded store.
+/// `[store.reader]`: the port on which third parties read the embedded store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ReaderConfig {
@@ -40,18 +42,13 @@ pub(crate) struct ReaderConfig {
 }
 
 impl ReaderConfig {
-    /// The access it describes, if it does.
+    /// Returns the access, or `None` where the section is left out.
     pub(crate) fn access(&self) -> anyhow::Result<Option<ReaderAccess>> {
         let (Some(listen), Some(path)) = (self.listen, &self.password_file) else {
             return Ok(None);
         };
-        let password = std::fs::read_to_string(path).with_context(|| {
-            format!(
-                "failed to read store.reader.password_file {}",
-                path.display()
-            )
-        })?;
-        let access = ReaderAccess::new(listen, password.trim_end());
+        let password = read_password(path, "store.reader.password_file")?;
+        let access = ReaderAccess::new(listen, &password);
         Ok(Some(access.with_context(|| {
             format!("failed to use store.reader with {}", path.display())
         })?))
@@ -75,76 +72,69 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Everything that is wrong with it, `key: problem` each.
-    pub(crate) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    /// Checks everything but the passwords.
+    pub(crate) fn validate(&self) -> Result<(), Problems> {
+        let mut problems = Problems::default();
         match self.address() {
-            Err(error) => problems.push(format!("store.clickhouse: {error}")),
-            Ok(target) => problems.extend(self.ca_problem(target)),
+            Err(error) => problems.push("clickhouse", error.to_string()),
+            Ok(target) => {
+                if let Err(text) = self.check_ca(target) {
+                    problems.push("ca_file", text);
+                }
+            }
         }
         if let Some(listen) = self.reader.listen {
-            if !listen.ip().is_loopback() {
-                problems.push(format!(
-                    "store.reader.listen: must be a loopback address, got {listen}: readers \
-                     elsewhere come through a proxy with TLS"
-                ));
-            }
-            if self.reader.password_file.is_none() {
-                problems.push(
-                    "store.reader.password_file: must name a file with the readers' password"
-                        .to_owned(),
-                );
-            }
-            if self.clickhouse.is_some() {
-                problems.push(
-                    "store.reader.listen: is for the embedded store; with store.clickhouse \
-                     readers connect to that server"
-                        .to_owned(),
-                );
-            }
-        }
-        if self.cluster.as_deref().is_some_and(str::is_empty) {
-            problems
-                .push("store.cluster: must not be empty; leave it out for one server".to_owned());
-        }
-        if self.cluster.is_some() && self.clickhouse.is_none() {
-            problems.push(
-                "store.cluster: needs store.clickhouse: the embedded store is one server"
-                    .to_owned(),
+            problems.check("reader.listen", listen.ip().is_loopback(), || {
+                format!(
+                    "must be a loopback address, got {listen}: readers elsewhere come through a proxy with TLS"
+                )
+            });
+            problems.check(
+                "reader.password_file",
+                self.reader.password_file.is_some(),
+                || "must name a file with the readers' password".to_owned(),
             );
+            problems.check("reader.listen", self.clickhouse.is_none(), || {
+                "is for the embedded store; with store.clickhouse readers connect to that server"
+                    .to_owned()
+            });
         }
-        if self.database.is_empty() {
-            problems.push("store.database: must not be empty".to_owned());
+        if let Some(cluster) = &self.cluster {
+            problems.check("cluster", !cluster.is_empty(), || {
+                "must not be empty; leave it out for one server".to_owned()
+            });
+            problems.check("cluster", self.clickhouse.is_some(), || {
+                "needs store.clickhouse: the embedded store is one server".to_owned()
+            });
         }
-        problems.extend(self.problems_of_days());
-        problems
+        problems.check("database", !self.database.is_empty(), || {
+            "must not be empty".to_owned()
+        });
+        self.check_days(&mut problems);
+        problems.into_result()
     }
 
-    fn problems_of_days(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if let Some(days) = self.raw_days.filter(|days| *days < MIN_RAW_DAYS) {
-            problems.push(format!(
-                "store.raw_days: must be {MIN_RAW_DAYS} or more, got {days}: devices keep reports two days \
-                 less, and one that comes again when its first copy is gone counts twice"
-            ));
-        }
-        for (key, days) in [
+    fn check_days(&self, problems: &mut Problems) {
+        let raw_days = self.raw_days.unwrap_or(Retention::default().raw_days);
+        problems.check("raw_days", raw_days >= MIN_RAW_DAYS, || {
+            format!(
+                "must be {MIN_RAW_DAYS} or more, got {raw_days}: devices keep reports two days less, and one that \
+                 comes again when its first copy is gone counts twice"
+            )
+        });
+        let keys = [
             ("raw_days", self.raw_days),
             ("rollup_days", self.rollup_days),
-        ] {
+        ];
+        for (key, days) in keys {
             if let Some(days) = days.filter(|days| *days > MAX_DAYS) {
-                problems.push(format!(
-                    "store.{key}: must be at most {MAX_DAYS}, got {days}"
-                ));
+                problems.push(key, format!("must be at most {MAX_DAYS}, got {days}"));
             }
         }
-        let raw_days = self.raw_days.unwrap_or(Retention::default().raw_days);
         if let Some(days) = self.rollup_days.filter(|days| *days < raw_days) {
-            problems.push(format!(
-                "store.rollup_days: must be at least store.raw_days ({raw_days}), got {days}"
-            ));
+            let text = format!("must be at least store.raw_days ({raw_days}), got {days}");
+            problems.push("rollup_days", text);
         }
-        problems
     }
 
     fn address(&self) -> Result<Option<StoreTarget>, TargetError> {
@@ -154,40 +144,50 @@ impl StoreConfig {
             .transpose()
     }
 
-    /// Returns the problem of `ca_file`, if it has one.
-    fn ca_problem(&self, target: Option<StoreTarget>) -> Option<String> {
-        let path = self.ca_file.as_ref()?;
+    /// Returns the problem of `ca_file` as text, if it has one.
+    fn check_ca(&self, target: Option<StoreTarget>) -> Result<(), String> {
+        let Some(path) = &self.ca_file else {
+            return Ok(());
+        };
         let Some(target) = target.filter(StoreTarget::is_https) else {
-            return Some("store.ca_file: is for an https store.clickhouse".to_owned());
+            return Err("is for an https store.clickhouse".to_owned());
         };
-        let why = match std::fs::read(path) {
-            Ok(pem) => target.with_ca(&pem).err()?.to_string(),
-            Err(error) => error.to_string(),
+        let used = match std::fs::read(path) {
+            Ok(pem) => target
+                .with_ca(&pem)
+                .map(drop)
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
         };
-        Some(format!(
-            "store.ca_file: failed to use {}: {why}",
-            path.display()
-        ))
+        used.map_err(|why| format!("failed to use {}: {why}", path.display()))
     }
 
-    /// The server it names, if it names one.
+    /// Returns the server that `clickhouse` names, or `None` for the embedded engine.
     pub(crate) fn server(&self) -> anyhow::Result<Option<StoreTarget>> {
+        self.server_of("store.ca_file", "store.password_file")
+    }
+
+    /// As [`Self::server`], with the names that errors give to the two files.
+    pub(crate) fn server_of(
+        &self,
+        ca_file: &str,
+        password_file: &str,
+    ) -> anyhow::Result<Option<StoreTarget>> {
         let Some(mut target) = self.address()? else {
             return Ok(None);
         };
         if let Some(path) = &self.ca_file {
-            let failed = || format!("failed to use store.ca_file {}", path.display());
+            if !target.is_https() {
+                bail!(WrongUse(format!("{ca_file}: is for an https address")));
+            }
+            let failed = || format!("failed to use {ca_file} {}", path.display());
             let pem = std::fs::read(path).with_context(failed)?;
             target = target.with_ca(&pem).with_context(failed)?;
         }
         if let Some(user) = &self.user {
-            let password = match &self.password_file {
-                Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
-                    format!("failed to read store.password_file {}", path.display())
-                })?),
-                None => None,
-            };
-            target = target.with_credentials(user, password.as_deref().map(str::trim_end));
+            let read = |path| read_password(path, password_file);
+            let password = self.password_file.as_deref().map(read).transpose()?;
+            target = target.with_credentials(user, password.as_deref());
         }
         if self.cluster.is_some() {
             target = target.of_cluster();
@@ -195,7 +195,7 @@ impl StoreConfig {
         Ok(Some(target))
     }
 
-    /// The days that it says.
+    /// Returns the configured days, for each kind of row.
     pub(crate) fn days(&self) -> Days {
         Days {
             raw: self.raw_days,
@@ -203,11 +203,56 @@ impl StoreConfig {
         }
     }
 
-    /// The values of the migrations' placeholders.
+    /// Returns the values of the migrations' placeholders.
     pub(crate) fn schema(&self, retention: Retention) -> TemplateValues {
         match &self.cluster {
             None => schema::single_server(retention),
             Some(name) => schema::cluster(retention, Cluster::new(name)),
         }
+    }
+}
+
+/// Returns the password in a file, without the line's end. Errors name the file by its key or option.
+fn read_password(path: &Path, name: &str) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read {name} {}", path.display()))?;
+    Ok(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_days(raw_days: u16, rollup_days: u16, expected: &[&str]) {
+        let config = StoreConfig {
+            raw_days: Some(raw_days),
+            rollup_days: Some(rollup_days),
+            ..StoreConfig::default()
+        };
+        let problems = config.validate().err().unwrap_or_default().0;
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.to_string().starts_with(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn days_cover_what_devices_keep_and_end_before_the_stores_times_do() {
+        check_days(14, 14, &[]);
+        check_days(10_000, 10_000, &[]);
+        check_days(13, 400, &["raw_days: must be 14 or more, got 13"]);
+        check_days(20, 19, &["rollup_days: must be at least"]);
+        check_days(14, 10_001, &["rollup_days: must be at most 10000"]);
+        let both = ["raw_days: must be at most", "rollup_days: must be at most"];
+        check_days(65_535, 65_535, &both);
+    }
+
+    /// A late report must still meet its earlier copy.
+    #[test]
+    fn reports_are_kept_two_days_longer_than_devices_keep_them() {
+        let on_device = epwatch_sdk::policy::MAX_SPOOL_AGE.as_secs() / 86_400;
+        assert_eq!(u64::from(MIN_RAW_DAYS), on_device + 2);
+        assert!(Retention::default().raw_days >= MIN_RAW_DAYS);
     }
 }

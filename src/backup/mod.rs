@@ -15,7 +15,7 @@ use manifest::Refused;
 
 use crate::{
     output,
-    server_config::{FolderArgs, StoreArgs},
+    store_args::{FolderArgs, StoreArgs},
 };
 
 /// Saves and restores the embedded store.

@@ -14,7 +14,8 @@ use epwatch_store::MADE_IN_DEVELOPMENT;
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
-use crate::server_config::{FolderArgs, ServerConfig};
+use crate::server_config::ServerConfig;
+use crate::store_args::FolderArgs;
 use crate::{output, store::Store};
 
 /// The document of `--json`.

@@ -12,7 +12,8 @@ use epwatch_store::embedded::backup::{self, backups_dir};
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
-use crate::server_config::{ServerConfig, StoreArgs};
+use crate::server_config::ServerConfig;
+use crate::store_args::StoreArgs;
 use crate::{output, store::Store};
 
 /// The document of `--json`.

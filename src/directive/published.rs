@@ -13,7 +13,7 @@ use super::{
     key::SigningKey,
     make::{DirectiveDocument, checked, latest_end, made_up_id, now_unix_ms},
 };
-use crate::{output, server_config::StoreArgs};
+use crate::{output, store_args::StoreArgs};
 
 /// Publishes signed directives; collectors hand them out within seconds.
 ///

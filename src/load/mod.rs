@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::ReportLedger;
-use crate::store_options::StoreOptions;
+use crate::store_args::AddressArgs;
 use crate::{output, shutdown};
 use own_server::{OwnServer, cpu_seconds};
 use stored::{LedgerBefore, StoreLedger, Stored};
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     ca: Option<PathBuf>,
     /// That collector's, which is checked at the end.
     #[command(flatten)]
-    store: StoreOptions,
+    store: AddressArgs,
     /// Process id of that collector on this machine, to measure its processor time.
     #[arg(long, value_name = "PID", requires = "endpoint")]
     server_pid: Option<u32>,

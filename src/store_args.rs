@@ -1,0 +1,133 @@
+//! Options that name a store: that of a config file, or one by its address.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use epwatch_store::StoreTarget;
+
+use crate::{
+    config::ConfigError,
+    server_config::{Runs, ServerArgs, ServerConfig},
+    store_config::StoreConfig,
+};
+
+/// Options of a command that only works on the store; they override the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Config file (TOML), for its `[store]`.
+    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Store to work on: http://host:8123, https://host:8443 or unix:/path, as `epwatch serve` prints
+    /// it for the embedded one [default: that of a `serve` in ./epwatch-data].
+    #[arg(long, value_name = "ADDRESS")]
+    clickhouse: Option<String>,
+    /// Folder of the `serve` whose embedded store it is.
+    #[arg(long, value_name = "DIR", conflicts_with = "clickhouse")]
+    data_dir: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    /// Returns the config of the `serve` that has the store, with `[store]` checked.
+    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let server = ServerArgs {
+            config: self.config.clone(),
+            data_dir: self.data_dir.clone(),
+            clickhouse: self.clickhouse.clone(),
+            listen: None,
+        };
+        let (mut config, sources) = server.read()?;
+        if self.data_dir.is_some() {
+            // The folder's own store, whichever server the file names.
+            config.store.clickhouse = None;
+            config.store.cluster = None;
+            config.store.ca_file = None;
+        }
+        config.check(Runs::Neither, &sources)?;
+        Ok(config)
+    }
+
+    /// Returns the store that the options name.
+    pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
+        let config = self.load()?;
+        if let Some(target) = config.store.server()? {
+            return Ok(target);
+        }
+        let socket = config.data_dir.join("engine").join("store.sock");
+        if !socket.exists() {
+            bail!(
+                "no store is there: {} does not exist; give --clickhouse ADDRESS as `epwatch serve` \
+                 prints it, or http://host:8123",
+                socket.display()
+            );
+        }
+        Ok(StoreTarget::unix(&socket, &config.store.database))
+    }
+}
+
+/// Options of a command that makes a data folder; they override the config file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FolderArgs {
+    /// Config file (TOML) of the `serve` that will run on it.
+    #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder to make, or an empty one [default: ./epwatch-data].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl FolderArgs {
+    /// Returns the config of that `serve`, with `[store]` checked.
+    pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
+        let server = ServerArgs {
+            config: self.config.clone(),
+            data_dir: self.data_dir.clone(),
+            clickhouse: None,
+            listen: None,
+        };
+        server.load(Runs::Neither)
+    }
+}
+
+/// A store by its address, for commands without a config file.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct AddressArgs {
+    /// A store to read: http://host:8123, https://host:8443 or unix:/path.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) clickhouse: Option<String>,
+    /// Certificates (PEM) that signed the store's, where they are not public ones.
+    #[arg(long, value_name = "FILE", requires = "clickhouse")]
+    clickhouse_ca: Option<PathBuf>,
+    /// Its database.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = epwatch_collector::schema::DATABASE,
+        requires = "clickhouse"
+    )]
+    database: String,
+    /// Its user.
+    #[arg(long, value_name = "NAME", requires = "clickhouse")]
+    user: Option<String>,
+    /// A file that holds the user's password and nothing else.
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+}
+
+impl AddressArgs {
+    /// Returns the store, if one is named.
+    ///
+    /// # Errors
+    /// An option that cannot be used, by its name.
+    pub(crate) fn target(&self) -> anyhow::Result<Option<StoreTarget>> {
+        let config = StoreConfig {
+            clickhouse: self.clickhouse.clone(),
+            database: self.database.clone(),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            ca_file: self.clickhouse_ca.clone(),
+            ..StoreConfig::default()
+        };
+        config.server_of("--clickhouse-ca", "--password-file")
+    }
+}
