@@ -1,241 +1,165 @@
-//! Finds which file uses what of which other file, and the circles that these arrows make.
+//! Finds the items that a file uses of other files, and the circles that these arrows make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::modules::Modules;
+use super::source::{Module, Use};
 
-/// What a file uses of another: names with the line of their first use.
+/// The names that a file uses of another, with the line of their first use.
 pub(crate) type Arrows = BTreeMap<(String, String), BTreeMap<String, usize>>;
 
-/// What a path leads to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
-    Module(usize),
-    Item { module: usize, name: String },
+/// A module, or an item of it.
+type Target = (usize, Option<String>);
+type Targets = BTreeSet<Target>;
+
+/// Returns the arrows between files.
+///
+/// None comes from a `mod` line, from the re-export of what lies below a module, or from a file that has
+/// methods of another file's type (`impl Type`) and uses only this type: it is a part of that type.
+pub(crate) fn arrows(modules: &[Module]) -> Arrows {
+    let resolver = Resolver { modules };
+    let mut arrows = Arrows::new();
+    for (id, module) in modules.iter().enumerate() {
+        let mut add = |targets: Targets, line: usize| {
+            for (to, name) in targets {
+                let to = &modules[to];
+                let is_part_of_type = |name: &String| {
+                    let mut same_file = modules.iter().filter(|other| other.file == module.file);
+                    to.types.contains_key(name) && same_file.any(|m| m.methods_of.contains(name))
+                };
+                if let Some(name) = name.filter(|name| !is_part_of_type(name))
+                    && module.file != to.file
+                {
+                    let arrow = (module.file.clone(), to.file.clone());
+                    arrows.entry(arrow).or_default().entry(name).or_insert(line);
+                }
+            }
+        };
+        for import in module.uses.iter().filter(|import| import.name.is_some()) {
+            let targets = resolver.resolve(id, &import.path, &mut Vec::new());
+            // A function with the name of its module counts where it is called.
+            let is_of_module = targets.iter().any(|(_, name)| name.is_none());
+            let is_reexport = |to: usize| import.is_public && resolver.is_below(to, id);
+            if !is_of_module {
+                let used = targets.into_iter().filter(|(to, _)| !is_reexport(*to));
+                add(used.collect(), import.line);
+            }
+        }
+        for path in &module.paths {
+            let last = path.names.last().expect("a path has a name");
+            let is_variable = path.names.len() == 1 && last.starts_with(char::is_lowercase);
+            if is_variable && !matches!(path.next.as_str(), "(" | "!") {
+                continue;
+            }
+            let mut targets = resolver.resolve(id, &path.names, &mut Vec::new());
+            if targets.is_empty() && path.next == "!" {
+                // A macro without a path is in scope by the order of the text.
+                let defining = (0..modules.len()).filter(|id| modules[*id].macros.contains(last));
+                targets = defining.map(|id| (id, Some(last.clone()))).collect();
+            }
+            add(targets, path.line);
+        }
+    }
+    arrows
 }
 
-impl Modules {
-    /// The arrows between files.
-    ///
-    /// None comes from a `mod` line, from the re-export of what lies below a module, or from a file that has
-    /// methods of another file's type (`impl Type`) and uses only this type: it is a part of that type.
-    pub(crate) fn arrows(&self) -> Arrows {
-        let mut arrows = Arrows::new();
-        for (id, module) in self.all.iter().enumerate() {
-            let mut add = |targets: BTreeSet<Target>, line: usize| {
-                for target in targets {
-                    let Target::Item { module: to, name } = target else {
-                        continue;
-                    };
-                    let (from, to) = (module.file.clone(), self.all[to].file.clone());
-                    if from != to {
-                        arrows
-                            .entry((from, to))
-                            .or_default()
-                            .entry(name)
-                            .or_insert(line);
-                    }
-                }
-            };
-            for import in &module.uses {
-                let mut targets = self.resolve(id, &import.path, &mut BTreeSet::new());
-                // A function that is called like its module counts where it is called.
-                let is_of_module = targets
-                    .iter()
-                    .any(|target| matches!(target, Target::Module(_)));
-                let is_reexport = |to: usize| import.is_public && self.is_below(to, id);
-                targets.retain(|target| match target {
-                    Target::Item { module: to, .. } => !is_of_module && !is_reexport(*to),
-                    Target::Module(_) => false,
-                });
-                if import.name.is_some() {
-                    add(targets, import.line);
-                }
-            }
-            for path in &module.paths {
-                let is_variable = path.names.len() == 1
-                    && path.names[0].starts_with(char::is_lowercase)
-                    && !matches!(path.next.as_str(), "(" | "!");
-                if is_variable {
-                    continue;
-                }
-                let mut targets = self.resolve(id, &path.names, &mut BTreeSet::new());
-                if targets.is_empty() && path.next == "!" {
-                    targets = self.textual_macro(path.names.last().map_or("", String::as_str));
-                }
-                add(targets, path.line);
-            }
-        }
-        for ((from, to), items) in &mut arrows {
-            items.retain(|item, _| !self.is_part_of_type(from, to, item));
-        }
-        arrows.retain(|_, items| !items.is_empty());
-        arrows
-    }
+struct Resolver<'a> {
+    modules: &'a [Module],
+}
 
+impl Resolver<'_> {
     fn is_below(&self, module: usize, ancestor: usize) -> bool {
-        std::iter::successors(Some(module), |m| self.all[*m].parent).any(|m| m == ancestor)
+        std::iter::successors(Some(module), |m| self.modules[*m].parent).any(|m| m == ancestor)
     }
 
-    fn is_part_of_type(&self, from: &str, to: &str, item: &str) -> bool {
-        let of = |file: &str| {
-            self.all
-                .iter()
-                .filter(move |module| module.file == file)
-                .collect::<Vec<_>>()
-        };
-        of(from)
-            .iter()
-            .any(|module| module.methods_of.contains(item))
-            && of(to).iter().any(|module| module.types.contains_key(item))
-    }
-
-    /// A macro without a path is in scope by the order of the text.
-    fn textual_macro(&self, name: &str) -> BTreeSet<Target> {
-        let defining = (0..self.all.len()).filter(|id| self.all[*id].macros.contains(name));
-        defining
-            .map(|module| Target::Item {
-                module,
-                name: name.to_owned(),
-            })
-            .collect()
-    }
-
-    /// What `path` means in `module`; nothing for what other crates define.
-    fn resolve(
-        &self,
-        module: usize,
-        path: &[String],
-        seen: &mut BTreeSet<(usize, String)>,
-    ) -> BTreeSet<Target> {
-        let Some((first, mut rest)) = path.split_first() else {
-            return BTreeSet::new();
-        };
-        let mut targets = match first.as_str() {
-            "crate" => BTreeSet::from([Target::Module(0)]),
-            "self" if !rest.is_empty() => BTreeSet::from([Target::Module(module)]),
-            "super" => self.all[module]
-                .parent
-                .map(Target::Module)
-                .into_iter()
-                .collect(),
-            name => self.lookup(module, name, seen),
-        };
-        while let Some((name, after)) = rest.split_first() {
-            if targets
-                .iter()
-                .any(|target| matches!(target, Target::Module(_)))
-            {
-                targets.retain(|target| matches!(target, Target::Module(_)));
+    /// Returns the meanings of a path in a module; none for items of other crates.
+    ///
+    /// `open` holds the imported names that are being resolved.
+    fn resolve(&self, id: usize, path: &[String], open: &mut Vec<(usize, String)>) -> Targets {
+        let mut targets = Targets::from([(id, None)]);
+        for (n_before, name) in path.iter().enumerate() {
+            if targets.iter().any(|(_, item)| item.is_none()) {
+                targets.retain(|(_, item)| item.is_none());
             }
-            let below = targets.iter().flat_map(|target| match target {
-                Target::Module(id) if name == "super" => self.all[*id]
-                    .parent
-                    .map(Target::Module)
-                    .into_iter()
-                    .collect(),
-                Target::Module(id) => self.member(*id, name, seen),
-                item @ Target::Item { .. } => BTreeSet::from([item.clone()]),
-            });
-            targets = below.collect();
-            rest = after;
+            let mut below = Targets::new();
+            for target in targets {
+                let id = target.0;
+                match name.as_str() {
+                    _ if target.1.is_some() => drop(below.insert(target)),
+                    "crate" if n_before == 0 => drop(below.insert((0, None))),
+                    "self" if n_before == 0 && path.len() > 1 => drop(below.insert((id, None))),
+                    "super" => below.extend(self.modules[id].parent.map(|parent| (parent, None))),
+                    _ if n_before == 0 => below.extend(self.lookup(id, name, open)),
+                    _ => below.extend(self.member(id, name, open)),
+                }
+            }
+            targets = below;
         }
         targets
     }
 
-    /// A name of a module as its own code sees it.
-    fn lookup(
-        &self,
-        id: usize,
-        name: &str,
-        seen: &mut BTreeSet<(usize, String)>,
-    ) -> BTreeSet<Target> {
-        let module = &self.all[id];
-        let mut found = BTreeSet::new();
-        if module.items.contains(name) {
-            found.insert(Target::Item {
-                module: id,
-                name: name.to_owned(),
-            });
+    /// Returns the meanings of a name in the module's own code.
+    fn lookup(&self, id: usize, name: &str, open: &mut Vec<(usize, String)>) -> Targets {
+        let module = &self.modules[id];
+        let item = module.items.get(name).map(|item| (id, Some(item.clone())));
+        let child = module.children.get(name).map(|child| (*child, None));
+        let mut found: Targets = item.into_iter().chain(child).collect();
+        let key = (id, name.to_owned());
+        if open.contains(&key) {
+            return found;
         }
-        found.extend(
-            module
-                .children
-                .get(name)
-                .map(|child| Target::Module(*child)),
-        );
-        if seen.insert((id, name.to_owned())) {
-            for import in module
-                .uses
-                .iter()
-                .filter(|import| import.name.as_deref() == Some(name))
-            {
-                found.extend(self.resolve(id, &import.path, seen));
-            }
-            for glob in module.uses.iter().filter(|import| import.name.is_none()) {
-                for target in self.resolve(id, &glob.path, &mut seen.clone()) {
-                    if let Target::Module(from) = target {
-                        found.extend(self.lookup(from, name, seen));
+        open.push(key);
+        for import in &module.uses {
+            if import.name.as_deref() == Some(name) {
+                found.extend(self.resolve(id, &import.path, open));
+            } else if import.name.is_none() {
+                for (from, item) in self.resolve(id, &import.path, open) {
+                    if item.is_none() {
+                        found.extend(self.lookup(from, name, open));
                     }
                 }
             }
-            seen.remove(&(id, name.to_owned()));
         }
+        open.pop();
         found
     }
 
-    /// A name that a path finds in a module. If the text does not define it, a macro of that file does, unless the
-    /// module imports the whole of another crate or includes generated code.
-    fn member(
-        &self,
-        id: usize,
-        name: &str,
-        seen: &mut BTreeSet<(usize, String)>,
-    ) -> BTreeSet<Target> {
-        let found = self.lookup(id, name, seen);
-        let imports = |import: &super::modules::Use| {
-            import.name.is_none() || import.name.as_deref() == Some(name)
-        };
-        let module = &self.all[id];
-        if found.is_empty() && !module.is_generated && !module.uses.iter().any(imports) {
-            return BTreeSet::from([Target::Item {
-                module: id,
-                name: name.to_owned(),
-            }]);
+    /// Returns the meanings of a name behind a module's path. A name that the text does not define comes from a macro
+    /// of that file, unless the module imports from another crate or includes generated code.
+    fn member(&self, id: usize, name: &str, open: &mut Vec<(usize, String)>) -> Targets {
+        let found = self.lookup(id, name, open);
+        let module = &self.modules[id];
+        let may_bring =
+            |import: &Use| import.name.is_none() || import.name.as_deref() == Some(name);
+        if found.is_empty() && !module.is_generated && !module.uses.iter().any(may_bring) {
+            return Targets::from([(id, Some(name.to_owned()))]);
         }
         found
     }
 }
 
-/// The groups of files that reach each other.
-pub(crate) fn circles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
-    let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (from, to) in arrows.keys() {
-        next.entry(from).or_default().push(to);
-    }
-    let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for start in next.keys() {
-        let (mut found, mut open) = (BTreeSet::new(), vec![*start]);
+/// Returns the groups of files that reach each other.
+pub(crate) fn circles(arrows: &Arrows) -> BTreeSet<BTreeSet<String>> {
+    let reached_from = |start: &String| {
+        let (mut found, mut open) = (BTreeSet::new(), vec![start]);
         while let Some(file) = open.pop() {
-            let more = next.get(file).into_iter().flatten();
-            open.extend(more.filter(|to| found.insert(**to)));
+            let next = arrows.keys().filter(|(from, _)| from == file);
+            open.extend(
+                next.map(|(_, to)| to)
+                    .filter(|to| found.insert((*to).clone())),
+            );
         }
-        reached.insert(start, found);
-    }
-    let meets = |a: &str, b: &str| reached.get(a).is_some_and(|found| found.contains(b));
-    let mut circles: Vec<BTreeSet<String>> = Vec::new();
-    for file in reached.keys().filter(|file| meets(file, file)) {
-        let is_of = |circle: &BTreeSet<String>| {
-            circle
-                .first()
-                .is_some_and(|other| meets(file, other) && meets(other, file))
-        };
-        match circles.iter_mut().find(|circle| is_of(circle)) {
-            Some(circle) => {
-                circle.insert((*file).to_owned());
-            }
-            None => circles.push(BTreeSet::from([(*file).to_owned()])),
-        }
-    }
-    circles
+        found
+    };
+    let files: BTreeSet<&String> = arrows.keys().map(|(from, _)| from).collect();
+    let reached: BTreeMap<&String, BTreeSet<String>> = files
+        .into_iter()
+        .map(|file| (file, reached_from(file)))
+        .collect();
+    let meets = |a: &String, b: &String| reached.get(a).is_some_and(|found| found.contains(b));
+    let of = |file: &&String| {
+        let all = reached[*file].iter().filter(|other| meets(other, file));
+        all.cloned().collect()
+    };
+    let in_circles = reached.keys().filter(|file| meets(file, file));
+    in_circles.map(of).collect()
 }

@@ -5,16 +5,15 @@
 //! root. `CRATE=epwatch-proto /tmp/structure` looks at one crate, whether it is in `KNOWN` or not.
 
 mod arrows;
-mod modules;
-mod tokens;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use arrows::{Arrows, circles};
-use modules::{Modules, Sources};
+use arrows::{Arrows, arrows, circles};
+use source::{Sources, modules};
 
 /// Crates that still have circles or repeated names. Each leaves the list when it is mended; then the list goes.
 const KNOWN: &[&str] = &["epwatch-detector"];
@@ -41,25 +40,19 @@ fn files_depend_one_way_and_names_are_unique() {
 
 /// Name and folder of the workspace's crates.
 fn workspace_crates(root: &Path) -> Vec<(String, String)> {
-    let read = |folder: &str| fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
-    let manifest = read("");
-    let members = manifest
-        .split("members = [")
-        .nth(1)
-        .and_then(|rest| rest.split(']').next())
-        .unwrap();
+    let manifest = |folder: &str| fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+    let behind = |text: &str, start: &str, end: char| {
+        let (_, rest) = text.split_once(start).unwrap();
+        rest.split(end).next().unwrap().to_owned()
+    };
+    let members = behind(&manifest(""), "members = [", ']');
     let folders = members.split('"').skip(1).step_by(2).chain(["."]);
     let name = |folder: &str| {
-        let manifest = read(folder);
-        let package = manifest.split("[package]").nth(1).unwrap();
-        package
-            .split("name = \"")
-            .nth(1)
-            .unwrap()
-            .split('"')
-            .next()
-            .unwrap()
-            .to_owned()
+        let (_, package) = manifest(folder)
+            .split_once("[package]")
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap();
+        behind(&package, "name = \"", '"')
     };
     folders
         .map(|folder| (name(folder), folder.to_owned()))
@@ -84,231 +77,209 @@ fn sources_below(folder: &Path) -> Sources {
     sources
 }
 
-/// What is wrong with a crate, as text; empty for a clean one. A program beside a library is a tree of its own.
+/// Returns the problems of a crate as text, empty for none. A program next to a library is a tree of its own.
 fn problems_of(crate_name: &str, sources: &Sources) -> String {
     let mut text = String::new();
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for root in ["src/lib.rs", "src/main.rs"]
-        .into_iter()
-        .filter(|root| sources.contains_key(*root))
-    {
-        let modules = Modules::read(sources, root);
-        let arrows = modules.arrows();
+    for root in ["src/lib.rs", "src/main.rs"] {
+        if !sources.contains_key(root) {
+            continue;
+        }
+        let modules = modules(sources, root);
+        let arrows = arrows(&modules);
         for circle in circles(&arrows) {
             describe(&mut text, crate_name, &circle, &arrows);
         }
-        for module in &modules.all {
+        for module in &modules {
             for (name, line) in &module.types {
-                places
-                    .entry(name.clone())
-                    .or_default()
-                    .insert(format!("{}:{line}", module.file));
+                let place = format!("{}:{line}", module.file);
+                places.entry(name.clone()).or_default().insert(place);
             }
         }
     }
+    places.retain(|name, places| places.len() > 1 && !MAY_REPEAT.contains(&name.as_str()));
     for (name, places) in places {
-        if places.len() > 1 && !MAY_REPEAT.contains(&name.as_str()) {
-            let places: Vec<_> = places.into_iter().collect();
-            writeln!(
-                text,
-                "{crate_name}: type {name} is defined twice: {}",
-                places.join(", ")
-            )
-            .unwrap();
-        }
+        let places = Vec::from_iter(places).join(", ");
+        writeln!(text, "{crate_name}: type {name} is defined twice: {places}").unwrap();
     }
     text
 }
 
 fn describe(text: &mut String, crate_name: &str, circle: &BTreeSet<String>, arrows: &Arrows) {
     writeln!(text, "{crate_name}: a circle of {} files", circle.len()).unwrap();
-    let inside = arrows
-        .iter()
-        .filter(|((from, to), _)| circle.contains(from) && circle.contains(to));
-    for ((from, to), items) in inside {
-        let items: Vec<_> = items
-            .iter()
-            .map(|(item, line)| format!("{item} (line {line})"))
-            .collect();
-        writeln!(text, "    {from} -> {to}: {}", items.join(", ")).unwrap();
+    for ((from, to), items) in arrows {
+        if circle.contains(from) && circle.contains(to) {
+            let items = items
+                .iter()
+                .map(|(item, line)| format!("{item} (line {line})"));
+            let items = Vec::from_iter(items).join(", ");
+            writeln!(text, "    {from} -> {to}: {items}").unwrap();
+        }
     }
 }
 
-/// The problems of a made-up crate, a file a pair, without line numbers.
-#[track_caller]
-fn check(files: &[(&str, &str)], expected: &[&str]) {
-    let sources = files
-        .iter()
-        .map(|(name, text)| (format!("src/{name}"), (*text).to_owned()));
-    let found = problems_of("made-up", &sources.collect());
-    let lines: Vec<_> = found
-        .lines()
-        .map(|line| line.trim().split(" (line").next().unwrap())
-        .collect();
-    assert_eq!(lines, expected, "{found}");
+/// A made-up crate: the rule that it shows, its files, and its problems without line numbers.
+struct Case {
+    rule: &'static str,
+    files: &'static [(&'static str, &'static str)],
+    problems: &'static [&'static str],
 }
 
-#[test]
-fn files_that_use_each_other_are_a_circle() {
-    let circle = [
-        "made-up: a circle of 2 files",
-        "src/a.rs -> src/b.rs: Log",
-        "src/b.rs -> src/a.rs: lock",
-    ];
-    let root = ("lib.rs", "mod a; mod b;");
-    let locks = ("b.rs", "pub struct Log; fn f() { super::a::lock(); }");
-    check(
-        &[root, ("a.rs", "use crate::b::Log; pub fn lock() {}"), locks],
-        &circle,
-    );
-    check(
-        &[
-            root,
-            ("a.rs", "pub fn lock() -> crate::b::Log { todo!() }"),
-            locks,
-        ],
-        &circle,
-    );
-    check(
-        &[
-            root,
-            ("a.rs", "use crate::b; pub fn lock(log: b::Log) {}"),
-            locks,
-        ],
-        &circle,
-    );
-    check(
-        &[
-            root,
-            ("a.rs", "use super::b::*; pub fn lock(log: Log) {}"),
-            locks,
-        ],
-        &circle,
-    );
-    let attribute = r#"#[serde(with = "super::b::Log")] pub struct A; pub fn lock() {}"#;
-    check(&[root, ("a.rs", attribute), locks], &circle);
-}
+const A_AND_B: &[&str] = &[
+    "made-up: a circle of 2 files",
+    "src/a.rs -> src/b.rs: Log",
+    "src/b.rs -> src/a.rs: lock",
+];
+const ROOT: (&str, &str) = ("lib.rs", "mod a; mod b;");
+const LOCKS: (&str, &str) = ("b.rs", "pub struct Log; fn f() { super::a::lock(); }");
+const CHILD: (&str, &str) = (
+    "room/child.rs",
+    "use super::Shared; pub struct Child(Shared);",
+);
+const LOG: (&str, &str) = (
+    "log/mod.rs",
+    "mod send; use send::Sent; pub struct Log; pub fn lock() {} fn f(s: Sent) {}",
+);
 
-#[test]
-fn a_reexport_leads_to_the_file_that_defines() {
-    let child = "use super::{One, Two}; pub struct Three;";
-    check(
-        &[
+const CASES: &[Case] = &[
+    Case {
+        rule: "files that use each other are a circle: by import",
+        files: &[ROOT, LOCKS, ("a.rs", "use crate::b::Log; pub fn lock() {}")],
+        problems: A_AND_B,
+    },
+    Case {
+        rule: "by path",
+        files: &[ROOT, LOCKS, ("a.rs", "pub fn lock() -> crate::b::Log { todo!() }")],
+        problems: A_AND_B,
+    },
+    Case {
+        rule: "by path below an imported module",
+        files: &[ROOT, LOCKS, ("a.rs", "use crate::b; pub fn lock(log: b::Log) {}")],
+        problems: A_AND_B,
+    },
+    Case {
+        rule: "by a glob",
+        files: &[ROOT, LOCKS, ("a.rs", "use super::b::*; pub fn lock(log: Log) {}")],
+        problems: A_AND_B,
+    },
+    Case {
+        rule: "by an attribute",
+        files: &[ROOT, LOCKS, ("a.rs", r#"#[serde(with = "super::b::Log")] pub struct A; pub fn lock() {}"#)],
+        problems: A_AND_B,
+    },
+    Case {
+        rule: "a re-export leads to the file that defines",
+        files: &[
             ("lib.rs", "pub mod room; pub use room::Two;"),
-            (
-                "room/mod.rs",
-                "mod one; mod two; pub use one::One; pub(crate) use two::{Two as Second};",
-            ),
-            (
-                "room/one.rs",
-                "pub struct One; impl crate::room::Second { }",
-            ),
+            ("room/mod.rs", "mod one; mod two; pub use one::One; pub(crate) use two::{Two as Second};"),
+            ("room/one.rs", "pub struct One; impl crate::room::Second { }"),
             ("room/two.rs", "use crate::room::One; pub struct Two(One);"),
         ],
-        &[
+        problems: &[
             "made-up: a circle of 2 files",
             "src/room/one.rs -> src/room/two.rs: Two",
             "src/room/two.rs -> src/room/one.rs: One",
         ],
-    );
-    check(
-        &[
-            (
-                "lib.rs",
-                "mod one; mod two; mod three; pub use one::One; pub use two::Two; pub use three::Three;",
-            ),
+    },
+    Case {
+        rule: "re-exports of a root make no circle with it",
+        files: &[
+            ("lib.rs", "mod one; mod two; mod three; pub use one::One; pub use two::Two; pub use three::Three;"),
             ("one.rs", "pub struct One;"),
             ("two.rs", "pub struct Two(crate::One);"),
-            ("three.rs", child),
+            ("three.rs", "use super::{One, Two}; pub struct Three;"),
         ],
-        &[],
-    );
-}
-
-#[test]
-fn a_child_that_uses_what_its_parents_file_defines_is_a_circle_with_it() {
-    let child = (
-        "room/child.rs",
-        "use super::Shared; pub struct Child(Shared);",
-    );
-    let circle = [
-        "made-up: a circle of 2 files",
-        "src/room/child.rs -> src/room/mod.rs: Shared",
-        "src/room/mod.rs -> src/room/child.rs: Child",
-    ];
-    let root = ("lib.rs", "mod room;");
-    let reexports = (
-        "room/mod.rs",
-        "mod child; pub use child::Child; pub struct Shared;",
-    );
-    check(&[root, reexports, child], &[]);
-    let uses = (
-        "room/mod.rs",
-        "mod child; pub use child::Child; pub struct Shared; fn f(c: Child) {}",
-    );
-    check(&[root, uses, child], &circle);
-}
-
-#[test]
-fn methods_of_one_type_may_be_in_several_files() {
-    let root = ("lib.rs", "mod log;");
-    let log = (
-        "log/mod.rs",
-        "mod send; use send::Sent; pub struct Log; pub fn lock() {} fn f(s: Sent) {}",
-    );
-    let send = "use super::Log; pub struct Sent; impl Log { fn send(&self) {} }";
-    check(&[root, log, ("log/send.rs", send)], &[]);
-    let locks = format!("{send} fn g() {{ super::lock() }}");
-    check(
-        &[root, log, ("log/send.rs", &locks)],
-        &[
+        problems: &[],
+    },
+    Case {
+        rule: "a parent may re-export a child that uses its items",
+        files: &[("lib.rs", "mod room;"), CHILD, ("room/mod.rs", "mod child; pub use child::Child; pub struct Shared;")],
+        problems: &[],
+    },
+    Case {
+        rule: "a parent that uses such a child is a circle with it",
+        files: &[
+            ("lib.rs", "mod room;"),
+            CHILD,
+            ("room/mod.rs", "mod child; pub use child::Child; pub struct Shared; fn f(c: Child) {}"),
+        ],
+        problems: &[
+            "made-up: a circle of 2 files",
+            "src/room/child.rs -> src/room/mod.rs: Shared",
+            "src/room/mod.rs -> src/room/child.rs: Child",
+        ],
+    },
+    Case {
+        rule: "methods of one type may be in several files",
+        files: &[
+            ("lib.rs", "mod log;"),
+            LOG,
+            ("log/send.rs", "use super::Log; pub struct Sent; impl Log { fn send(&self) {} }"),
+        ],
+        problems: &[],
+    },
+    Case {
+        rule: "such a file uses nothing else of the type's file",
+        files: &[
+            ("lib.rs", "mod log;"),
+            LOG,
+            ("log/send.rs", "use super::Log; pub struct Sent; impl Log { fn send(&self) {} } fn g() { super::lock() }"),
+        ],
+        problems: &[
             "made-up: a circle of 2 files",
             "src/log/mod.rs -> src/log/send.rs: Sent",
             "src/log/send.rs -> src/log/mod.rs: lock",
         ],
-    );
-}
-
-#[test]
-fn tests_comments_and_text_make_no_arrows() {
-    check(
-        &[
+    },
+    Case {
+        rule: "tests, comments and text make no arrows",
+        files: &[
             ("lib.rs", "mod a; mod b; #[cfg(test)] mod tests { use crate::a::A; struct A; struct B; }"),
             ("a.rs", "use crate::b::B; pub struct A; #[cfg(test)] mod tests { struct A; }"),
-            ("b.rs", "//! crate::a::A\n/* crate::a::A */ pub struct B; const T: &str = \"crate::a::A\";
-                impl B { #[cfg(test)] fn f() { crate::a::A; } fn g<'a>(x: &'a str) -> char { '\"' } }"),
-        ],
-        &[],
-    );
-}
-
-#[test]
-fn a_macro_counts_where_it_is_called() {
-    check(
-        &[
-            ("lib.rs", "#[macro_use] mod a; mod b;"),
             (
-                "a.rs",
-                "use crate::b::B; macro_rules! made { ($n:ident) => { pub struct $n; } }",
+                "b.rs",
+                "//! crate::a::A\n/* crate::a::A */ pub struct B; const T: &str = \"crate::a::A\";
+                impl B { #[cfg(test)] fn f() { crate::a::A; } fn g<'a>(x: &'a str) -> char { '\"' } }",
             ),
+        ],
+        problems: &[],
+    },
+    Case {
+        rule: "a macro counts where it is called",
+        files: &[
+            ("lib.rs", "#[macro_use] mod a; mod b;"),
+            ("a.rs", "use crate::b::B; macro_rules! made { ($n:ident) => { pub struct $n; } }"),
             ("b.rs", "made!(B);"),
         ],
-        &[
-            "made-up: a circle of 2 files",
-            "src/a.rs -> src/b.rs: B",
-            "src/b.rs -> src/a.rs: made",
-        ],
-    );
-}
-
-#[test]
-fn a_type_name_may_stand_once() {
-    check(
-        &[
+        problems: &["made-up: a circle of 2 files", "src/a.rs -> src/b.rs: B", "src/b.rs -> src/a.rs: made"],
+    },
+    Case {
+        rule: "a type's name is unique in its crate",
+        files: &[
             ("lib.rs", "mod a; mod b; pub struct Args;"),
             ("a.rs", "pub struct State; pub enum Args {}"),
             ("b.rs", "pub type State = u8;"),
         ],
-        &["made-up: type State is defined twice: src/a.rs:1, src/b.rs:1"],
-    );
+        problems: &["made-up: type State is defined twice: src/a.rs:1, src/b.rs:1"],
+    },
+];
+
+#[test]
+fn made_up_crates_have_their_problems() {
+    for case in CASES {
+        let sources = case
+            .files
+            .iter()
+            .map(|(name, text)| (format!("src/{name}"), (*text).to_owned()));
+        let found = problems_of("made-up", &sources.collect());
+        let lines = found
+            .lines()
+            .map(|line| line.trim().split(" (line").next().unwrap());
+        assert_eq!(
+            Vec::from_iter(lines),
+            case.problems,
+            "{}\n{found}",
+            case.rule
+        );
+    }
 }
