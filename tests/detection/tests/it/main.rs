@@ -152,3 +152,11 @@ fn check_quiet(lines: &[Line]) {
     let pages = pages(lines);
     assert!(pages.is_empty(), "{pages:?}");
 }
+
+/// The first window with a fault pages once, for the chipset that has it.
+#[track_caller]
+fn check_paged(lines: &[Line], class: VerdictClass) {
+    let end = "2026-01-09T00:00:00Z".to_owned();
+    let expected = (end, vec!["SM8650".to_owned()], class);
+    assert_eq!(pages(lines), [expected]);
+}
