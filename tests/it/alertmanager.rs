@@ -1,6 +1,6 @@
-//! A real Alertmanager of Debian's, on a free loopback port.
+//! A real Alertmanager from Debian, on a free loopback port.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::{self, AlertmanagerConfig};
@@ -10,15 +10,15 @@ use tempfile::TempDir;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{get, until},
+    support::{Running, get, until},
 };
 
 const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
 
-/// A running Alertmanager; dropping it ends it.
+/// A running Alertmanager.
 #[derive(Debug)]
 pub(crate) struct Alertmanager {
-    child: Child,
+    _running: Running,
     pub(crate) url: String,
     _dir: TempDir,
 }
@@ -30,7 +30,7 @@ impl Alertmanager {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, CONFIG).unwrap();
-        // It cannot choose a free port itself.
+        // Alertmanager does not print a port of its own choice.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -47,7 +47,7 @@ impl Alertmanager {
             .spawn()
             .unwrap();
         let manager = Self {
-            child,
+            _running: Running(child),
             url: format!("http://127.0.0.1:{port}"),
             _dir: dir,
         };
@@ -59,16 +59,15 @@ impl Alertmanager {
         Some(manager)
     }
 
-    /// The alerts it holds.
+    /// Returns the alerts that it holds.
     pub(crate) async fn alerts(&self) -> Vec<Value> {
         let url = format!("{}/api/v2/alerts", self.url);
         serde_json::from_str(&get(&url).await.unwrap().text).unwrap()
     }
 }
 
-/// Debian's build reads its templates from `/usr/share`, where the unpacked package is not installed:
-/// a mount namespace of its own shows it there, and to nobody else. Without root the kernel must
-/// allow user namespaces.
+/// Debian's build reads its templates from `/usr/share`, where the package is not installed. A mount namespace of its
+/// own has it there. Without root the kernel must allow user namespaces.
 fn with_its_own_share(package: &Package) -> Command {
     const SCRIPT: &str = r#"mount --bind "$0" /usr/share && exec "$@""#;
     let mut command = Command::new("unshare");
@@ -79,14 +78,7 @@ fn with_its_own_share(package: &Package) -> Command {
     command
 }
 
-impl Drop for Alertmanager {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The whole way of a page: devices, collector, engine, detector, and the Alertmanager that holds it.
+/// The whole path of a page: devices, collector, engine, detector, Alertmanager.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incident_arrives_at_a_real_alertmanager() {
     let Some(receiver) = Alertmanager::start().await else {

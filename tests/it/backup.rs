@@ -1,11 +1,10 @@
-//! `epwatch store backup` and `restore`: what was acknowledged before a backup is there after it,
-//! once, in every view, and nothing that is there is written over.
+//! `epwatch store backup` and `restore`: each report acknowledged before a backup is restored, once and in every view,
+//! and no file is overwritten.
 
 use std::{
     collections::HashSet,
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 use clickhouse::Client;
@@ -13,39 +12,29 @@ use epwatch_collector::schema;
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
-use crate::support::{EPWATCH, until};
+use crate::support::{Running, check_fails, check_succeeds, epwatch, until};
 
-/// A `serve` with buckets of a second. Killed when dropped.
+/// A `serve` with buckets of a second.
 struct Serve {
-    child: Child,
+    _running: Running,
     collector: String,
     store: String,
 }
 
 impl Serve {
     fn start(data_dir: &Path, batch_period: &str) -> Self {
-        let mut child = Command::new(EPWATCH)
+        let mut serve = epwatch();
+        serve
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
             .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
             .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
             .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "1s")
-            .env("EPWATCH_LOG", "warn")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        // One document over several lines; it ends at the brace of its beginning.
-        while !said.ends_with("}\n") {
-            let n_read = stdout.read_line(&mut said).unwrap();
-            assert!(n_read > 0, "serve ended: {said}");
-        }
-        let addresses: Value = serde_json::from_str(&said).unwrap();
+            .env("EPWATCH_LOG", "warn");
+        let (running, addresses) = Running::start(&mut serve);
         let text = |name: &str| addresses[name].as_str().unwrap().to_owned();
         Self {
-            child,
+            _running: running,
             collector: text("collector"),
             store: text("store"),
         }
@@ -61,7 +50,7 @@ impl Serve {
         self.client().query(&sql).fetch_one().await.unwrap()
     }
 
-    /// The keys of the reports that count, as they count.
+    /// Returns the keys of the reports that count.
     async fn keys(&self) -> Vec<String> {
         let sql = "SELECT concat(hex(installation), '-', toString(stream_id), '-', toString(sequence)) \
                    FROM counted_reports_v1";
@@ -69,20 +58,11 @@ impl Serve {
     }
 
     fn load(&self, args: &[&str]) -> Command {
-        let mut load = Command::new(EPWATCH);
+        let mut load = epwatch();
         load.args(["load", "--json", "--endpoint"])
             .arg(format!("http://{}", self.collector))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+            .args(args);
         load
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -93,29 +73,20 @@ fn acked(output: &Output) -> u64 {
     document["acked"].as_u64().unwrap()
 }
 
-fn store_command(args: &[&str]) -> Output {
-    Command::new(EPWATCH)
-        .arg("store")
-        .args(args)
-        .env("EPWATCH_LOG", "warn")
-        .output()
-        .unwrap()
+fn store_command(args: &[&str]) -> Command {
+    let mut command = epwatch();
+    command.arg("store").args(args).env("EPWATCH_LOG", "warn");
+    command
 }
 
 #[track_caller]
 fn done(args: &[&str]) -> Value {
-    let output = store_command(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    serde_json::from_str(&check_succeeds(&mut store_command(args))).unwrap()
 }
 
 #[track_caller]
 fn refused(args: &[&str], code: i32, expected: &str) {
-    let output = store_command(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
-    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+    check_fails(&mut store_command(args), code, expected);
 }
 
 fn text(path: &Path) -> &str {
@@ -134,7 +105,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         serve.keys().await.len() >= 400
     })
     .await;
-    // A device with reports in the store is deleted, as another collector would do it.
+    // Deletes a device with reports in the store, as another collector does it.
     let forget = "INSERT INTO tombstones SELECT installation, now64(3) FROM reports \
                   ORDER BY installation LIMIT 1";
     serve.client().query(forget).execute().await.unwrap();
@@ -175,7 +146,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
 
     let serve = Serve::start(&at("new"), "100ms");
     until("the log is replayed and its buckets are closed", || async {
-        // Nothing is sent to it, so its own progress closes everything.
+        // It receives no reports, so its own progress closes all buckets.
         let open = serve.number(
             "SELECT countIf(bucket >= (SELECT max(closed_until) FROM rollup_watermark)) FROM reports",
         );
@@ -192,9 +163,8 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         found.is_subset(&all),
         "a report nobody sent, or a tombstone is gone"
     );
-    // The summaries are those of the reports that are there, not of those that were lost.
-    // But for the slice of who was forgotten: who buries one in the store itself, as this test did,
-    // builds no bucket again that was closed before.
+    // Roll-ups are of the restored reports only. The slice of the deleted installation is left out: a tombstone
+    // inserted by hand, as in this test, rebuilds no closed bucket.
     let other = "(SELECT any(epwatch_slice(installation)) FROM tombstones)";
     let raw =
         format!("SELECT sum(n) FROM device_series_v1 WHERE epwatch_slice(installation) != {other}");
@@ -206,7 +176,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         serve.number("SELECT count() FROM tombstones FINAL").await,
         1
     );
-    // It takes reports, as any other.
+    // The restored one takes reports.
     let load = serve.load(&["--rate", "100", "--duration", "1s"]);
     let load = tokio::task::spawn_blocking(move || { load }.output().unwrap());
     let more = acked(&load.await.unwrap());
@@ -217,7 +187,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     .await;
 }
 
-/// Records that were in the WAL and not in the store.
+/// The WAL has records that the store lacks.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_that_only_the_log_had_are_replayed_after_a_restore() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +204,7 @@ async fn reports_that_only_the_log_had_are_replayed_after_a_restore() {
     saved.await.unwrap();
     drop(serve);
 
-    // A stopped one can be saved too; the backup of a restored store is as good as the first.
+    // A stopped `serve` can be saved, and so can a restored one.
     let places = ["backup", "new", "backup-2", "new-2"].map(at);
     let copied = tokio::task::spawn_blocking(move || {
         let [backup, new, backup_2, new_2] = places;

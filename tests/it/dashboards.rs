@@ -1,5 +1,4 @@
-//! Every panel's and every variable's SQL runs against the migrated engine with real rows, and has an
-//! answer: the views serve people.
+//! The SQL of every panel and variable returns rows on the migrated engine with a real fleet's reports.
 
 use std::{fs, path::Path};
 
@@ -10,7 +9,7 @@ use crate::{
     support::until,
 };
 
-/// Fills in macros, then variables, as Grafana and its ClickHouse data source do.
+/// Replaces macros, then variables, as Grafana and its ClickHouse data source do.
 fn expanded(sql: &str) -> String {
     let sql = replace_calls(sql, "$__timeFilter", |column| {
         format!("({column} >= now() - INTERVAL 1 HOUR AND {column} <= now() + INTERVAL 1 MINUTE)")
@@ -44,7 +43,7 @@ fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String
     out
 }
 
-/// `title: SQL` of every panel and variable of one dashboard.
+/// Returns title and SQL of every panel and variable of one dashboard.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let of_panels = panels.flat_map(|panel| {

@@ -1,4 +1,4 @@
-//! The happy path with everything real: ONNX Runtime, QNN, the SDK, the engine, and the page.
+//! The happy path with all real parts: ONNX Runtime, QNN, the SDK, the engine, and the page.
 
 use std::{process::Command, sync::Mutex};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::EPWATCH;
 
-/// Demos run one after the other: each takes this machine as a fleet would not share a phone.
+/// Demos run one after the other, since each needs the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn demo(args: &[&str]) -> Value {

@@ -1,10 +1,7 @@
-//! `epwatch directive` and `epwatch collector key`, as an operator runs them, up to the device that is
-//! handed the directive.
+//! `epwatch directive` and `epwatch collector key`, as an operator runs them, up to the device that receives the
+//! directive.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::{path::Path, process::Command};
 
 use epwatch_collector::{Collector, config::AppKeyConfig};
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
@@ -13,29 +10,24 @@ use prost::Message;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{EPWATCH, Store, until};
+use crate::support::{Store, check_fails, check_succeeds, epwatch, until};
 
 const APP: &str = "com.example.camera";
 
-fn epwatch(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(EPWATCH);
-    command.current_dir(dir).args(args).output().unwrap()
+fn run_in(dir: &Path, args: &[&str]) -> Command {
+    let mut command = epwatch();
+    command.current_dir(dir).args(args);
+    command
 }
 
 #[track_caller]
 fn json(dir: &Path, args: &[&str]) -> Value {
-    let output = epwatch(dir, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}"))
+    serde_json::from_str(&check_succeeds(&mut run_in(dir, args))).unwrap()
 }
 
 #[track_caller]
 fn fails(dir: &Path, args: &[&str], code: i32, text: &str) {
-    let output = epwatch(dir, args);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
-    assert!(stderr.contains(text), "{args:?}: {stderr}");
+    check_fails(&mut run_in(dir, args), code, text);
 }
 
 /// A directive for the model on one chipset.
@@ -45,7 +37,7 @@ fn make<'a>(extra: &[&'a str]) -> Vec<&'a str> {
     [&head[..], &scope, extra].concat()
 }
 
-/// A report of one session of the model, or none that is sound: enough for a directive's scope.
+/// Returns an upload of a report of the model. The report is malformed, but has a directive's scope.
 fn upload(held: &[&str]) -> v1::UploadRequest {
     let report = v1::Report {
         app: Some(v1::App {
@@ -132,8 +124,8 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     assert_eq!(json(&dir, &show)["verified"], true);
     let zeros = "0".repeat(64);
     let wrong = ["directive", "show", "off.signed", "--public-key", &zeros];
-    assert_eq!(epwatch(&dir, &wrong).status.code(), Some(1));
-    // Beyond what the contract allows, nothing is made.
+    fails(&dir, &wrong, 1, "");
+    // A directive that lasts longer than the contract allows is not made.
     fails(
         &dir,
         &[
@@ -149,7 +141,7 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     );
     fails(&dir, &["directive", "make", "--out", "x"], 2, "--npu-off");
 
-    let at = format!("unix:{}", store.engine.socket().display());
+    let at = store.address();
     let publish = [
         "directive",
         "publish",

@@ -1,4 +1,4 @@
-//! The kill harness, short: collectors and store are killed under load, and nothing acknowledged is lost
+//! The short form of the kill harness: collectors and store are killed under load, and no acknowledged report is lost
 //! or counted twice. `just faults` is the long form.
 
 use std::{path::Path, time::Duration};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::EPWATCH;
 
 async fn break_things(servers: Servers, dir: &Path) {
-    // Fetched before the time runs.
+    // The engine is fetched before the time starts.
     let _ = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb);
     let options = FaultOptions {
         program: EPWATCH.into(),

@@ -1,5 +1,5 @@
-//! A simulated fleet whose second version falls back on SM8635, against one collector, judged by the
-//! detector: the rows and the incident that other modules look at.
+//! A simulated fleet whose second version falls back on SM8635, with collector and detector. Other modules check its
+//! rows and its incident.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ const APP_KEY: &str = "it-app-key";
 /// SHA-256 of the key.
 const APP_KEY_SHA256: &str = "cd2b76828f271f39d262f9ad53fc76ab5db4d47c93fa618b3e4b3f70cc3723b1";
 
-/// A running fleet with everything behind it.
+/// A running fleet with collector, store and detector.
 #[derive(Debug)]
 pub(crate) struct WatchedFleet {
     pub(crate) store: Store,
@@ -67,7 +67,7 @@ impl WatchedFleet {
         }
     }
 
-    /// Stops in the order of the path, so that no part waits for one that has ended.
+    /// Stops in the order of the path, so that no component waits for one that has ended.
     pub(crate) async fn stop(self) {
         drop(self.live);
         self.collector.stop().await;

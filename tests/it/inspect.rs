@@ -1,4 +1,4 @@
-//! `epwatch inspect` with real sessions, against what ONNX Runtime's own Python API said of them
+//! `epwatch inspect` with real sessions, compared with the answers of ONNX Runtime's own Python API
 //! (`tests/fixtures/placements`, recorded by `tests/fixtures/scripts/record_placements.py`).
 
 use std::{path::Path, process::Command};
@@ -30,7 +30,7 @@ fn document(model: &str, args: &[&str]) -> Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
 }
 
-/// Names and op types of the CPU's nodes, sorted: two lists of the same nodes are equal.
+/// Sorts names and op types of nodes, so that lists of the same nodes are equal.
 fn sorted(nodes: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut nodes: Vec<_> = nodes.collect();
     nodes.sort();
@@ -84,8 +84,7 @@ fn nodes_are_where_the_python_api_says() {
     }
 }
 
-/// Reasons and shares of the MACs stand next to the nodes, and equal placements have equal
-/// fingerprints whenever they are asked for.
+/// Nodes have reasons and shares of the MACs, and equal placements have equal fingerprints in each run.
 #[test]
 fn a_fallback_is_explained() {
     let first = document("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
@@ -129,14 +128,14 @@ fn a_session_that_cannot_be_made_is_an_answer() {
         failed["error"].as_str().unwrap().contains("NHWC"),
         "{failed:#}"
     );
-    // In ONNX Runtime's own words: which node it was stands in them.
+    // ONNX Runtime's own message names the node.
     let error = failed["error"].as_str().unwrap();
     assert!(error.contains("'conv"), "{error}");
     assert_eq!(failed["eps"], json!({}));
     let why = &failed["reasons"][0];
     assert_eq!(why["code"], "layout_not_selected", "{failed:#}");
     assert!(!why["fix"].as_str().unwrap().is_empty());
-    // A number that QNN does not know: the session is made, and wholly on the CPU.
+    // With a number unknown to QNN, the session is made wholly on the CPU.
     let unknown = &chipsets[2];
     assert_eq!(
         (&unknown["chipset"], &unknown["soc_model"]),

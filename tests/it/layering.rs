@@ -1,11 +1,11 @@
-//! Dependencies between crates point one way: the table below is the architecture, held against cargo's metadata.
+//! Dependencies between crates point one way. The table below is the architecture, and cargo's metadata must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// The crates of the workspace that each crate may build on. Collector and detector meet in ClickHouse only; what both
-/// servers need once is in `epwatch-server`. The fleet uses the device's side only.
+/// The crates of the workspace that each crate may use. Collector and detector share ClickHouse only, and the parts in
+/// `epwatch-server`. The fleet uses the device's side only.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("epwatch-proto", &[]),
     ("epwatch-features", &[]),
@@ -66,11 +66,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Ship into apps, so their features are few and their own.
+/// Crates that ship into apps, so that their features are few and their own.
 const IN_APPS: [&str; 2] = ["epwatch-proto", "epwatch-sdk"];
 
-/// Tests may fetch the runtimes besides, break what they started, and use their own crate with more
-/// features.
+/// Tests may also fetch runtimes, break their own processes, and enable more features of their own crate.
 fn tests_may_use(name: &str, dependency: &str) -> bool {
     let of_all = [
         "epwatch-engines",

@@ -1,5 +1,5 @@
-//! `epwatch load` against a server of its own and against collectors of others: over TLS, with a key that
-//! they do not know, and with a store that does not hold what was acknowledged.
+//! `epwatch load` on a server of its own and on other collectors: over TLS, with a wrong key, and with a store that
+//! lacks acknowledged reports.
 
 use std::{
     path::Path,
@@ -68,7 +68,7 @@ async fn a_server_of_its_own_keeps_what_it_took() {
     }
 }
 
-/// A key that the collector does not accept ends the load with the reason, not with numbers.
+/// With a wrong key the load ends with the reason and prints no figures.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_key_is_said_at_once() {
     let store = Store::start().await;
@@ -100,11 +100,10 @@ async fn a_store_without_its_collector_is_wrong_use() {
     assert!(stderr.contains("--endpoint"), "{stderr}");
 }
 
-/// A collector on this store, and the store's address.
+/// Starts a collector on this store, and returns it with the store's address.
 async fn start(store: &Store, config: CollectorConfig) -> (Collector, String) {
     let collector = Collector::start(config, store.client(), CancellationToken::new());
-    let address = format!("unix:{}", store.engine.socket().display());
-    (collector.await.unwrap(), address)
+    (collector.await.unwrap(), store.address())
 }
 
 /// One device, so that its reports have the sequences 1 to 20.
@@ -115,7 +114,7 @@ fn number(document: &Value, pointer: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{pointer}: {document}"))
 }
 
-/// As operators run it: the collector is elsewhere, behind a certificate of their own.
+/// The collector has a certificate of a private CA, as operators run it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls"));
@@ -145,8 +144,8 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     store.engine.stop().await;
 }
 
-/// The answer is no: exit code 1, with the reason. `with` takes the place of the view that counts,
-/// over what it was.
+/// Checks that the load ends with exit code 1, while the SQL of `with` replaces the view that counts. `THE_VIEW` in it
+/// is the view's own SQL.
 async fn check_not_kept(store: &Store, to: &[&str], with: &str, drain: &str) -> (Value, String) {
     let view = "SELECT as_select FROM system.tables WHERE database = currentDatabase() \
                 AND name = 'counted_reports_v1'";

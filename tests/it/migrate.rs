@@ -2,47 +2,34 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use epwatch_collector::schema::{MIGRATIONS, Retention, single_server};
-use epwatch_engines::Engine;
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use epwatch_collector::schema::{MIGRATIONS, Retention};
 use serde_json::Value;
 
-use crate::support::EPWATCH;
+use crate::support::{Running, Store, check_fails, check_succeeds, epwatch};
 
-fn migrate(args: &[&str]) -> Output {
-    let mut command = Command::new(EPWATCH);
+fn migrate(args: &[&str]) -> Command {
+    let mut command = epwatch();
     command.arg("migrate").args(args);
-    command.env_remove("EPWATCH_CONFIG").output().unwrap()
+    command
 }
 
 #[track_caller]
 fn printed(args: &[&str]) -> String {
-    let output = migrate(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    check_succeeds(&mut migrate(args))
 }
 
 #[track_caller]
 fn check_wrong_use(args: &[&str], expected: &str) {
-    let output = migrate(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+    check_fails(&mut migrate(args), 2, expected);
 }
 
-/// Run by hand as it is printed, the schema is the one that this program asks for.
+/// The printed statements, run by hand, make the schema that this program needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_prints_makes_the_schema() {
-    let dir = tempfile::tempdir().unwrap();
-    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
-    let program = ChildProgram::new(EPWATCH, ["engine-child"]);
-    let config = EmbeddedConfig::new(dir.path(), library, program);
-    let engine = EmbeddedStore::start(config).await.unwrap();
-    engine.ready().await.unwrap();
-
+    let store = Store::without_schema().await;
+    let engine = &store.engine;
     let document: Value = serde_json::from_str(&printed(&["--dry-run", "--json"])).unwrap();
     assert_eq!(document["dry_run"], true, "{document:#}");
     let migrations = document["migrations"].as_array().unwrap();
@@ -51,79 +38,65 @@ async fn what_a_dry_run_prints_makes_the_schema() {
         .iter()
         .map(|m| m["statements"].as_array().unwrap());
     for statement in of_each.flatten().map(|s| s.as_str().unwrap()) {
-        // The database is not there yet when it is made.
+        // The first statement makes the database.
         let is_first = statement.starts_with("CREATE DATABASE");
         let client = engine.client(if is_first { "" } else { "epwatch" });
         let run = client.query_raw(statement).execute().await;
         run.unwrap_or_else(|error| panic!("{error}: {statement}"));
     }
 
-    let address = format!("unix:{}", engine.socket().display());
+    let address = store.address();
     let said = printed(&["--clickhouse", &address]);
     assert_eq!(said, "the schema is up to date\n");
     let said = printed(&["--clickhouse", &address, "--dry-run"]);
     assert_eq!(said, "-- the schema is up to date\n");
-    engine.stop().await;
+    store.engine.stop().await;
 }
 
-/// For how many days the store keeps reports.
-async fn raw_days(engine: &EmbeddedStore) -> u64 {
+/// Returns the days that the store keeps reports.
+async fn raw_days(store: &Store) -> u64 {
     let sql = "SELECT toUInt64OrZero(extract(engine_full, 'toIntervalDay\\\\((\\\\d+)\\\\)')) FROM system.tables \
                WHERE database = 'epwatch' AND name = 'reports'";
-    let client = engine.client("epwatch");
-    client.query_raw(sql).fetch_one::<u64>().await.unwrap()
+    store.client().query_raw(sql).fetch_one().await.unwrap()
 }
 
 /// Starts a collector on a store, and ends it once it takes reports.
 fn start_collector(address: &str, data_dir: &Path, env: &[(&str, &str)]) {
-    let mut collector = Command::new(EPWATCH)
+    let child = epwatch()
         .args(["collector", "--clickhouse", address])
         .args(["--listen", "127.0.0.1:0", "--data-dir"])
         .arg(data_dir)
-        .env_remove("EPWATCH_CONFIG")
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .envs(env.iter().copied())
         .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(collector.stdout.take().unwrap())
-        .lines()
-        .next();
-    collector.kill().unwrap();
-    collector.wait().unwrap();
+        .spawn();
+    let mut collector = Running(child.unwrap());
+    let stdout = BufReader::new(collector.0.stdout.take().unwrap());
+    let said = stdout.lines().next();
     let said = said.expect("it says where it listens").unwrap();
     assert!(said.starts_with("devices send to"), "{said}");
 }
 
-/// Expired rows are gone, so defaults must not shorten the retention.
+/// Rows that expire are lost, so defaults must not shorten the retention.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_keeps_the_days_that_it_has_until_others_are_asked_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
-    let program = ChildProgram::new(EPWATCH, ["engine-child"]);
-    let config = EmbeddedConfig::new(dir.path().join("store"), library, program);
-    let engine = EmbeddedStore::start(config).await.unwrap();
-    engine.ready().await.unwrap();
-    let days = Retention {
-        raw_days: 30,
-        ..Retention::default()
-    };
-    let target = engine.target("epwatch");
-    epwatch_store::migrate(&target, MIGRATIONS, &single_server(days))
-        .await
-        .unwrap();
-    let address = format!("unix:{}", engine.socket().display());
-    let data = dir.path().join("data");
-
+    let store = Store::without_schema().await;
+    store
+        .migrate(Retention {
+            raw_days: 30,
+            ..Retention::default()
+        })
+        .await;
+    let (address, data) = (store.address(), store.dir.path().join("data"));
     assert_eq!(
         printed(&["--clickhouse", &address]),
         "the schema is up to date\n"
     );
     start_collector(&address, &data, &[]);
-    assert_eq!(raw_days(&engine).await, 30);
+    assert_eq!(raw_days(&store).await, 30);
     start_collector(&address, &data, &[("EPWATCH_STORE__RAW_DAYS", "14")]);
-    assert_eq!(raw_days(&engine).await, 14);
-    engine.stop().await;
+    assert_eq!(raw_days(&store).await, 14);
+    store.engine.stop().await;
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! `docs/operations.md` and its examples, held against the command.
+//! `docs/operations.md` and its examples agree with the command.
 
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, EPWATCH, get};
+use crate::support::{DEADLINE, EPWATCH, Running, check_fails, epwatch, get};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -18,24 +18,14 @@ fn docs(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
 }
 
-/// Ends its process when a test ends, however it does.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// How the names of our metrics begin.
+/// Prefixes of this product's metrics.
 const PREFIXES: [&str; 2] = ["epwatch_collector_", "epwatch_detector_"];
 
 fn is_ours(word: &str) -> bool {
     PREFIXES.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Names in backquotes that are metrics of ours, without labels.
+/// Returns the metrics in backquotes, without labels.
 fn metrics_named(text: &str) -> Vec<String> {
     let quoted = text.split('`').skip(1).step_by(2);
     let metrics = quoted.filter(|word| is_ours(word));
@@ -43,7 +33,7 @@ fn metrics_named(text: &str) -> Vec<String> {
     metrics.map(name).collect()
 }
 
-/// Names of the metric families of a page, without the suffix of counters.
+/// Returns the metric families of a page, without the suffix of counters.
 fn families(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
@@ -65,7 +55,7 @@ struct Rule {
     runbook: String,
 }
 
-/// The rules, written one key a line; a key that Prometheus does not know is none of ours either.
+/// Parses rules with one key a line; panics at any key that the rules do not use.
 fn rules(text: &str) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -106,7 +96,7 @@ fn rules(text: &str) -> Vec<Rule> {
     rules
 }
 
-/// The metrics of an expression that are ours.
+/// Returns this product's metrics in an expression.
 fn metrics_of(expr: &str) -> Vec<String> {
     let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| is_ours(word));
@@ -117,7 +107,7 @@ fn alerts() -> Vec<Rule> {
     rules(include_str!("../../dashboards/prometheus/alerts.yml"))
 }
 
-/// A rule over a metric that does not exist would never fire.
+/// A rule on a metric that does not exist would never fire.
 #[test]
 fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     let alerts = alerts();
@@ -147,7 +137,7 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     }
 }
 
-/// A report whose device gave up others, today: without one the ledger has no reasons to show.
+/// Inserts a report with losses of today, since without one the ledger has no reasons.
 async fn put_a_report_with_losses(store: &str) {
     let target = epwatch_store::StoreTarget::parse(store, "epwatch").unwrap();
     let client = epwatch_store::client(&target);
@@ -172,7 +162,7 @@ async fn put_a_report_with_losses(store: &str) {
 #[tokio::test]
 async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    // A key and a channel, for their metrics; nobody is there, and nothing is told.
+    // A key and a channel, for their metrics. No notification is sent.
     let config = dir.path().join("epwatch.toml");
     let text = format!(
         "[collector]\nrefresh = \"10ms\"\n\
@@ -181,26 +171,20 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         "0".repeat(64)
     );
     std::fs::write(&config, text).unwrap();
-    let child = Command::new(EPWATCH)
+    let mut serve = epwatch();
+    serve
         .args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"])
         .arg(&config)
         .arg("--data-dir")
         .arg(dir.path().join("data"))
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
-        .env("EPWATCH_LOG", "warn")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut running = Running(child);
-    let stdout = running.0.stdout.take().unwrap();
-    let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
-    let addresses = said.next().expect("serve says where it listens").unwrap();
+        .env("EPWATCH_LOG", "warn");
+    let (_running, addresses) = Running::start(&mut serve);
     put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
     let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
     let read = async || get(&page).await.unwrap().text;
     let began = std::time::Instant::now();
-    // Between two readings of the ledger its gauges are gone for a moment.
+    // The gauges exist once the ledger was read.
     let page = loop {
         let text = read().await;
         let is_there = |unit: &str| {
@@ -233,11 +217,11 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     }
 }
 
-/// One process of the examples, with exactly the settings of the example.
+/// One process of the examples, with its exact settings.
 #[derive(Debug, Default)]
 struct Example {
     args: Vec<String>,
-    /// Paths as it sees them.
+    /// Paths in its own root.
     files: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -246,13 +230,13 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The words of a command line behind `start`, up to its end.
+/// Returns the words of a command line after `start`.
 fn words_after(line: &str, start: &str) -> Vec<String> {
     let rest = line.split_once(start).map_or("", |(_, rest)| rest);
     words(rest.split("&&").next().unwrap_or_default())
 }
 
-/// A service of compose.yaml: its secrets, and the files among its volumes.
+/// Reads a service of compose.yaml: its secrets, and the files among its volumes.
 fn service(name: &str) -> Example {
     let compose = docs("examples/compose.yaml");
     let begin = format!("  {name}:");
@@ -274,7 +258,7 @@ fn service(name: &str) -> Example {
     example
 }
 
-/// A systemd unit: its credentials, and the files in /etc/epwatch that it speaks of besides.
+/// Reads a systemd unit: its credentials, and the other files in /etc/epwatch that it names.
 fn unit(name: &str) -> Example {
     const CREDENTIALS: &str = "/run/credentials";
     let mut example = Example::default();
@@ -299,7 +283,7 @@ fn unit(name: &str) -> Example {
 }
 
 impl Example {
-    /// The command in a root of its own, with a ClickHouse that is not there.
+    /// Returns the command in a root of its own, with the address of no ClickHouse.
     fn command(&self, root: &Path) -> Command {
         for path in &self.files {
             let text = match path.rsplit('/').next().unwrap() {
@@ -324,7 +308,7 @@ impl Example {
         command.args(self.args.iter().map(inside));
         let environment = self.environment.iter();
         command.envs(environment.map(|(name, value)| (name, inside(value))));
-        // Other tests have the examples' ports.
+        // Other tests may use the examples' ports.
         for name in [
             "COLLECTOR__LISTEN",
             "COLLECTOR__HTTP_LISTEN",
@@ -343,12 +327,8 @@ fn the_collectors_of_the_examples_start_with_what_they_are_given() {
     for example in [service("collector"), unit("epwatch-collector")] {
         let root = tempfile::tempdir().unwrap();
         let mut command = example.command(root.path());
-        let child = command.arg("--json").stdout(Stdio::piped()).spawn();
-        let mut running = Running(child.unwrap());
-        let stdout = running.0.stdout.take().unwrap();
-        let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
-        let addresses = said.next().unwrap_or_else(|| panic!("{example:?}"));
-        assert!(addresses.unwrap()["collector"].is_string());
+        let (_running, addresses) = Running::start(command.arg("--json"));
+        assert!(addresses["collector"].is_string());
     }
 }
 
@@ -384,25 +364,18 @@ fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
         ("EPWATCH_LOG", "loud=very"),
         ("EPWATCH_LOG_FORMAT", "JSON lines"),
     ] {
-        let mut command = Command::new(EPWATCH);
+        let mut command = epwatch();
         command.args(["migrate", "--dry-run"]).env(variable, value);
-        let output = command.output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(variable), "{stderr}");
+        check_fails(&mut command, 2, variable);
     }
 }
 
 #[track_caller]
 fn check_wrong_use(args: &[&str], expected: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(EPWATCH);
-    command.args(args).env_remove("EPWATCH_CONFIG");
+    let mut command = epwatch();
     command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
-    let output = command.current_dir(dir.path()).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-    assert!(stderr.contains(expected), "{args:?}: {stderr}");
+    check_fails(command.args(args).current_dir(dir.path()), 2, expected);
 }
 
 /// A service manager restarts a process that failed, but not one that cannot succeed.
@@ -431,7 +404,7 @@ fn wrong_use_has_an_exit_code_of_its_own() {
     }
 }
 
-/// They have no certificate and no keys of devices, and fail at last for lack of ClickHouse.
+/// They have neither certificates nor keys, so the first failure is the missing ClickHouse.
 #[test]
 fn the_detectors_of_the_examples_get_as_far_as_the_store() {
     let migrate = Example {
@@ -450,7 +423,7 @@ fn the_detectors_of_the_examples_get_as_far_as_the_store() {
     }
 }
 
-/// An image without certificates is told by its first start, whether ClickHouse is there or not.
+/// The first start of an image without certificates fails, with or without ClickHouse.
 #[test]
 fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
     let root = tempfile::tempdir().unwrap();
@@ -465,8 +438,7 @@ fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
     assert!(stderr.contains("the notifiers of the config"), "{stderr}");
 }
 
-/// A credential is a copy made at the start: with a renewed certificate beside the old key each reload
-/// would fail.
+/// A credential is a copy made at the start, so a reload would find a renewed certificate with the old key and fail.
 #[test]
 fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
     let unit = docs("examples/epwatch-collector.service");
@@ -476,7 +448,7 @@ fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
         assert!(path.unwrap().starts_with("/etc/epwatch/"), "{path:?}");
     }
     assert!(!unit.contains("LoadCredential=tls"), "{unit}");
-    // Only root can read a key without it.
+    // Without it only root can read the key.
     let group = unit
         .lines()
         .find_map(|line| line.strip_prefix("SupplementaryGroups="));
@@ -503,7 +475,7 @@ fn the_image_of_the_examples_has_what_its_processes_need() {
         compose.contains(&format!("- collector:{data_dir}\n")),
         "{data_dir}"
     );
-    // Secrets are mounted with the host's owners, so the one of each is said.
+    // Secrets are mounted with the host's owners, so compose.yaml must name the owner of each.
     let owned: Vec<String> = compose
         .lines()
         .filter(|line| line.starts_with('#') && line.contains("chown "))

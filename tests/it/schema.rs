@@ -1,4 +1,4 @@
-//! The store's SQL and the contract's Rust say the same.
+//! The store's SQL functions agree with the contract's Rust.
 
 use clickhouse::Row;
 use serde::Deserialize;

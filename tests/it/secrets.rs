@@ -1,9 +1,8 @@
-//! What the real process does with secrets: none of them is in its log, however much that says, and
-//! keys change at a signal while it runs.
+//! Secrets in the real process: none is in its logs at any level, and keys change at a signal while it runs.
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
 };
 
 use epwatch_proto::v1;
@@ -11,23 +10,16 @@ use hyper::Request;
 use prost::Message;
 use serde_json::Value;
 
-use crate::support::{EPWATCH, send, until};
+use crate::support::{Running, check_fails, check_succeeds, epwatch, send, until};
 
 const APP: &str = "com.example.camera";
 const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
 
-/// A collector whose store is away; it takes reports all the same.
+/// A collector whose store is away, but which takes reports.
 struct Collector {
-    process: Child,
+    running: Running,
     address: String,
     dir: tempfile::TempDir,
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 impl Collector {
@@ -47,26 +39,18 @@ impl Collector {
         );
         let config = file("epwatch.toml", &config);
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let mut process = Command::new(EPWATCH)
+        let mut command = epwatch();
+        command
             .args(["collector", "--json", "--listen", "127.0.0.1:0", "--config"])
             .arg(config)
             .arg("--data-dir")
             .arg(dir.path().join("data"))
             .env("EPWATCH_LOG", "trace")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let stdout = process.stdout.take().unwrap();
-        let said = serde_json::Deserializer::from_reader(stdout)
-            .into_iter::<Value>()
-            .next();
-        let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-        let addresses = said.unwrap_or_else(|| panic!("{}", log())).unwrap();
+            .stderr(log);
+        let (running, addresses) = Running::start(&mut command);
         let address = addresses["collector"].as_str().unwrap().to_owned();
         Self {
-            process,
+            running,
             address,
             dir,
         }
@@ -86,7 +70,7 @@ impl Collector {
         send(request.unwrap()).await.unwrap().status
     }
 
-    /// The same over gRPC.
+    /// Sends an upload over gRPC with this key.
     async fn upload(&self, key: &str) -> Result<(), tonic::Code> {
         let endpoint = format!("http://{}", self.address);
         let mut client = v1::collector_service_client::CollectorServiceClient::connect(endpoint)
@@ -100,13 +84,13 @@ impl Collector {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
+        let pid = self.running.0.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
     }
 }
 
-/// Of one report that is none: the call is taken, and the report is refused by name.
+/// Returns an upload of one malformed report: the call is accepted, and the report is refused.
 fn an_upload() -> v1::UploadRequest {
     v1::UploadRequest {
         reports: vec![vec![0].into()],
@@ -119,42 +103,33 @@ fn an_upload() -> v1::UploadRequest {
     }
 }
 
-/// A new key, and its entry for a keys file.
+/// Makes a key, and returns it with its entry for a keys file.
 fn new_key() -> (String, String) {
-    let output = Command::new(EPWATCH)
-        .args(["collector", "key", "--app", APP, "--json"])
-        .output()
-        .unwrap();
-    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let made = check_succeeds(epwatch().args(["collector", "key", "--app", APP, "--json"]));
+    let made: Value = serde_json::from_str(&made).unwrap();
     let entry = format!("[[keys]]\nsha256 = {}\napp = \"{APP}\"\n", made["sha256"]);
     (made["key"].as_str().unwrap().to_owned(), entry)
 }
 
-/// People put the first key that they see into their app.
+/// A key for every app must not end up in an app by accident.
 #[test]
 fn a_key_for_every_app_is_made_only_when_asked_for() {
     let key = |args: &[&str]| {
-        let mut command = Command::new(EPWATCH);
-        let output = command.args(["collector", "key"]).args(args).output();
-        let output = output.unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        (output.status.code(), out, err)
+        let mut command = epwatch();
+        command.args(["collector", "key"]).args(args);
+        command
     };
     for args in [&[][..], &["--app", APP, "--all-apps"]] {
-        let (code, _, err) = key(args);
-        assert_eq!(code, Some(2), "{err}");
-        assert!(err.contains("--app"), "{err}");
+        check_fails(&mut key(args), 2, "--app");
     }
-    let (code, out, _) = key(&["--all-apps"]);
-    assert_eq!(code, Some(0));
+    let out = check_succeeds(&mut key(&["--all-apps"]));
     assert!(out.contains("app = \"*\"\n"), "{out}");
     assert!(out.contains("upload_only = true"), "{out}");
-    let (_, out, _) = key(&["--app", APP, "--pipeline"]);
+    let out = check_succeeds(&mut key(&["--app", APP, "--pipeline"]));
     assert!(out.contains("upload_only = false"), "{out}");
 }
 
-/// Put in its place whole, as an operator's tools do.
+/// Replaces a file at once, as an operator's tools do.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
@@ -183,7 +158,7 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
     let said = collector.post("DeleteInstallation", &one, &deletion).await;
     assert_eq!(said, 200);
 
-    // Rotation: both, then only the new one. The old one stays until everybody has the new one.
+    // Rotation: both keys are valid, then only the new one.
     replace(
         &collector.path("keys.toml"),
         &format!("{entry_one}{entry_two}"),
@@ -211,13 +186,13 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
     assert_eq!(collector.upload(&two).await, Ok(()));
 
     collector.signal("TERM");
-    let ended = collector.process.wait().unwrap();
+    let ended = collector.running.0.wait().unwrap();
     let log = std::fs::read_to_string(collector.path("log")).unwrap();
     assert!(ended.success(), "{ended}: {log}");
     assert!(log.contains("TRACE"), "the log says everything: {log}");
     let secret = String::from_utf8(secret).unwrap();
     for secret in [&one, &two, &stranger, malformed, STORE_PASSWORD, &secret] {
-        // Of the keys also the part behind their prefix.
+        // For keys, checks the part behind their prefix.
         let core = secret.strip_prefix("epw_").unwrap_or(secret);
         for (at, line) in log.lines().enumerate() {
             assert!(

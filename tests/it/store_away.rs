@@ -1,9 +1,7 @@
-//! A collector before a ClickHouse that is in bad times at its start: it takes reports, and writes
-//! them once the store is there.
+//! A collector whose ClickHouse is not ready at the start takes reports, and writes them later.
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
@@ -16,12 +14,12 @@ use tokio::{
     net::{TcpListener, UnixStream},
 };
 
-use crate::support::{EPWATCH, Store, get, until};
+use crate::support::{Running, Store, epwatch, get, until};
 
 /// A proxy in front of the engine.
 #[derive(Debug, Default)]
 struct Proxy {
-    /// Lets through; before, it answers 503 as proxies do.
+    /// Forwards connections; before, it answers 503 as proxies do.
     is_open: AtomicBool,
     n_refused: AtomicU32,
 }
@@ -51,32 +49,16 @@ impl Proxy {
     }
 }
 
-/// Ends its process when the test ends, however it does.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A collector on a database that is not there yet, and where it listens.
+/// Starts a collector on a database that does not exist yet, and returns it with its addresses.
 fn start(store: &str, dir: &Path) -> (Running, Value) {
-    let child = Command::new(EPWATCH)
-        .args(["collector", "--json", "--listen", "127.0.0.1:0"])
-        .args(["--clickhouse", store, "--data-dir"])
-        .arg(dir.join("data"))
-        .env("EPWATCH_STORE__DATABASE", "later")
-        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut running = Running(child.unwrap());
-    let stdout = running.0.stdout.take().unwrap();
-    let mut said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>();
-    let addresses = said.next().expect("it says where it listens").unwrap();
-    (running, addresses)
+    Running::start(
+        epwatch()
+            .args(["collector", "--json", "--listen", "127.0.0.1:0"])
+            .args(["--clickhouse", store, "--data-dir"])
+            .arg(dir.join("data"))
+            .env("EPWATCH_STORE__DATABASE", "later")
+            .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +75,7 @@ async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_
         .unwrap();
 
     let collector = format!("http://{}", addresses["collector"].as_str().unwrap());
-    let load = Command::new(EPWATCH)
+    let load = epwatch()
         .args([
             "load",
             "--json",

@@ -23,7 +23,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls")).join(name)
 }
 
-/// Takes TLS off before the engine.
+/// Terminates TLS in front of the engine.
 async fn serve(listener: TcpListener, engine: PathBuf) {
     let chain = CertificateDer::pem_file_iter(fixture("server.pem")).unwrap();
     let chain = chain.map(Result::unwrap).collect();
@@ -39,7 +39,7 @@ async fn serve(listener: TcpListener, engine: PathBuf) {
         let (stream, _) = listener.accept().await.unwrap();
         let (acceptor, engine) = (acceptor.clone(), engine.clone());
         tokio::spawn(async move {
-            // A client that does not trust the certificate leaves.
+            // A client that does not trust the certificate disconnects.
             let Ok(mut stream) = acceptor.accept(stream).await else {
                 return;
             };
@@ -86,14 +86,14 @@ async fn a_store_with_a_certificate_of_a_private_ca_is_trusted_by_that_alone() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(said, "the schema is up to date\n");
 
-    // Another's, and the public ones.
+    // Neither another CA nor the public ones verify it.
     for ca_file in [Some(fixture("other-ca.pem")), None] {
         let output = migrate(https.clone(), ca_file.clone()).await;
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         let output = replay(&https, ca_file).await;
         assert_eq!(output.status.code(), Some(3), "{output:?}");
     }
-    // So do those that name their store by options.
+    // Commands that name their store by options use the CA as well.
     let output = replay(&https, Some(fixture("ca.pem"))).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     serving.abort();

@@ -1,10 +1,12 @@
-//! Parts of end-to-end tests: a migrated engine, collectors, and reports of real devices'
-//! code. Everything is started here on free loopback ports and stopped when it goes out of scope.
+//! Parts of end-to-end tests: the built command, a migrated engine, the config of a collector on it, HTTP.
+//!
+//! Ports are free ones of the loopback, and processes end with their test.
 
 use std::{
     future::Future,
     net::SocketAddr,
     path::PathBuf,
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -21,12 +23,64 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// The built command.
 pub(crate) const EPWATCH: &str = env!("CARGO_BIN_EXE_epwatch");
 
-/// Nothing in a test takes longer than this, however busy the machine is.
+/// Returns the command, without the config of the shell that runs the tests.
+pub(crate) fn epwatch() -> Command {
+    let mut command = Command::new(EPWATCH);
+    command.env_remove("EPWATCH_CONFIG").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that must succeed, and returns its standard output.
+#[track_caller]
+pub(crate) fn check_succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{command:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must end with this exit code and this text on standard error.
+#[track_caller]
+pub(crate) fn check_fails(command: &mut Command, code: i32, expected: &str) {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {stderr}");
+    assert!(stderr.contains(expected), "{command:?}: {stderr}");
+}
+
+/// A process that is killed when it goes out of scope.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts a command that prints one JSON document once it runs, and returns both.
+    #[track_caller]
+    pub(crate) fn start(command: &mut Command) -> (Self, Value) {
+        let mut running = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+        let stdout = running.0.stdout.take().unwrap();
+        let mut documents = serde_json::Deserializer::from_reader(stdout).into_iter();
+        let document = documents.next().map(Result::unwrap);
+        (
+            running,
+            document.unwrap_or_else(|| panic!("{command:?} ended")),
+        )
+    }
+}
+
+/// No wait in a test is longer than this, however busy the machine is.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns once `condition` holds; panics at the deadline and names it.
@@ -61,7 +115,7 @@ pub(crate) async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<Page> 
     Ok(Page { status, text })
 }
 
-/// A migrated engine in a folder of its own.
+/// An engine in a folder of its own.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) engine: EmbeddedStore,
@@ -70,6 +124,19 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) async fn start() -> Self {
+        let store = Self::without_schema().await;
+        store.migrate(Retention::default()).await;
+        store
+    }
+
+    pub(crate) async fn migrate(&self, retention: Retention) {
+        let target = self.engine.target(schema::DATABASE);
+        let values = schema::single_server(retention);
+        let migrated = epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await;
+        migrated.unwrap();
+    }
+
+    pub(crate) async fn without_schema() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
         let program = ChildProgram::new(EPWATCH, ["engine-child"]);
@@ -81,22 +148,19 @@ impl Store {
         .await
         .unwrap();
         engine.ready().await.unwrap();
-        let values = schema::single_server(Retention::default());
-        epwatch_store::migrate(
-            &engine.target(schema::DATABASE),
-            schema::MIGRATIONS,
-            &values,
-        )
-        .await
-        .unwrap();
         Self { engine, dir }
+    }
+
+    /// Returns its address, for `--clickhouse`.
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}", self.engine.socket().display())
     }
 
     pub(crate) fn client(&self) -> Client {
         self.engine.client(schema::DATABASE)
     }
 
-    /// A collector's config: free ports, buckets of a second, a log of its own.
+    /// Returns a collector's config: free ports, buckets of a second, a WAL of its own.
     pub(crate) fn collector_config(&self, name: &str) -> CollectorConfig {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = CollectorConfig {
@@ -115,7 +179,7 @@ impl Store {
         self.dir.path().join(name)
     }
 
-    /// Runs a query that gives one number.
+    /// Returns the one number of a query.
     pub(crate) async fn count(&self, sql: &str) -> u64 {
         self.client()
             .query(&format!("SELECT toUInt64(assumeNotNull(({sql})))"))
