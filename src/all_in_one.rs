@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{server_config::ServerConfig, store::Store};
 
-/// A running stack.
+/// The running components.
 #[derive(Debug)]
 pub(crate) struct AllInOne {
     pub(crate) store: Store,
@@ -45,8 +45,8 @@ impl AllInOne {
         })
     }
 
-    /// Takes no more reports, lets the WAL drain into the store, lets the detector finish its
-    /// window, and closes the store last.
+    /// Stops the device server, drains the WAL into the store, waits for the detector's window, and closes the store
+    /// last.
     pub(crate) async fn stop(self) {
         self.collector.stop().await;
         self.stop_detector.cancel();
@@ -54,7 +54,7 @@ impl AllInOne {
         self.store.stop().await;
     }
 
-    /// Returns when a part ended that should not have.
+    /// Returns when a component ended by itself.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         let engine_gone = async {
             match &self.store.embedded {
@@ -70,7 +70,7 @@ impl AllInOne {
     }
 }
 
-/// The notifiers that the config names.
+/// Returns the notifiers of the config.
 pub(crate) fn notifiers(
     config: &epwatch_detector::DetectorConfig,
 ) -> anyhow::Result<Vec<Arc<dyn Notifier>>> {

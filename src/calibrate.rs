@@ -18,7 +18,7 @@ const TOO_LITTLE: u8 = 1;
 pub(crate) struct Args {
     #[command(flatten)]
     over: command::Over,
-    /// Where the rates go.
+    /// File to write the rates to.
     #[arg(long, value_name = "FILE", default_value = "epwatch-rates.json")]
     out: PathBuf,
     /// Print the rates as one JSON document.

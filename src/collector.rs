@@ -1,4 +1,4 @@
-//! `epwatch collector`: the collector alone, for several before one ClickHouse.
+//! `epwatch collector`: the collector alone, on a ClickHouse server that several may share.
 
 mod key;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Tasks next to running it.
+/// Tasks other than running it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CollectorCommand {
     Key(key::Args),
@@ -46,7 +46,7 @@ impl CollectorCommand {
     }
 }
 
-/// Where a running collector listens.
+/// Addresses of a running collector.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Addresses {
     /// Devices send here.

@@ -1,4 +1,4 @@
-//! How many reports ended in which way, as the documents of `load` and `demo` show it.
+//! Counts of reports by outcome, in the documents of `load` and `demo`.
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A report is many small texts and lists, which this one makes and frees quicker than the system's.
+/// Parsing a report allocates many small texts and lists; mimalloc does this faster than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -120,9 +120,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a command to its end. The future is a trait object, and so are those of the async functions that other
-/// crates export (`BoxFuture`): an `async fn` is compiled again wherever it is awaited, with everything that it
-/// awaits itself. A box is compiled once, in the crate that makes it.
+/// Runs a command to its end.
+///
+/// The future is a trait object, as those of async functions that crates export (`BoxFuture`). An `async fn` is
+/// compiled again wherever it is awaited, with everything that it awaits itself. A box is compiled once, in its own crate.
 fn block_on(
     command: Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>,
 ) -> anyhow::Result<ExitCode> {

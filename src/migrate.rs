@@ -85,7 +85,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(target) => retention::kept(target, values).await?,
         None => Days::default(),
     };
-    // The schema comes with the days that the store has; then those that are asked for.
+    // Applies the schema with the days that the store has, and then changes them to those of the config.
     let before = kept.over(config.store.days());
     let after = config.store.days().over(kept);
     let (as_it_is, asked) = (values(before), values(after));
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Some(target) => {
             let pending = epwatch_store::pending(&target, schema::MIGRATIONS, &as_it_is).await?;
-            // With the same days the migrations bring all that is to be said of them.
+            // With the same days the migrations already have the retention's statements.
             if pending.is_empty() || before != after {
                 retention = retention::changes(&target, &asked).await?;
             }
@@ -136,7 +136,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The migrations of `versions`. The first also has the statements that create the databases and the record.
+/// Returns the migrations of `versions`. The first also has the statements that create the databases and the record.
 fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
     let wanted = planned
         .migrations
@@ -160,7 +160,7 @@ fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
         .collect()
 }
 
-/// Prints a file for `clickhouse-client --queries-file`.
+/// Prints the SQL in the form of `clickhouse-client --queries-file`.
 fn print_sql(
     database: &str,
     planned: &Planned<'_>,

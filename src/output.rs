@@ -12,9 +12,9 @@ use crate::config::ConfigError;
 
 /// The answer is no.
 const NO: u8 = 1;
-/// As clap's own.
+/// The same as clap's.
 const WRONG_USE: u8 = 2;
-/// Could not find out: the exit code of an error that is not the user's.
+/// The exit code of an error that is not the user's.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// The command line makes no sense, whatever the state of the machine.
@@ -22,7 +22,7 @@ const COULD_NOT_FIND_OUT: u8 = 3;
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
 
-/// For commands that share one server with others.
+/// Returns the error of a command that needs a ClickHouse server.
 pub(crate) fn no_server_is_named() -> WrongUse {
     WrongUse(
         "no ClickHouse server is named; give --clickhouse http://host:8123, or run `epwatch serve` for the \
@@ -59,7 +59,7 @@ fn say(error: &anyhow::Error) {
     for cause in error.chain().skip(1) {
         text.push_str(&format!("\n  because: {cause}"));
     }
-    // Nothing is left to do when stderr is gone.
+    // A closed stderr leaves nothing to do.
     let _ = writeln!(io::stderr(), "{text}");
 }
 

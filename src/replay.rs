@@ -17,7 +17,7 @@ use crate::store_args::AddressArgs;
 
 /// Could not find out: some reports could not be read.
 const INCOMPLETE: u8 = 3;
-/// Wrong use.
+/// The options make no sense.
 pub(crate) const WRONG_USE: u8 = 2;
 
 /// Judges recorded reports as the detector would have, window by window, and pages nobody.
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is replayed.
+/// The source and the windows of a replay.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Over {
@@ -105,8 +105,8 @@ pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
 }
 
 impl Over {
-    /// Opens the source; `None` if the options are wrong, which was said then. The last part tells
-    /// whether all of the source could be read.
+    /// Opens the source, and returns it with whether all of it could be read. `None` if the options are wrong, after a
+    /// message.
     pub(crate) fn prepared(
         &self,
         all: bool,
@@ -151,7 +151,7 @@ impl Over {
         }
     }
 
-    /// Where reports come from, and whether all of them could be read.
+    /// Returns the source, and whether all reports of it could be read.
     fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
         if let Some(target) = self.store.target()? {
             let client = epwatch_store::client(&target);
@@ -199,7 +199,7 @@ fn tell(read: &FilesRead) -> bool {
     read.torn.is_empty() && !is_useless
 }
 
-/// A line for people.
+/// Returns a line as text.
 fn in_words(line: &Line) -> String {
     match line {
         Line::Verdict(verdict) => {

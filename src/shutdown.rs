@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM mean the same: finish the work that has begun, then end.
+//! Ctrl-C and SIGTERM, which both mean: finish the work in progress, then end.
 
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -30,14 +30,12 @@ pub(crate) struct Store {
     /// The engine, if it is ours.
     pub(crate) embedded: Option<EmbeddedStore>,
     pub(crate) target: StoreTarget,
-    /// For how long it keeps rows, as far as is known: a server that is away may keep them longer.
+    /// The configured retention; a server that is away may keep rows longer.
     retention: Retention,
-    /// Migrates a server that was away when this was opened; ends with an error that no waiting
-    /// changes.
+    /// The task that migrates a server that was away at the start.
     late: Option<Late>,
 }
 
-/// Stops with the store.
 #[derive(Debug)]
 struct Late {
     task: JoinHandle<()>,
@@ -51,9 +49,8 @@ impl Drop for Late {
 }
 
 impl Store {
-    /// Opens the server that the config names, else the embedded engine on `data_dir`, fetching its
-    /// library if need be; then applies the migrations. For how long rows are kept is the collectors'
-    /// to say.
+    /// Opens the server of the config, or the embedded engine on `data_dir`, whose library it fetches if missing. Then
+    /// applies the migrations, and leaves the retention as it is.
     pub(crate) async fn open(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let store = Self::connect(config, data_dir).await?;
         migrate(&store.target, config).await?;
@@ -72,8 +69,8 @@ impl Store {
         Self::connect(&alone, data_dir).await
     }
 
-    /// As [`Store::open`], for a collector: a server that is away, or in bad times, is migrated once it
-    /// is there. Devices are acknowledged meanwhile: an ack stands on the WAL.
+    /// As [`Store::open`], for a collector: sets the retention, and migrates a server that is away once it answers.
+    /// Acks need the WAL only.
     pub(crate) async fn open_or_wait(
         config: &StoreConfig,
         data_dir: &Path,
@@ -89,7 +86,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns when the store turned out to be one that this program cannot write.
+    /// Returns the error if a late migration fails for good.
     pub(crate) async fn refused(&self) -> anyhow::Error {
         let Some(late) = &self.late else {
             return std::future::pending().await;
@@ -101,7 +98,7 @@ impl Store {
         };
         match why {
             Some(error) => anyhow::Error::new(error).context("failed to migrate the store"),
-            // Migrated: the task has ended and said nothing.
+            // The migration succeeded.
             None => std::future::pending().await,
         }
     }
@@ -139,7 +136,7 @@ impl Store {
         Ok(store)
     }
 
-    /// For how long a summary may be built from reports again.
+    /// Returns how long reports are kept, from which a roll-up can be built again.
     pub(crate) fn raw_retention(&self) -> Period {
         let days = u64::from(self.retention.raw_days);
         Period(Duration::from_secs(days * 86_400))
@@ -156,7 +153,7 @@ impl Store {
     }
 }
 
-/// Applies the migrations, with the days that the store has; returns those.
+/// Applies the migrations with the days that the store has, and returns these.
 async fn migrate(target: &StoreTarget, config: &StoreConfig) -> Result<Days, MigrateError> {
     let kept = retention::kept(target, |retention| config.schema(retention)).await?;
     let as_it_is = kept.over(config.days());
@@ -164,7 +161,7 @@ async fn migrate(target: &StoreTarget, config: &StoreConfig) -> Result<Days, Mig
     Ok(kept)
 }
 
-/// As [`migrate`]; then the store keeps rows as long as the config says, or as it did.
+/// As [`migrate`]; then sets the days of the config.
 async fn migrate_and_keep(
     target: &StoreTarget,
     config: &StoreConfig,
@@ -176,7 +173,7 @@ async fn migrate_and_keep(
     Ok(retention)
 }
 
-/// Says which rows a store keeps for other days than a new one would, without a config that says so.
+/// Logs each retention that is neither the default nor in the config.
 fn note_kept(config: &StoreConfig, retention: Retention) {
     let default = Retention::default();
     for (key, table, asked, days, default) in [
@@ -207,7 +204,7 @@ fn note_kept(config: &StoreConfig, retention: Retention) {
     }
 }
 
-/// Tries again until the store is there; `why` it was not at the first try.
+/// Tries again until the store answers; `why` is the error of the first try.
 fn migrate_later(target: StoreTarget, config: StoreConfig, why: MigrateError) -> Late {
     let (said, refused) = watch::channel(None);
     let task = tokio::spawn(async move {
@@ -230,13 +227,13 @@ fn migrate_later(target: StoreTarget, config: StoreConfig, why: MigrateError) ->
     Late { task, refused }
 }
 
-/// Says why the store is not there, once for what was done and what ClickHouse's code for it is.
+/// Logs an error, once for each step and code of ClickHouse.
 fn warn_once(error: &MigrateError, said: &mut BTreeSet<(String, Option<u32>)>) {
     if said.insert((error.to_string(), error.code())) {
         let error = error as &(dyn std::error::Error + 'static);
         tracing::warn!(
             error,
-            "the store is away; reports wait in the log until it is there"
+            "the store is away; reports wait in the WAL until it is there"
         );
     }
 }

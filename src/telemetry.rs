@@ -1,4 +1,4 @@
-//! Logs of the command: one line each on stderr, fields not prose.
+//! Logs of the command: one line an event, on stderr.
 
 use std::env::VarError;
 use std::io::IsTerminal;
@@ -9,9 +9,9 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Which logs are shown: levels by target, such as `info,epwatch_collector=debug`.
+/// Levels by target, such as `info,epwatch_collector=debug`.
 const FILTER_ENV: &str = "EPWATCH_LOG";
-/// How a line of the logs is written.
+/// Format of the lines: `text` or `json`.
 const FORMAT_ENV: &str = "EPWATCH_LOG_FORMAT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +22,10 @@ enum Format {
     Json,
 }
 
-/// Starts logging; `default` says which logs are shown where the environment does not.
+/// Starts logging; `default` has the levels if the environment has none.
 ///
 /// # Errors
-/// If a variable of the environment cannot be read; nothing is logged then.
+/// A variable of the environment has a wrong value. Nothing is logged then.
 pub(crate) fn init(default: &str) -> anyhow::Result<()> {
     let filter = filter(variable(FILTER_ENV)?.as_deref().unwrap_or(default))?;
     let format = format(variable(FORMAT_ENV)?.as_deref().unwrap_or_default())?;
@@ -41,7 +41,7 @@ pub(crate) fn init(default: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A variable's value; one that is set and empty is not set.
+/// Returns a variable's value; an empty one is not set.
 fn variable(name: &str) -> anyhow::Result<Option<String>> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -52,7 +52,7 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
 
 fn filter(text: &str) -> anyhow::Result<Targets> {
     let items: Vec<&str> = text.split(',').filter(|item| !item.is_empty()).collect();
-    // `Targets` would take these for targets of that name, or for the level `error`.
+    // `Targets` would parse these as names of targets, or as the level `error`.
     let is_wrong = |item: &&str| {
         item.ends_with('=') || item.contains('[') || item.starts_with(|c: char| !is_of_name(c))
     };

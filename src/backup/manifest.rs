@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const NAME: &str = "backup.json";
-/// Longest that is read.
+/// A longer manifest is not read further.
 const MAX_BYTES: u64 = 16 << 20;
 /// The only format that this version writes and reads.
 const FORMAT: u32 = 1;
@@ -21,10 +21,10 @@ pub(super) const ARCHIVE: &str = "store.tar.zst";
 /// The folder of the WAL in a backup.
 pub(super) const WAL: &str = "wal";
 
-/// Why a backup or a restore was not even begun.
+/// The reason why a backup or a restore did not begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// Asked for wrongly.
+    /// The options make no sense here.
     #[error("{0}")]
     WrongUse(String),
     /// The backup is not one that can be restored.
@@ -35,29 +35,28 @@ pub(super) enum Refused {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// The epwatch that made it.
+    /// Version of the program that made it.
     pub(super) epwatch: String,
     pub(super) database: String,
     /// Empty in backups from before 0.1.0.
     #[serde(default)]
     pub(super) schema_series: String,
     pub(super) schema_version: u32,
-    /// When the WAL was copied: the backup holds what was acknowledged before. Milliseconds since
-    /// 1970.
+    /// Time of the WAL's copy, in milliseconds since 1970. The backup holds every report acknowledged before.
     pub(super) taken_at_ms: u64,
     pub(super) functions: Vec<SqlFunction>,
-    /// As the tables were just after; under load they had grown by then.
+    /// Sizes just after the archive was made; under load the tables had grown by then.
     pub(super) tables: Vec<TableSize>,
     pub(super) wal: Option<SavedWal>,
     pub(super) files: Vec<SavedFile>,
 }
 
-/// Where the saved log stands.
+/// The position of the saved WAL.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SavedWal {
     /// Text, since it has 64 bits.
     pub(super) collector_id: String,
-    /// Everything below is in the archive; the WAL replays from here.
+    /// The archive holds everything below; the WAL replays from here.
     pub(super) checkpoint: u64,
 }
 
@@ -129,7 +128,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The file of that path; a backup without it is none.
+    /// Returns the file of a path that every backup has.
     pub(super) fn file(&self, path: &str) -> Result<&SavedFile, Refused> {
         let found = self.files.iter().find(|file| file.path == path);
         found.ok_or_else(|| Refused::Unsound(format!("{NAME}: names no {path}")))

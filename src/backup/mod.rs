@@ -1,8 +1,7 @@
 //! `epwatch store`: saves the embedded store together with the WAL, and restores both.
 //!
-//! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the
-//! log as of the moment before), and `backup.json`, which names every file with its SHA-256 and is
-//! written last.
+//! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the WAL just before it),
+//! and `backup.json`, which names every file with its SHA-256 and is written last.
 
 mod manifest;
 mod restore;

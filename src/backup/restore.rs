@@ -1,5 +1,5 @@
-//! Makes a data folder from a backup: checks it, restores the database, cuts it back to where the
-//! log was copied, and puts the WAL next to it.
+//! Makes a data folder from a backup: checks it, restores the database, removes rows beyond the WAL's checkpoint, and
+//! puts the WAL next to it.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,7 +24,7 @@ struct RestoreDocument {
     data_dir: PathBuf,
     database: String,
     schema_version: u32,
-    /// Everything acknowledged before was restored; milliseconds since 1970.
+    /// Every report acknowledged before is restored; milliseconds since 1970.
     taken_at_ms: u64,
     tables: Vec<TableSize>,
     wal: Option<SavedWal>,
@@ -79,7 +79,7 @@ pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> any
     Ok(())
 }
 
-/// Nothing that is there is written over.
+/// A restore never overwrites anything.
 fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
     if let Some(address) = &config.store.clickhouse {
         return Err(Refused::WrongUse(format!(
@@ -210,7 +210,7 @@ async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     copied.await?
 }
 
-/// Files that this restore made; removed again unless it ends well.
+/// Folders that this restore made. Dropping it removes those still in it.
 struct Made(Vec<PathBuf>);
 
 impl Drop for Made {

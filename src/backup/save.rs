@@ -30,7 +30,7 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
     let started = Instant::now();
     let mut config = args.load()?;
     let data_dir = embedded_data_dir(&config)?;
-    // The WAL lies in the data folder unless the config put it elsewhere.
+    // The WAL is in the data folder unless the config names another.
     if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
         config.collector.wal.dir = data_dir.join(name);
     }
@@ -101,7 +101,7 @@ async fn save(
     Ok(manifest)
 }
 
-/// Copies the WAL; `None` where no collector ever ran.
+/// Copies the WAL; `None` if no collector ever ran.
 async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
     if !dir.exists() {
         return Ok(None);
@@ -114,11 +114,11 @@ async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
     copied.await?.map(Some)
 }
 
-/// Has the engine make its archive, and moves it to where it is wanted.
+/// Makes the engine's archive and moves it into the backup.
 async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow::Result<()> {
     let name = format!("backup-{}.tar.zst", std::process::id());
     let made = backups_dir(data_dir).join(&name);
-    // Of an earlier process of this number that was killed.
+    // A killed process with the same number may have left one.
     let _ = fs::remove_file(&made);
     let saved = backup::save(target, &name).await;
     let moved = match saved {
@@ -134,7 +134,7 @@ async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow:
 
 fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     if fs::rename(from, to).is_err() {
-        // Another file system.
+        // `to` is on another file system.
         fs::copy(from, to).with_context(|| format!("failed to write {}", to.display()))?;
     }
     fs::set_permissions(to, fs::Permissions::from_mode(0o600))
@@ -142,12 +142,12 @@ fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("failed to write {}", to.display()))
 }
 
-/// A folder that only this user reads: reports are in it.
+/// Makes a folder that only this user can read, since it holds reports.
 fn private_dir(path: &Path) -> std::io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)
 }
 
-/// The data folder whose embedded store is meant.
+/// Returns the data folder of the embedded store.
 fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
     let Some(address) = &config.store.clickhouse else {
         return Ok(config.data_dir.clone());
@@ -162,13 +162,13 @@ fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
         ))
         .into());
     };
-    // As `serve` lays it out: DATA/engine/store.sock. A long path has its socket elsewhere.
+    // The layout of `serve`: DATA/engine/store.sock. With a long path the socket is elsewhere.
     let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
     let data_dir = engine.and_then(Path::parent);
     Ok(data_dir.unwrap_or(&config.data_dir).to_owned())
 }
 
-/// The store of a `serve` that runs, else an engine of our own on its folder.
+/// The store of a running `serve`, or an engine started on its folder.
 struct OpenStore {
     target: StoreTarget,
     own: Option<Store>,
@@ -184,7 +184,7 @@ impl OpenStore {
             ))
             .into());
         }
-        // The path as the engine spells it: a relative one is as good to connect to.
+        // A relative path connects as well as the engine's own.
         let sockets = [config.store.clickhouse.clone(), Some(socket_of(data_dir))];
         for socket in sockets.into_iter().flatten() {
             if let Ok(target) = StoreTarget::parse(&socket, database)

@@ -2,11 +2,11 @@
 
 use sha2::{Digest, Sha256};
 
-/// The key that the demo's app has; it lives as long as the demo.
+/// The app key of the demo, which is valid as long as the demo runs.
 #[derive(Clone)]
 pub(super) struct AppKey(pub(super) String);
 
-/// Where the demo's devices send to, and the key they send with.
+/// The collector's address and the app key.
 #[derive(Debug, Clone)]
 pub(super) struct CollectorAccess {
     pub(super) endpoint: String,

@@ -1,5 +1,4 @@
-//! One phone of the demo: a process with real ONNX Runtime and QNN sessions on the HTP emulator,
-//! and the SDK as an app has it.
+//! One phone of the demo: a process with the SDK, and with real ONNX Runtime and QNN sessions on the HTP emulator.
 
 use std::{
     io::{self, Read},
@@ -29,15 +28,15 @@ use serde::{Deserialize, Serialize};
 use super::models::{APP, MODEL};
 use crate::output;
 
-/// The app key reaches the process in this variable.
+/// The environment variable with the app key.
 pub(super) const APP_KEY_ENV: &str = "EPWATCH_DEMO_APP_KEY";
 /// Separate cohorts: the emulator's latency must not be mixed with the fleet's.
 const ENVIRONMENT: &str = "emulator";
 /// The input `x` of the demo's models.
 const INPUT_SHAPE: [usize; 4] = [1, 3, 32, 32];
-/// Runs of a version before the next one, more than a version needs to count as known.
+/// Runs of a version before the next one: more than a baseline needs.
 const RUNS_OF_A_VERSION: usize = 25;
-/// Between runs afterwards: the device lives, and leaves the machine to the others.
+/// Pause between later runs, which leaves the processor to other devices.
 const PAUSE: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,7 +58,7 @@ pub(super) struct Phone {
 }
 
 impl Phone {
-    /// One whose HTP has FP16, one whose has not.
+    /// One chipset whose HTP has FP16, and one without.
     pub(super) const ALL: [Self; 2] = [
         Self {
             chipset: Chipset::Sm8650,
@@ -78,16 +77,16 @@ pub(crate) struct Args {
     /// For example SM8650.
     #[arg(long)]
     chipset: String,
-    /// QNN's number of it.
+    /// QNN's number of the chipset.
     #[arg(long)]
     soc_model: String,
-    /// The collector.
+    /// Address of the collector.
     #[arg(long)]
     endpoint: String,
     /// The SDK's folder.
     #[arg(long)]
     dir: PathBuf,
-    /// libonnxruntime.
+    /// Path of libonnxruntime.
     #[arg(long)]
     ort: PathBuf,
     /// The QNN plugin, and its version.
@@ -95,7 +94,7 @@ pub(crate) struct Args {
     qnn_provider: PathBuf,
     #[arg(long)]
     qnn_version: String,
-    /// libQnnHtp.
+    /// Path of libQnnHtp.
     #[arg(long)]
     qnn_backend: PathBuf,
     /// VERSION=PATH of a model, in the order of the app's updates; a side-car lies next to it.
@@ -134,7 +133,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let watch = Watch::start(config)?;
     let environment = ort::init_from(&args.ort)?.build()?;
     let plugin = Plugin::register(&environment, &args.qnn_provider)?;
-    // Its warnings are about this machine's emulator, and the placement says more than they do.
+    // Its warnings are about this machine's emulator; the placement is more exact.
     environment.set_log_level(LogLevel::Error);
 
     let mut session = None;
@@ -157,7 +156,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The facts that the SDK cannot read by itself; it does read ONNX Runtime's version.
+/// The facts that the SDK cannot read by itself.
 fn runtime(qnn_version: &str) -> Runtime {
     Runtime {
         ort_version: String::new(),
@@ -170,7 +169,7 @@ fn runtime(qnn_version: &str) -> Runtime {
     }
 }
 
-/// Becomes true when the demo closes our standard input, or ends itself.
+/// Becomes true when the demo closes this process's standard input, or ends.
 fn stdin_closes() -> io::Result<Arc<AtomicBool>> {
     let is_closed = Arc::new(AtomicBool::new(false));
     let closed = Arc::clone(&is_closed);

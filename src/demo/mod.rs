@@ -1,10 +1,9 @@
 //! `epwatch demo`: the whole product on this machine, for some minutes.
 //!
-//! Real: the stack that `serve` runs, the SDK, and on two chipsets the sessions that ONNX Runtime
-//! and QNN make on the emulator. Simulated: some hundreds of devices that take over those
-//! placements; their latency is a model, since the emulator's means nothing. Nothing is scripted:
-//! a device is slow because of the placement it got, and somebody is paged because the detector
-//! says so.
+//! Real are the components of `serve`, the SDK, and on two chipsets the sessions of ONNX Runtime and QNN on the
+//! emulator. Simulated are some hundreds of devices with the placements of these sessions; their latency is a model,
+//! since the emulator's has no meaning. Nothing is scripted: a placement makes a device slow, and the detector makes a
+//! page.
 
 mod access;
 pub(crate) mod device;
@@ -40,13 +39,13 @@ use screen::{Counts, Screen};
 use summary::Summary;
 
 const ENVIRONMENT: &str = "production";
-/// Enough runs of version 1 for each device to have a baseline; then version 2 rolls out.
+/// Version 2 rolls out when each device has enough runs of version 1 for a baseline.
 const ROLLOUT_STARTS: Duration = Duration::from_secs(8);
 const ROLLOUT_TAKES: Duration = Duration::from_secs(4);
-/// The rest stays on version 1 and is the control.
+/// Share of the devices that get version 2; the rest is the control.
 const ROLLOUT_SHARE: f64 = 0.7;
 
-/// For reports that devices still hold when the demo ends.
+/// Time to upload the reports that devices hold when the demo ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const REFRESH: Duration = Duration::from_millis(500);
 
@@ -75,7 +74,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     fetch_runtimes(&args).await?;
-    // A first run's downloads are not part of the show.
+    // The time of a first run's downloads does not count.
     let started = Instant::now();
     let dir = tempfile::Builder::new().prefix("epwatch-demo-").tempdir()?;
     let (pager, pages) = Pager::new();
@@ -97,7 +96,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     )
     .await;
     screen.finish();
-    // Before the folder goes away, however the show ended.
+    // The folder is removed after this, also if the demo failed.
     stack.stop().await;
     let summary = shown?;
     if args.json {
@@ -108,7 +107,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fetches missing runtimes. Without ONNX Runtime or QNN the demo goes on, and shows the reason later.
+/// Fetches missing runtimes. Without ONNX Runtime or QNN the demo continues, and shows the reason later.
 async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
     engines::ensure(Engine::Chdb).await?;
     if !args.no_runtimes {
@@ -119,7 +118,7 @@ async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the fleet until the end, then drains and sums up.
+/// Runs the fleet until the end, drains it, and makes the summary.
 async fn show(
     args: &Args,
     stack: &AllInOne,
@@ -230,7 +229,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
     config.collector.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
-    // The fleet is as new as the demo, and ours.
+    // All installations of the fleet are new.
     config.collector.new_installations.at_least = 0;
     config.detector = DetectorConfig {
         stdout: false,
@@ -239,7 +238,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     Ok(config)
 }
 
-/// Starts the devices with real sessions, or says why there are none.
+/// Starts the devices with real sessions, or returns the reason why there are none.
 async fn start_real(
     args: &Args,
     story: Story,

@@ -1,4 +1,4 @@
-//! The demo's pager: pages that would reach on-call go to the screen.
+//! A notifier that writes pages to the demo's screen.
 
 use epwatch_detector::{
     notify::{self, Notification, Notifier, NotifyError},

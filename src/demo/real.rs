@@ -1,5 +1,5 @@
-//! The demo's devices with real sessions: one process per simulated phone, since several chipsets
-//! in one process do not run side by side on the emulator.
+//! The demo's devices with real sessions: one process a phone, since the emulator cannot run several chipsets in one
+//! process.
 
 use std::{collections::BTreeMap, fmt, path::Path, process::Stdio, time::Duration};
 
@@ -22,12 +22,12 @@ use super::{
 };
 use crate::engines;
 
-/// Two sessions are made in a second or two; a busy machine takes longer.
+/// Two sessions take a second or two; a busy machine needs longer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Enough for a device to upload its reports and end.
+/// Time for a device to upload its reports and end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A session that was really made.
+/// A session of ONNX Runtime and QNN.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) chipset: Chipset,
@@ -67,7 +67,7 @@ impl RealDevices {
                 .args(["--chipset", phone.chipset.name()])
                 .args(["--soc-model", phone.soc_model])
                 .args(["--endpoint", &access.endpoint])
-                // Not an argument: those are for everyone on the machine to read.
+                // Every user of the machine can read arguments.
                 .env(APP_KEY_ENV, &access.app_key.0)
                 .arg("--dir")
                 .arg(dir.join(phone.chipset.name()))
@@ -83,9 +83,9 @@ impl RealDevices {
                     .arg("--model")
                     .arg(format!("{version}={}", path.display()));
             }
-            // Ctrl-C in the terminal reaches the demo only; the device then uploads its reports.
+            // Ctrl-C in the terminal ends the demo only, so that the device can upload its reports.
             command.process_group(0);
-            // Its end of the pipe closes when we end, however we end: then it ends too.
+            // The pipe closes when the demo ends in any way, and then the device ends.
             let mut child = command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -138,7 +138,7 @@ async fn sessions(
                 chipset.name()
             );
         };
-        // QNN's libraries write to standard output too.
+        // QNN's libraries also write to standard output.
         if !line.starts_with('{') {
             continue;
         }
@@ -151,7 +151,7 @@ async fn sessions(
             placement,
         });
     }
-    // Later lines are read and dropped, or the process would stop at a full pipe.
+    // Later lines are read and dropped, since a full pipe would block the process.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     Ok(sessions)
 }

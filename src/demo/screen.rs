@@ -9,7 +9,7 @@ use std::{
 use clickhouse::{Client, Row};
 use serde::Deserialize;
 
-/// Between two lines where nothing can be redrawn.
+/// Pause between two lines if stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Progress of the fleet.
@@ -20,7 +20,7 @@ pub(super) struct Counts {
     pub(super) runs: u64,
 }
 
-/// One cohort as the detector judged it last.
+/// The last verdict of one cohort.
 #[derive(Debug, Deserialize, Row)]
 struct Cohort {
     chipset: String,
@@ -52,7 +52,7 @@ ORDER BY chipset, model_version";
 pub(super) struct Screen {
     started: Instant,
     is_terminal: bool,
-    /// The lines at the bottom of a terminal, drawn over at each refresh.
+    /// Lines of the block at the bottom of a terminal.
     block: String,
     last_line: Option<Instant>,
 }
@@ -67,14 +67,14 @@ impl Screen {
         }
     }
 
-    /// Writes lines that stay.
+    /// Writes lines that are not redrawn.
     pub(super) fn say(&mut self, text: impl std::fmt::Display) {
         let text = format!("[{:>4.0}s] {text}\n", self.started.elapsed().as_secs_f64());
         let block = self.block.clone();
         self.draw(&text, block);
     }
 
-    /// Shows where things stand. A store that is away for a moment leaves the cohorts out.
+    /// Shows progress and cohorts; no cohorts while the store is away.
     pub(super) async fn refresh(&mut self, counts: Counts, store: &Client, environment: &str) {
         let line = format!(
             "{} devices, {} reports acknowledged, {} runs",
@@ -96,16 +96,16 @@ impl Screen {
         self.draw("", format!("{line}\n{}\n", table(&cohorts)));
     }
 
-    /// Takes the block off the screen.
+    /// Erases the block.
     pub(super) fn finish(&mut self) {
         self.draw("", String::new());
     }
 
-    /// Replaces the block, and writes lines that stay above it.
+    /// Replaces the block, and writes permanent lines above it.
     fn draw(&mut self, above: &str, block: String) {
         let erase = match self.block.lines().count() {
             0 => String::new(),
-            // Up to the block's first line; then everything from there on is erased.
+            // Moves to the block's first line, and erases everything from there on.
             n => format!("\x1b[{n}F\x1b[J"),
         };
         // The block's long lines are cut, not wrapped: its height on the screen is its number of lines.

@@ -1,4 +1,4 @@
-//! The document of `demo --json`, read from the same views that people and dashboards read.
+//! The document of `demo --json`, read from the public views.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::ledger::ReportLedger;
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     pub(super) seconds: f64,
-    /// From the start of the command to the first page; `null` when nobody was paged.
+    /// From the start of the command to the first page; `null` without one.
     pub(super) first_page_seconds: Option<f64>,
-    /// Sessions that ONNX Runtime and QNN really made.
+    /// Sessions of ONNX Runtime and QNN.
     pub(super) real_sessions: Vec<RealSession>,
-    /// Why there are none.
+    /// The reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) no_real_sessions: Option<String>,
     pub(super) incidents: Vec<Incident>,
@@ -30,7 +30,7 @@ pub(super) struct RealSession {
     pub(super) version: String,
     pub(super) placement_source: String,
     pub(super) eps: BTreeMap<String, EpNodes>,
-    /// Op types of the CPU's nodes, those left out that belong there.
+    /// Op types of the CPU's nodes, without benign ones.
     pub(super) cpu_ops: Vec<String>,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct RealSession {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct EpNodes {
     pub(super) nodes: u32,
-    /// `null` for the CPU, where the count says nothing.
+    /// `null` for the CPU, where each node is a partition.
     pub(super) partitions: Option<u32>,
 }
 
-/// One incident as it stands at the end.
+/// One incident, with its state at the end.
 #[derive(Debug, Serialize, Deserialize, Row)]
 pub(super) struct Incident {
     pub(super) state: String,

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use epwatch_proto::{Directive, SignedDirective, v1};
 use prost::Message;
 
-/// More than any signed directive has.
+/// Longer than any signed directive.
 const MAX_FILE_BYTES: u64 = 16 << 10;
 
 /// Content of a directive file.

@@ -107,15 +107,14 @@ fn checked_id(id: &str) -> anyhow::Result<&str> {
     Ok(id)
 }
 
-/// An operator's key, ready to sign.
+/// An operator's key.
 pub(super) struct SigningKey {
     pair: Ed25519KeyPair,
     key_id: String,
 }
 
 impl SigningKey {
-    /// Reads a file that `keygen` made, or any PKCS #8 PEM file with an Ed25519 key. Errors never
-    /// hold what the file holds.
+    /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors hold nothing of its content.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("failed to read key file {}", path.display()))?;

@@ -112,7 +112,7 @@ pub(super) struct ShowArgs {
     json: bool,
 }
 
-/// A directive, for people and programs.
+/// The document of a directive.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DirectiveDocument {
     pub(super) id: String,
@@ -166,7 +166,7 @@ impl DirectiveDocument {
         }
     }
 
-    /// One line for people.
+    /// Returns it as a line of text.
     pub(super) fn line(&self) -> String {
         let scope = &self.scope;
         let fields = [
@@ -201,7 +201,7 @@ fn time_text(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms).map_or_else(|_| unix_ms.to_string(), |at| at.to_string())
 }
 
-/// Parses the encoded directive, so that a file never holds one that devices refuse.
+/// Checks the encoded directive, so that no file holds one that devices refuse.
 pub(super) fn checked(directive: Directive) -> anyhow::Result<Directive> {
     Directive::parse(&directive.to_bytes()).context("failed to make the directive")
 }
@@ -366,7 +366,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The latest end that a directive which begins then can have.
+/// Returns the latest end of a directive with this begin.
 pub(super) fn latest_end(not_before_unix_ms: i64) -> i64 {
     not_before_unix_ms.saturating_add(directive::MAX_LIFE_MS)
 }

@@ -1,5 +1,5 @@
-//! `epwatch directive`: instructions to devices. They are made and signed here, with a private key that stays on this
-//! machine, and published into the store, from which collectors hand them out.
+//! `epwatch directive`: makes and signs instructions to devices, with a private key that stays on this machine, and
+//! publishes them into the store, from which collectors send them.
 
 mod file;
 mod key;

@@ -1,5 +1,5 @@
-//! `publish`, `list` and `revoke`: they work on the store, from which collectors hand directives out. Write access to
-//! the store is what publishing needs; an app key does not have it.
+//! `publish`, `list` and `revoke`, which work on the store. They need write access to it, which an app key does not
+//! give.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -85,7 +85,7 @@ fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
     Ok(epwatch_store::client(&args.target()?))
 }
 
-/// The store's refusals are an answer; that it cannot be reached is none.
+/// A refusal of the store is an answer; a store that cannot be reached is an error.
 fn answer(error: DirectiveError) -> anyhow::Result<ExitCode> {
     match error {
         DirectiveError::Store(_) => Err(error.into()),
@@ -94,7 +94,7 @@ fn answer(error: DirectiveError) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
-    // All are read before the first goes out.
+    // Reads all files before it publishes the first directive.
     let signed = args.files.iter().map(|path| file::read_signed(path));
     let signed = signed.collect::<anyhow::Result<Vec<_>>>()?;
     let client = client(&args.store)?;
@@ -185,8 +185,8 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
         scope: known.directive.scope.clone(),
         action,
         not_before_unix_ms: now_ms,
-        // Not shorter than what it ends, as far as the contract allows; devices and collectors
-        // keep it until both are over.
+        // Lasts at least as long as the directive that it revokes, as far as the contract allows. Devices and
+        // collectors keep it until both are over.
         expires_unix_ms: known
             .directive
             .expires_unix_ms

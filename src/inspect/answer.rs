@@ -6,7 +6,7 @@ use epwatch_proto::{Placement, ReasonCode};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason};
 use serde::{Deserialize, Serialize};
 
-/// How a chipset's session ended.
+/// The result of a chipset's session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -23,20 +23,20 @@ impl Answer {
     }
 }
 
-/// Where the nodes of one session are; empty for one that was not made.
+/// The placement of one session; empty if it could not be made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Placed {
     /// `assignment_api`, `log` or `unavailable`.
     pub(super) source: String,
     pub(super) graph_kind: Option<String>,
     pub(super) eps: BTreeMap<String, ExplainedEp>,
-    /// All of them, in ONNX Runtime's order.
+    /// All nodes on the CPU, in ONNX Runtime's order.
     pub(super) cpu_nodes: Vec<ExplainedNode>,
-    /// Of the pairs of node and EP as they are; `null` where nodes are not known.
+    /// Fingerprint of the pairs of node and EP; `null` without nodes.
     pub(super) fingerprint: Option<String>,
-    /// Of the computing nodes, with names normalised over runtime versions.
+    /// Fingerprint of the computing nodes, with names normalised over runtime versions.
     pub(super) fingerprint_normalised: Option<String>,
-    /// Why the NPU did not get everything.
+    /// Reasons why nodes are not on the NPU.
     pub(super) reasons: Vec<ExplainedReason>,
 }
 

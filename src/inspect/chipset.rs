@@ -7,22 +7,22 @@ use epwatch_proto::{
     chipset::{SOCS, Soc, soc_by_qnn_id},
 };
 
-/// A chipset as it was asked for.
+/// A chipset of `--soc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocModel {
-    /// As given.
+    /// The text on the command line.
     pub(crate) asked: String,
     /// QNN's number for it.
     pub(crate) qnn_id: u32,
 }
 
 impl SocModel {
-    /// The chipset, if its number is in our table.
+    /// Returns the chipset, if its number is in `proto`'s table.
     pub(crate) fn soc(&self) -> Option<&'static Soc> {
         soc_by_qnn_id(self.qnn_id)
     }
 
-    /// For example `SM8650`; `unknown` for a number that is not in our table.
+    /// For example `SM8650`; `unknown` for a number that is not in `proto`'s table.
     pub(crate) fn chipset(&self) -> String {
         match named(&self.asked) {
             Some((chipset, _)) => chipset.as_str().to_owned(),
@@ -34,8 +34,8 @@ impl SocModel {
 impl FromStr for SocModel {
     type Err = String;
 
-    /// QNN takes a text it does not know for its default chipset, without an error: so names are
-    /// looked up here. Numbers are QNN's to know.
+    /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN as they
+    /// are.
     fn from_str(text: &str) -> Result<Self, String> {
         let asked = text.trim();
         let qnn_id = match asked.parse::<u32>() {
@@ -56,8 +56,7 @@ impl FromStr for SocModel {
     }
 }
 
-/// A name that stands for one chipset of the table, with or without the letters that parts have
-/// behind the digits (`SXR2230P`), and nothing around it.
+/// Returns the one chipset of the table with this name. Letters after the digits (`SXR2230P`) may be left out.
 fn named(asked: &str) -> Option<(Chipset, &'static Soc)> {
     let chipset = Chipset::normalise(asked, "", "");
     let soc = chipset.soc()?;

@@ -1,4 +1,4 @@
-//! The document of `inspect --json`, and the same for people.
+//! The document of `inspect --json`, and the same as text.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::{
     chipset::SocModel,
 };
 
-/// CPU nodes of a chipset that people are shown; `--json` has all.
+/// Most CPU nodes of a chipset in the text; `--json` has all.
 const SHOWN_NODES: usize = 20;
 
 /// The one document of `inspect --json`.
 #[derive(Debug, Serialize)]
 pub(super) struct InspectDocument {
     pub(super) model: String,
-    /// In the order asked.
+    /// In the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
 }
 
@@ -27,20 +27,20 @@ pub(super) struct InspectDocument {
 pub(super) struct OnChipset {
     /// For example `SM8650`.
     chipset: String,
-    /// As asked.
+    /// The value given to `--soc`.
     soc_model: String,
     name: Option<&'static str>,
     hexagon_arch: Option<u32>,
     /// `ok`, or `failed`.
     session: &'static str,
-    /// Why it failed; `null` where it did not.
+    /// The error; `null` for `ok`.
     error: Option<String>,
     requested: Vec<String>,
     #[serde(flatten)]
     placed: Placed,
 }
 
-/// The code's reason; an unknown code is from a newer program.
+/// Returns the code's reason. A newer program may have other codes.
 fn why(code: &str) -> ExplainedReason {
     let reason = ReasonCode::ALL.iter().find(|r| r.as_str() == code);
     reason.copied().unwrap_or(ReasonCode::Unknown).into()

@@ -1,7 +1,6 @@
-//! `epwatch inspect`: where a model runs, per chipset, on this machine's emulator.
+//! `epwatch inspect`: the placement of a model on each chipset, from this machine's emulator.
 //!
-//! Each chipset has a separate process: several do not run side by side in one, and one that crashes or hangs must
-//! not lose the others' answers.
+//! Each chipset has a process of its own: QNN cannot run several in one, and a crash must not lose other answers.
 
 mod answer;
 mod chipset;
@@ -26,8 +25,7 @@ use chipset::SocModel;
 use document::{InspectDocument, OnChipset};
 use session::{Runtimes, read_manifest};
 
-/// Chipsets that are looked at where none are named: one of each HTP generation in the field, with
-/// FP16 and without.
+/// The default chipsets: one of each HTP generation in the field, with FP16 and without.
 const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 
 /// Shows where ONNX Runtime and QNN put each node of a model, chipset by chipset.
@@ -83,13 +81,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Inputs of each process, checked once.
 #[derive(Debug)]
 struct Inputs {
-    /// Absolute: each process has another working folder.
+    /// Absolute, since each process has a working folder of its own.
     model: PathBuf,
     manifest: Option<PathBuf>,
 }
 
 impl Inputs {
-    /// The error is for the user: it names the argument and the expected value.
+    /// Checks the arguments. The error names the argument and the expected value.
     fn check(args: &Args) -> Result<Self, String> {
         let model = readable(&args.model, "MODEL")?;
         let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);
@@ -125,7 +123,7 @@ fn readable(path: &Path, argument: &str) -> Result<PathBuf, String> {
     opened.map_err(|error| format!("failed to read {argument} {shown}: {error}"))
 }
 
-/// One process a chipset, as many at a time as there are processors; answers in the order asked.
+/// Runs one process a chipset, as many at a time as there are processors. Answers are in the order of `--soc`.
 async fn on_each(
     args: &Args,
     inputs: &Inputs,
@@ -153,7 +151,7 @@ async fn on_each(
     Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
-/// One line that is written over, on a terminal.
+/// A progress line on a terminal.
 fn progress(done: usize, of: usize) {
     let mut out = std::io::stderr();
     if out.is_terminal() {

@@ -23,16 +23,16 @@ use super::{
 };
 use crate::output;
 
-/// Precedes the answer, because QNN's libraries write to standard output, too.
+/// Precedes the answer, since QNN's libraries also write to standard output.
 const MARK: &str = "epwatch-inspect ";
 
-/// Most that is read of a process's output.
+/// Longest output that is read of a process.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
-/// Length of the output that is shown of a process that ended without an answer.
+/// Longest output in the error of a process that ended without an answer.
 const SAID_CHARS: usize = 400;
 
-/// Where the runtimes lie.
+/// Paths of the runtimes.
 #[derive(Debug)]
 pub(crate) struct Runtimes {
     ort: PathBuf,
@@ -50,7 +50,7 @@ impl Runtimes {
     }
 }
 
-/// Runs a process that creates the session. A failure of the process is the chipset's answer, too.
+/// Runs a process that creates the session. A failure of the process is also an answer.
 pub(super) async fn ask(
     runtimes: &Runtimes,
     soc: &SocModel,
@@ -74,7 +74,7 @@ async fn asked(
     model: &Path,
     manifest: Option<&Path>,
 ) -> anyhow::Result<Answer> {
-    // The libraries leave files where they run.
+    // The libraries leave files in their working folder.
     let dir = tempfile::Builder::new()
         .prefix("epwatch-inspect-")
         .tempdir()?;
@@ -118,7 +118,7 @@ async fn asked(
         let (_, json) = line.split_once(MARK)?;
         serde_json::from_str(json).ok()
     });
-    // An answer stands, even if the libraries crash on the way out.
+    // The answer counts, even if the libraries crash afterwards.
     answer.with_context(|| {
         let said = String::from_utf8_lossy(&err);
         let said = said.trim_end();
@@ -136,13 +136,13 @@ pub(crate) struct Args {
     /// QNN's number of the chipset.
     #[arg(long)]
     soc_model: String,
-    /// libonnxruntime.
+    /// Path of libonnxruntime.
     #[arg(long)]
     ort: PathBuf,
-    /// The QNN plugin.
+    /// Path of the QNN plugin.
     #[arg(long)]
     qnn_provider: PathBuf,
-    /// libQnnHtp.
+    /// Path of libQnnHtp.
     #[arg(long)]
     qnn_backend: PathBuf,
     /// MACs per node.
@@ -153,7 +153,7 @@ pub(crate) struct Args {
 /// Makes the session and writes the answer.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let answer = inspected(args)?;
-    // On a line of its own, whatever the libraries wrote before.
+    // A line of its own, since the libraries may have written before.
     output::line(format_args!("\n{MARK}{}", serde_json::to_string(&answer)?))?;
     Ok(ExitCode::SUCCESS)
 }

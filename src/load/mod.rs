@@ -22,7 +22,7 @@ use crate::{output, shutdown};
 use own_server::{OwnServer, cpu_seconds};
 use stored::{LedgerBefore, StoreLedger, Stored};
 
-/// The exit code of a load whose reports are not all in the store, once, by its views and its ledger.
+/// The exit code if views or ledger do not hold each acknowledged report once.
 const ANSWER_IS_NO: u8 = 1;
 
 /// Sends reports of simulated devices to a collector, and checks that each counts once.
@@ -90,21 +90,21 @@ pub(crate) struct Args {
 struct LoadDocument {
     /// Distinct reports that were sent.
     sent: u64,
-    /// Of those, acknowledged.
+    /// Distinct reports that were acknowledged.
     acked: u64,
-    /// Of those, refused for good, by outcome.
+    /// Distinct reports that were refused for good, by outcome.
     refused: BTreeMap<String, u64>,
     /// Reports sent again, counted each time.
     retried: u64,
     /// Neither acknowledged nor refused when time was up.
     given_up: u64,
     seconds: f64,
-    /// Acknowledged.
+    /// Acknowledged reports a second.
     reports_per_second: f64,
     ack_ms: Option<AckMs>,
-    /// User and system time of the collector's process; `null` where it is not known.
+    /// User and system time of the collector's process; `null` if it is unknown.
     server_cpu_seconds: Option<f64>,
-    /// `null` where no store was named.
+    /// `null` without a store.
     store: Option<Stored>,
     /// Counts of this load itself; they add up.
     ledger: Option<ReportLedger>,
@@ -112,7 +112,7 @@ struct LoadDocument {
     store_ledger: Option<StoreLedger>,
 }
 
-/// Latency of acknowledged requests from when they were due, in milliseconds.
+/// Latency of acknowledged requests in milliseconds, from the moment they were due.
 #[derive(Debug, Serialize)]
 struct AckMs {
     p50: f64,
@@ -231,7 +231,7 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
     })
 }
 
-/// One line that is written over on a terminal; elsewhere the result is enough.
+/// Redraws a progress line on a terminal; prints nothing elsewhere.
 fn progress(progress: LoadProgress) {
     let mut out = std::io::stderr();
     if out.is_terminal() {

@@ -8,13 +8,13 @@ use tokio::process::{Child, Command};
 
 use crate::collector::Addresses;
 
-/// Enough to write the rest of the WAL to the store.
+/// Time to write the rest of the WAL to the store.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Clock ticks a second in `/proc`, a constant of Linux's interface to programs (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A running server; dropped, it is killed.
+/// A running server. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct OwnServer {
     child: Child,
@@ -25,7 +25,7 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    /// Returns once it takes reports. The first start fetches the engine.
+    /// Starts it and waits until it takes reports. The first start fetches the engine.
     pub(super) async fn start() -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("epwatch-load-").tempdir()?;
         let program: PathBuf = std::env::current_exe().context("failed to find this program")?;
@@ -75,7 +75,7 @@ impl OwnServer {
         Ok(StoreTarget::parse(&self.store, database)?)
     }
 
-    /// Lets it drain and end.
+    /// Drains and ends it.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let told = Command::new("kill").arg(self.pid.to_string()).status();
         told.await.context("failed to tell the server to end")?;
@@ -92,7 +92,7 @@ impl OwnServer {
     }
 }
 
-/// User and system time of a process so far, all its threads; `None` where it cannot be read.
+/// Returns user and system time of a process, with all its threads; `None` if it cannot be read.
 pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may hold blanks; the fields after it do not. See proc(5).

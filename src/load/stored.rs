@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 /// Reports of the load in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Row)]
 pub(super) struct Stored {
-    /// That count in the views.
+    /// Reports in the views.
     pub(super) reports: u64,
-    /// Different ones among them.
+    /// Distinct reports in the views.
     pub(super) distinct: u64,
-    /// Rows, those of copies that do not count included.
+    /// Rows, with those of copies that do not count.
     pub(super) copies: u64,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct StoreLedger {
     pub(super) refused: i64,
     pub(super) duplicate: i64,
     pub(super) missing: i64,
-    /// Reports of others with this app and environment, which are in the sums too.
+    /// Reports of other senders with this app and environment, which are also in the sums.
     pub(super) others: i64,
 }
 
@@ -43,8 +43,8 @@ impl StoreLedger {
         }
     }
 
-    /// Whether it closes over the load's reports: all that were sent are recorded and stored but for
-    /// the `open` ones, which were not acknowledged. Says nothing where others sent too.
+    /// Whether all sent reports are recorded and stored, but for the `open` ones, which were not acknowledged. Always
+    /// true if others sent too.
     pub(super) fn closes(&self, sent: u64, distinct: u64, open: u64) -> bool {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 2);
         let [sent, distinct, open] = [sent, distinct, open].map(signed);
@@ -57,7 +57,7 @@ impl StoreLedger {
     }
 }
 
-/// Days that were over before the load are left out: their rows expire meanwhile.
+/// Leaves out days before the load, since their rows may expire meanwhile.
 const LEDGER: &str = "
 SELECT
     sum(l.recorded) AS recorded, sum(l.stored) AS stored, sum(l.dropped) AS dropped,
@@ -69,7 +69,7 @@ FROM loss_ledger_daily_v1 AS l
 WHERE l.app_id = {app: String} AND l.environment = {environment: String}
   AND l.day >= toDate({since: String})";
 
-/// The store's ledger as it was when a load began.
+/// The store's ledger at the start of a load.
 #[derive(Debug)]
 pub(super) struct LedgerBefore {
     since: String,
@@ -87,7 +87,7 @@ impl LedgerBefore {
         Ok(Self { since, ledger })
     }
 
-    /// Counts since the first reading.
+    /// Returns the counts since then.
     pub(super) async fn until_now(
         &self,
         store: &Client,
@@ -112,7 +112,7 @@ async fn ledger_since(
     query.fetch_one().await
 }
 
-/// The mark of a load is its app version.
+/// Counts reports of the load by its app version.
 const STORED: &str = "
 SELECT
     sum(counted) AS reports,
@@ -126,7 +126,7 @@ FROM (
     WHERE app_id = {app: String} AND app_version = {mark: String}
 )";
 
-/// Reads once the writer has caught up with `acked`, or `patience` is over.
+/// Waits until the store has `acked` reports or `patience` is over, and reads.
 pub(super) async fn settled(
     store: &Client,
     options: &LoadOptions,

@@ -1,4 +1,4 @@
-//! The cache folder, and the lines that people read while it fills.
+//! The cache folder, and the lines of progress.
 
 use std::{env, io::Write, path::PathBuf};
 
@@ -22,11 +22,10 @@ pub fn cache_dir() -> Result<PathBuf, EngineError> {
     std::path::absolute(&dir).map_err(EngineError::io("resolve", dir))
 }
 
-/// Takes the lines about a fetch, each as it happens.
+/// Receives a line at each step of a fetch.
 pub(crate) type Say<'a> = dyn FnMut(&str) + 'a;
 
-/// Prints to standard error, because standard output belongs to the command's answer. A closed one must not fail a
-/// fetch.
+/// Prints to standard error, since standard output is for the command's answer. Ignores a closed one.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

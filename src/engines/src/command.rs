@@ -1,4 +1,4 @@
-//! Runs one foreign command with a bounded wait.
+//! Runs one program of another project, with a bounded wait.
 //!
 //! The command has no standard input. Its output goes to files in the work folder, because a full pipe would stall
 //! it. The end of its standard error becomes part of the error: npm and pip name the cause there.
@@ -13,13 +13,13 @@ use std::{
 
 use crate::EngineError;
 
-/// Slow lines exist (180 MB at 1 Mbit/s takes 25 minutes); a stuck proxy must still end.
+/// Slow networks exist (180 MB at 1 Mbit/s takes 25 minutes); a stuck proxy must still end.
 pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// Unpacking 570 MB takes seconds, on a poor disk minutes.
 pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 const POLL: Duration = Duration::from_millis(100);
-/// npm says what happened first and why at length; fewer lines would lose the first.
+/// npm names the cause first and explains it at length; fewer lines would lose it.
 const TAIL_LINES: usize = 24;
 const TAIL_BYTES: u64 = 8 << 10;
 

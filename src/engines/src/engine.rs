@@ -9,7 +9,7 @@ pub enum Engine {
     /// ClickHouse in a library, the embedded store.
     #[serde(rename = "libchdb")]
     Chdb,
-    /// ONNX Runtime.
+    /// ONNX Runtime, whose only own execution provider is the CPU.
     #[serde(rename = "onnxruntime")]
     OnnxRuntime,
     /// Qualcomm's execution provider and its HTP emulator. Under Qualcomm's licence.

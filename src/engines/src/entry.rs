@@ -19,7 +19,7 @@ use crate::{EngineError, cache::Say, lock, pins::Plan};
 
 /// The record inside an entry.
 const RECORD_FILE: &str = "engine.json";
-/// A record lists a few dozen files; anything larger is not ours.
+/// A record lists a few dozen files; a larger file is none.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// The content of a whole entry; written last, so that a torn fetch has none.
@@ -63,15 +63,15 @@ pub(crate) type Fetch<'f> = dyn FnMut(&Staging<'_>, &mut Say<'_>) -> Result<(), 
 /// An entry's state, without hashing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// No such folder.
+    /// The folder does not exist.
     Missing,
-    /// The folder is there but is not what it must be.
+    /// The folder exists, but record, pins or sizes differ.
     Damaged(String),
     /// Sizes and pinned hashes of the record are right.
     Good(Record),
 }
 
-/// Looks at an entry without hashing: record, pins, sizes.
+/// Checks record, pins and sizes of an entry, without hashing.
 pub(crate) fn look(cache: &Path, plan: &Plan) -> Look {
     let dir = cache.join(&plan.name);
     if !dir.is_dir() {
@@ -125,7 +125,7 @@ pub(crate) fn verify(cache: &Path, plan: &Plan) -> Result<(), EngineError> {
 /// Returns the entry's record, fetching it if it is missing or damaged.
 ///
 /// # Errors
-/// Whatever `fetch` fails with, a file without its pinned hash, a lock held too long, I/O.
+/// An error of `fetch`, a file without its pinned hash, a lock held too long, I/O.
 pub(crate) fn ensure(
     cache: &Path,
     plan: &Plan,

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use crate::Engine;
 
-/// Why an engine is not installed.
+/// The reason why an engine is not installed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -39,7 +39,7 @@ pub enum EngineError {
         name: String,
         /// The command line.
         command: String,
-        /// Its end, in words: `ended with exit status: 1`.
+        /// The way it ended, as text: `ended with exit status: 1`.
         status: String,
         /// The last lines it wrote to standard error, indented.
         stderr_tail: String,
@@ -60,7 +60,7 @@ pub enum EngineError {
         file: String,
         /// The pinned or recorded hash, lower-case hex.
         expected: String,
-        /// The hash of what is there.
+        /// The hash of the file in the cache.
         found: String,
         /// The folder that holds the file.
         dir: PathBuf,
@@ -97,7 +97,7 @@ pub enum EngineError {
     Io {
         /// The action, `create`.
         doing: &'static str,
-        /// Its path.
+        /// The file or folder of the action.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -125,7 +125,7 @@ impl EngineError {
     }
 }
 
-/// A full disk is the one I/O error whose way out is ours to name.
+/// Returns the way out of an I/O error; only a full disk has one.
 fn disk_hint(source: &io::Error) -> &'static str {
     if source.kind() == io::ErrorKind::StorageFull {
         ": free about 2 GB, or set EPWATCH_CACHE to a folder on a larger disk"

@@ -44,9 +44,9 @@ fn npm(
         "--no-update-notifier",
         "--loglevel=error",
     ]);
-    // Its log would be in the work folder, which is gone when the user goes to look.
+    // Its log would be in the work folder, which is removed.
     pack.arg("--logs-max=0");
-    // Offline, npm's defaults take over a minute to say so.
+    // Offline, npm's defaults take over a minute to fail.
     pack.args([
         "--fetch-retry-mintimeout=1000",
         "--fetch-retry-maxtimeout=5000",
@@ -100,7 +100,7 @@ fn pip(
         .arg(format!("{package}=={}", plan.version));
     // pip downloads into TMPDIR first: inside the work folder it counts as progress.
     download_wheel.env("TMPDIR", staging.work);
-    // Nothing is installed, so a user's rule against installing outside a venv has no say.
+    // Nothing is installed, so a rule against installing outside a venv must not apply.
     download_wheel.env("PIP_REQUIRE_VIRTUALENV", "0");
     download(download_wheel, plan, staging, &pip_purpose(&plan.name), say)?;
 
@@ -127,7 +127,7 @@ fn python() -> &'static str {
     if cfg!(windows) { "python" } else { "python3" }
 }
 
-/// Every failure has the same second way out: a cache filled elsewhere.
+/// Appends the way out that every failure has: a cache filled elsewhere.
 fn filled_cache(name: &str) -> String {
     format!(
         "set EPWATCH_CACHE to a folder that holds {name}/ \

@@ -1,4 +1,4 @@
-//! An engine that is there, and the paths inside it.
+//! An engine in the cache, and the paths inside it.
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ use crate::{
 /// One line of `epwatch engines`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The engine.
+    /// The engine of this line.
     pub engine: Engine,
     /// The version that this epwatch uses; `None` where the engine does not exist.
     pub version: Option<&'static str>,
@@ -29,7 +29,7 @@ pub enum State {
     Ready(Installed),
     /// Not fetched yet.
     Missing,
-    /// In the cache but torn or another build; the next `ensure` fetches it again.
+    /// In the cache, but incomplete or of another build; the next `ensure` fetches it again.
     Damaged(String),
     /// Does not exist for this platform, or there is no cache folder.
     Unavailable(String),
@@ -92,7 +92,7 @@ impl Serialize for Status {
     }
 }
 
-/// One line, without a line end: `libchdb  26.7.3-stable.1  ready  /home/me/.cache/...`.
+/// Returns one line without its end: `libchdb  26.7.3-stable.1  ready  /home/me/.cache/...`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Parts {

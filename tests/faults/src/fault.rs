@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A collector is killed, and started again after `down`.

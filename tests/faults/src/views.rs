@@ -12,7 +12,6 @@ pub struct ViewCount {
     pub view: &'static str,
     /// The expected answer.
     pub expected: u64,
-    /// Its answer.
     pub found: u64,
 }
 

@@ -8,7 +8,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 
-/// Settings that no call can be made with.
+/// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The endpoint is no URL, or its TLS settings cannot be used.
@@ -72,7 +72,7 @@ impl Client {
     }
 }
 
-/// The kind that the SDK counts a failed call as.
+/// Returns the SDK's kind of a failed call.
 pub(crate) fn kind_of(status: &Status) -> UploadFailureKind {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,

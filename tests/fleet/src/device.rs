@@ -1,5 +1,4 @@
-//! One simulated device: events in the order of its own time (a run, a model update, a report),
-//! each handed to the SDK's core with the moment it happens.
+//! One simulated device: its runs, model updates and reports, in the order of its own time, on the SDK's core.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,11 +14,11 @@ use crate::placements::{Placements, cpu_work};
 use crate::recording::Recording;
 use crate::scenario::{Scenario, ScenarioError};
 
-/// What a device did in a stretch of time.
+/// Runs and reports of a device in a stretch of time.
 #[derive(Debug, Default)]
 pub(crate) struct Advance {
     pub(crate) n_runs: u64,
-    /// Reports sealed, and when.
+    /// Sealed reports, each with its time.
     pub(crate) reports: Vec<(Duration, SealedReport)>,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct Device {
     next_report: Duration,
 }
 
-/// The next thing that happens on a device.
+/// The next event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Report,
@@ -45,8 +44,8 @@ enum Event {
 }
 
 impl Device {
-    /// Device number `index` at time zero, which is `start_unix_ms` by its wall clock, with a
-    /// session of the first version.
+    /// Makes device number `index` with a session of the first version. Its time zero is `start_unix_ms` by its wall
+    /// clock.
     pub(crate) fn new(
         scenario: &Scenario,
         placements: &Placements,
@@ -67,7 +66,7 @@ impl Device {
             (version, Duration::ZERO),
         )?;
         let next_run = physics.next_gap(scenario.runs_per_second);
-        // Spread over the interval: devices of a fleet do not report in step.
+        // Spread over the interval, since devices do not report at the same time.
         let next_report = scenario.report_interval.mul_f64(physics.phase());
         Ok(Self {
             index,
@@ -81,12 +80,12 @@ impl Device {
         })
     }
 
-    /// When it seals its next report.
+    /// Returns the time of its next report.
     pub(crate) fn due(&self) -> Duration {
         self.next_report
     }
 
-    /// Lets everything up to and including `now` happen.
+    /// Simulates all events up to and including `now`.
     pub(crate) fn advance(
         &mut self,
         scenario: &Scenario,
@@ -113,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Lets everything up to `now` happen and seals what is left.
+    /// Simulates all events up to `now`, and seals the rest.
     pub(crate) fn finish(
         &mut self,
         scenario: &Scenario,
@@ -125,22 +124,21 @@ impl Device {
         done
     }
 
-    /// Takes note of the reports of one call.
+    /// Records the outcomes of one call.
     pub(crate) fn settle(&mut self, ended: &CallResult) {
         self.recording.settle(ended);
     }
 
-    /// A report had to go for newer ones.
+    /// Records a report that was dropped for newer ones.
     pub(crate) fn lost(&mut self, report: &SealedReport) {
         self.recording.lost(report);
     }
 
-    /// The clocks that it sends with a call.
+    /// Returns the clocks to send with a call.
     pub(crate) fn send_clock(&self, now: Duration) -> SendClock {
         self.recording.send_clock(now)
     }
 
-    /// The SDK that it sends with.
     pub(crate) fn sdk(&self) -> Sdk {
         self.recording.sdk()
     }
@@ -149,7 +147,7 @@ impl Device {
         let run = (self.next_run, Event::Run);
         let report = (self.next_report, Event::Report);
         let update = self.updates.front().map(|(at, _)| (*at, Event::Update));
-        // At the same moment a report comes first: what it covers is over.
+        // At the same moment a report comes first, since its time is over.
         run.min(report).min(update.unwrap_or(run))
     }
 
@@ -180,7 +178,7 @@ impl Device {
     }
 }
 
-/// A session of `version`: the placement that the device gets, and the latency that follows.
+/// Opens a session of `version` with the device's placement, and returns its latency model.
 fn open_session(
     scenario: &Scenario,
     placements: &Placements,

@@ -50,19 +50,18 @@ impl Fleet {
         self.devices.len()
     }
 
-    /// Never: a scenario has at least one device.
+    /// Always `false`: a scenario has at least one device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    /// What it was made from.
     #[must_use]
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// From now on, new sessions of this version on this chipset get this placement.
+    /// Sets the placement of later sessions of this version on this chipset.
     pub fn set_placement(&mut self, version: &str, chipset: Chipset, placement: Placement) {
         self.placements.insert(version, chipset, placement);
     }

@@ -1,4 +1,4 @@
-//! Facts of a simulated device: chipset, device model, firmware, reportable contexts.
+//! The identity of a simulated device: chipset, device model, firmware, reportable contexts.
 
 use epwatch_proto::{App, ContextKind, Device, EpBackend, EpLinkage, Runtime};
 
@@ -14,7 +14,7 @@ const QNN_SDK_VERSION: &str = "2.51";
 /// Share of a device model's devices on its newer firmware.
 const NEWER_FIRMWARE: f64 = 0.7;
 
-/// What does not change about one device while it runs.
+/// The properties of a device that never change.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) chipset: Chipset,
@@ -26,7 +26,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Device number `index` of the scenario's fleet. `reports_context` is the physics' draw.
+    /// Draws device number `index`. `reports_context` is the physics' draw.
     pub(crate) fn draw(
         scenario: &Scenario,
         index: u64,
@@ -80,7 +80,6 @@ fn device(chipset: Chipset, model: &str, security_patch: &str, reports_context: 
         .with_ram_bytes(8 << 30)
 }
 
-/// The app as the scenario has it.
 pub(crate) fn app(scenario: &Scenario) -> App {
     App {
         id: scenario.app_id.clone(),

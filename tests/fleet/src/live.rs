@@ -1,8 +1,7 @@
 //! A fleet in real time against a collector.
 //!
-//! One task drives all devices: an agenda of due times, a queue of devices that want to upload, a
-//! few connections. No thread, task or connection per device; at most `max_in_flight` calls are
-//! open at a time, and a device has at most one.
+//! One task drives all devices, with an agenda of due times, a queue of devices that have to upload, and a few
+//! connections. At most `max_in_flight` calls are open at a time, and a device has at most one.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,9 +28,8 @@ const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// The collector of a live fleet, and the bounds of its calls.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// The collector, for example `http://127.0.0.1:4717`.
+    /// Address of the collector, for example `http://127.0.0.1:4717`.
     pub endpoint: String,
-    /// The app key.
     pub app_key: String,
     /// Connections that all devices share.
     pub connections: usize,
@@ -88,7 +86,7 @@ impl Live {
             .collect::<Result<_, _>>()?;
         let (orders, inbox) = mpsc::unbounded_channel();
         let driver = Driver::new(fleet, options, clients, Arc::clone(&counters));
-        // Ours alone: stopping this fleet must not stop its host.
+        // A child token, since stopping this fleet must not stop its host.
         let cancel = cancel.child_token();
         let stop = cancel.clone();
         let driver = tokio::spawn(async move {
@@ -105,21 +103,20 @@ impl Live {
         })
     }
 
-    /// The counts so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.counters.read()
     }
 
-    /// Gives new sessions of this version on this chipset the placement of a real one.
+    /// Sets the placement of later sessions of this version on this chipset.
     pub fn set_placement(&self, version: &str, chipset: Chipset, placement: Placement) {
         let order = Order::Placement(version.to_owned(), chipset, Box::new(placement));
         // A driver that has ended makes no more sessions.
         let _ended = self.orders.send(order);
     }
 
-    /// Stops recording, seals what every device holds and uploads until nothing is left, for at
-    /// most `within`. `pending` of the result counts what is left.
+    /// Stops recording, seals all devices' reports and uploads them, for at most `within`. `pending` of the result
+    /// counts the rest.
     pub async fn drain(mut self, within: Duration) -> Progress {
         // A driver that has ended has nothing to drain.
         let _ended = self.orders.send(Order::Drain);
@@ -152,7 +149,7 @@ struct Driver {
     sending: Vec<Sending>,
     /// The next moment of each device.
     agenda: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Devices that want to upload, first come first served.
+    /// Devices that have to upload, in the order of their requests.
     queue: VecDeque<usize>,
     calls: JoinSet<(usize, Answer)>,
     draining: bool,

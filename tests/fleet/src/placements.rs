@@ -1,9 +1,8 @@
-//! Where each model version runs on each chipset: recorded from the real runtimes, or handed in
-//! by real sessions while a demo runs.
+//! The placement of each model version on each chipset: recorded from the real runtimes, or set by the real sessions of
+//! a demo.
 //!
-//! The recorded ones are `tests/fixtures/placements` (onnxruntime 1.31.1 with onnxruntime-qnn
-//! 2.7.0), weighed with the MACs side-cars beside their models. They go through the same code as
-//! what the SDK reads from a live session.
+//! The recorded ones are `tests/fixtures/placements` (onnxruntime 1.31.1 with onnxruntime-qnn 2.7.0), weighted with the
+//! MACs side-cars of their models. They go through the SDK's own code for live sessions.
 
 use std::collections::HashMap;
 
@@ -38,9 +37,9 @@ macro_rules! recorded {
     };
 }
 
-/// A first version that is quantised throughout and wholly on every NPU.
+/// A first version: int8 throughout, and wholly on every NPU.
 const INT8: Fixture = recorded!("mixed_v1.int8", "mixed_v1");
-/// A version with a float head, which chipsets without FP16 leave to the CPU.
+/// A version with a float head, which runs on the CPU of chipsets without FP16.
 const FLOAT_HEAD: Fixture = recorded!("mixed_v2.head32", "mixed_v2");
 
 /// One of the recorded models.
@@ -73,7 +72,7 @@ impl Placements {
         }
     }
 
-    /// The recorded placements of `models`, each under the version that the fleet calls it.
+    /// Returns the recorded placements of `models`, each under its version in the fleet.
     #[must_use]
     pub fn recorded(models: &[(&str, RecordedModel)]) -> Self {
         let mut placements = Self::empty();
@@ -89,7 +88,7 @@ impl Placements {
         placements
     }
 
-    /// Puts a placement that a real session got in the place of the recorded one.
+    /// Replaces a recorded placement by that of a real session.
     pub fn insert(&mut self, version: &str, chipset: Chipset, placement: Placement) {
         let version = self.by_version.entry(version.to_owned()).or_default();
         version.on.insert(chipset, placement);
@@ -99,7 +98,7 @@ impl Placements {
         self.by_version.get(version)?.on.get(&chipset)
     }
 
-    /// SHA-256 of the version's model file, if it is known.
+    /// Returns the SHA-256 of the version's model file, if it is known.
     pub(crate) fn model_sha256(&self, version: &str) -> Option<ModelHash> {
         self.by_version.get(version)?.model_sha256
     }
@@ -132,7 +131,7 @@ pub(crate) fn cpu_work(placement: &Placement) -> CpuWork {
     let n_benign = placement.n_benign_cpu_nodes();
     let n_cpu = placement.n_cpu_nodes().saturating_sub(n_benign);
     let n_computing = placement.n_nodes.saturating_sub(n_benign).max(1);
-    // Shares are of all MACs; where some could not be attributed, the known part stands for all.
+    // Shares are of all MACs. If some have no node, the share of the known part is taken for all.
     let macs_share = placement
         .cpu_macs_share()
         .zip(placement.macs_attributed)
@@ -177,7 +176,7 @@ mod tests {
         Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)])
     }
 
-    /// `Recorded` relies on it: the files do not say which node is in which partition.
+    /// `Recorded` relies on it, since the files do not have each node's partition.
     #[test]
     fn every_recorded_assignment_has_one_npu_partition() {
         for (_, json) in INT8.placements.iter().chain(&FLOAT_HEAD.placements) {

@@ -1,4 +1,4 @@
-//! What a running fleet has done so far.
+//! Counts of a running fleet.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub struct Progress {
     pub retried: u64,
 }
 
-/// The same, shared while the fleet runs.
+/// The counters behind [`Progress`], shared while the fleet runs.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) devices: AtomicU64,

@@ -1,4 +1,4 @@
-//! What the SDK does on a simulated device: its own core, driven with the device's time.
+//! The SDK's core on a simulated device, driven with the device's time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::outbox::CallResult;
 use crate::physics::LiveRun;
 use crate::scenario::Scenario;
 
-/// A device is booted this long before its time zero.
+/// Uptime of a device at its time zero.
 const UPTIME_AT_ZERO: Duration = Duration::from_secs(1_000);
-/// What making a session costs.
+/// Time to create a session.
 const CREATION: Duration = Duration::from_millis(400);
 
 /// The SDK's side of one device.
@@ -52,7 +52,7 @@ impl Recording {
         }
     }
 
-    /// Ends the session before it, if there was one.
+    /// Opens a session, and ends the one before it.
     pub(crate) fn open_session(&mut self, model: Model, placement: Placement, at: Duration) {
         if let Some(session) = self.session.take() {
             session.close();
@@ -90,7 +90,7 @@ impl Recording {
         self.core.seal(now(self.start_unix_ms, at))
     }
 
-    /// Takes note of the reports of one call.
+    /// Records the outcomes of one call.
     pub(crate) fn settle(&mut self, ended: &CallResult) {
         for key in &ended.acked {
             self.core.acked(key);
@@ -103,7 +103,7 @@ impl Recording {
         }
     }
 
-    /// A report had to go for newer ones.
+    /// Records a report that was dropped for newer ones.
     pub(crate) fn lost(&mut self, report: &SealedReport) {
         self.core.dropped(DropReason::SpoolFull, 1, report.runs);
     }
@@ -122,7 +122,7 @@ impl Recording {
     }
 }
 
-/// A moment of a device's time on its clocks, which agree.
+/// Returns a moment of the device's time on its three clocks, which agree.
 fn now(start_unix_ms: i64, at: Duration) -> Now {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Now {

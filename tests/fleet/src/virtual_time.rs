@@ -1,4 +1,4 @@
-//! A fleet over virtual time: as fast as the machine can, no server, no clock.
+//! A fleet in virtual time: as fast as the machine can, without a server or a clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,7 +16,7 @@ pub struct VirtualTime {
     fleet: Fleet,
     start_unix_ms: i64,
     ends: Duration,
-    /// When each device seals next; empty once all have finished.
+    /// The time of each device's next report; empty once all have finished.
     agenda: BinaryHeap<Reverse<(Duration, usize)>>,
     ready: VecDeque<RecordedReport>,
     n_runs: u64,
@@ -40,13 +40,13 @@ impl VirtualTime {
         }
     }
 
-    /// Runs simulated so far: the ledger that reports must close.
+    /// Runs simulated so far, which the reports' counts must equal.
     #[must_use]
     pub fn n_runs(&self) -> u64 {
         self.n_runs
     }
 
-    /// Lets the next device on the agenda go on.
+    /// Simulates the next device of the agenda up to its report.
     fn step(&mut self) -> Option<()> {
         let Reverse((due, index)) = self.agenda.pop()?;
         let done = if due < self.ends {

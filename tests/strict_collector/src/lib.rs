@@ -32,7 +32,7 @@ pub enum Answer {
     Ok(v1::UploadResponse),
     /// Stores all, and the answer gets lost.
     StoreAndFail(Status),
-    /// Stores nothing.
+    /// Refuses the call and stores nothing.
     Fail(Status),
     /// Stores nothing, and refuses each report for now.
     Overloaded,

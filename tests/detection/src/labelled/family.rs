@@ -156,7 +156,6 @@ impl Family {
         }
     }
 
-    /// Its parameters.
     #[must_use]
     pub fn spec(&self) -> &FamilySpec {
         &self.spec

@@ -3,7 +3,6 @@
 /// The truth about a family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Truth {
-    /// Healthy.
     Benign(Benign),
     /// The new version is at fault on the first chipset.
     Fault(Fault),

@@ -37,7 +37,7 @@ pub struct LoadResult {
     pub sent: u64,
     /// Reports acknowledged: stored or duplicate.
     pub acked: u64,
-    /// Of those, reports that the collector had already: an ack of theirs was lost.
+    /// Acknowledged reports that the collector had already, since an ack was lost.
     pub duplicates: u64,
     /// Reports refused for good, by outcome.
     pub refused: BTreeMap<String, u64>,
