@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use epwatch_store::StoreTarget;
+use epwatch_store::{StoreTarget, embedded::default_socket};
 
 use crate::{
     config::ConfigError,
@@ -52,7 +52,7 @@ impl StoreArgs {
         if let Some(target) = config.store.server()? {
             return Ok(target);
         }
-        let socket = config.data_dir.join("engine").join("store.sock");
+        let socket = default_socket(&config.data_dir)?;
         if !socket.exists() {
             bail!(
                 "no store is there: {} does not exist; give --clickhouse ADDRESS as `epwatch serve` \

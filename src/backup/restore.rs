@@ -133,7 +133,8 @@ async fn put_back(
     if !config.data_dir.exists() {
         made.0.push(config.data_dir.clone());
     }
-    made.0.push(config.data_dir.join("engine"));
+    made.0
+        .push(epwatch_store::embedded::engine_dir(&config.data_dir));
     let backups = backups_dir(&config.data_dir);
     make_private(&backups)?;
     let archive = backups.join(ARCHIVE);

@@ -177,17 +177,22 @@ struct OpenStore {
 impl OpenStore {
     async fn at(config: &ServerConfig, data_dir: &Path) -> anyhow::Result<Self> {
         let database = &config.store.database;
-        if !data_dir.join("engine").join("db").exists() {
+        if !epwatch_store::embedded::engine_dir(data_dir)
+            .join("db")
+            .exists()
+        {
             return Err(Refused::WrongUse(format!(
                 "{} holds no embedded store; give the --data-dir of a `serve`",
                 data_dir.display()
             ))
             .into());
         }
-        // A relative path connects as well as the engine's own.
-        let sockets = [config.store.clickhouse.clone(), Some(socket_of(data_dir))];
-        for socket in sockets.into_iter().flatten() {
-            if let Ok(target) = StoreTarget::parse(&socket, database)
+        let socket = format!(
+            "unix:{}",
+            epwatch_store::embedded::default_socket(data_dir)?.display()
+        );
+        for socket in config.store.clickhouse.iter().chain([&socket]) {
+            if let Ok(target) = StoreTarget::parse(socket, database)
                 && answers(&target).await
             {
                 return Ok(Self { target, own: None });
@@ -207,12 +212,6 @@ impl OpenStore {
             own.stop().await;
         }
     }
-}
-
-fn socket_of(data_dir: &Path) -> String {
-    let engine = data_dir.join("engine");
-    let engine = engine.canonicalize().unwrap_or(engine);
-    format!("unix:{}", engine.join("store.sock").display())
 }
 
 async fn answers(target: &StoreTarget) -> bool {

@@ -149,7 +149,9 @@ async fn show(
     let end = end_of(args.seconds, started);
     let mut first_page = watch(stack, &fleet, screen, &mut pages, end, started).await?;
 
-    screen.say("draining: devices upload what they hold, the log goes into the store");
+    screen.say(
+        "draining: devices upload their last reports, and the store takes the rest of the WAL",
+    );
     let (real_sessions, no_real_sessions) = match real {
         Ok(real) => (real.finish().await, None),
         Err(reason) => (Vec::new(), Some(reason)),

@@ -237,7 +237,7 @@ impl Layout {
             move |source| EmbeddedError::DataDir { path, source }
         };
         // Only a folder of our own may get another mode.
-        let home = config.data_dir.join("engine");
+        let home = engine_dir(&config.data_dir);
         fs::create_dir_all(&home).map_err(failed(&home))?;
         fs::set_permissions(&home, Permissions::from_mode(0o700)).map_err(failed(&home))?;
         // The engine compares paths as text, so a folder needs one spelling.
@@ -258,6 +258,22 @@ impl Layout {
             socket: socket_path(config.socket.as_deref(), &home, runtime_dir().as_deref())?,
         })
     }
+}
+
+/// Returns the engine's folder below a data folder.
+#[must_use]
+pub fn engine_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("engine")
+}
+
+/// Returns the socket of the engine on a data folder, if it was started without one of its own.
+///
+/// # Errors
+/// No path is short enough for a socket.
+pub fn default_socket(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
+    let home = engine_dir(data_dir);
+    let home = home.canonicalize().unwrap_or(home);
+    socket_path(None, &home, runtime_dir().as_deref())
 }
 
 /// The engine's configuration for a folder, whose name is UTF-8.

@@ -18,7 +18,7 @@ mod process;
 mod protocol;
 mod state;
 
-pub use config::{ChildProgram, EmbeddedConfig};
+pub use config::{ChildProgram, EmbeddedConfig, default_socket, engine_dir};
 pub use process::child::run_engine_child;
 pub use process::supervisor::EmbeddedStore;
 pub use protocol::reader::{ReaderAccess, ReaderAccessError};
