@@ -98,7 +98,7 @@ pub(crate) struct AddressArgs {
     /// Certificates (PEM) that signed the store's, where they are not public ones.
     #[arg(long, value_name = "FILE", requires = "clickhouse")]
     clickhouse_ca: Option<PathBuf>,
-    /// Its database.
+    /// Database of that store.
     #[arg(
         long,
         value_name = "NAME",
@@ -106,7 +106,7 @@ pub(crate) struct AddressArgs {
         requires = "clickhouse"
     )]
     database: String,
-    /// Its user.
+    /// User of that store.
     #[arg(long, value_name = "NAME", requires = "clickhouse")]
     user: Option<String>,
     /// A file that holds the user's password and nothing else.
