@@ -1,16 +1,14 @@
 //! Why a verdict is what it is, one sentence each, with its numbers and their units.
 
+mod from_signals;
 mod numbers;
-mod secondary;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::Origin;
 use crate::placement::Unit;
-use crate::signals::{
-    Control, CrossChipset, PlacementChange, Shift, SlowerAndMoved, SpeedReference,
-};
+use crate::signals::SpeedReference;
 
 pub(crate) use numbers::{chance, counted, latency, percent};
 
@@ -307,88 +305,4 @@ pub enum Reason {
         /// Devices that were compared with them.
         devices: u64,
     },
-}
-
-impl Reason {
-    pub(crate) fn placement(change: &PlacementChange) -> Self {
-        Reason::Placement {
-            hits: change.signal.hits,
-            devices: change.n_compared(),
-            npu_share: change.hit_npu_share,
-            reference_npu_share: change.reference_npu_share,
-            unit: change.unit,
-            origin: change.origin,
-            p: change.signal.p,
-        }
-    }
-
-    pub(crate) fn on_runtime(change: &PlacementChange) -> Self {
-        Reason::OnRuntime {
-            runtimes: change.new_runtimes.clone(),
-        }
-    }
-
-    pub(crate) fn slower(change: &PlacementChange, joined: &SlowerAndMoved) -> Self {
-        Reason::Slower {
-            slower: joined.signal.hits,
-            hits: change.signal.hits,
-            compared: joined.signal.devices,
-            p50_us: joined.hit_p50_us,
-            reference_p50_us: joined.reference_p50_us,
-            reference: joined.reference,
-        }
-    }
-
-    pub(crate) fn shift(shift: &Shift) -> Self {
-        Reason::Shift {
-            hits: shift.signal.hits,
-            devices: shift.signal.devices,
-            beyond: shift.signal.threshold,
-            p: shift.signal.p,
-        }
-    }
-
-    pub(crate) fn control(control: Control) -> Option<Self> {
-        let (share, slowed) = match control {
-            Control::Absent => return None,
-            Control::PreviousSteady(share) | Control::PeersSteady(share) => (share, false),
-            Control::PreviousSlowed(share) | Control::PeersSlowed(share) => (share, true),
-        };
-        Some(match control {
-            Control::PeersSteady(_) | Control::PeersSlowed(_) => {
-                Reason::PeerControl { share, slowed }
-            }
-            _ => Reason::PreviousVersionControl { share, slowed },
-        })
-    }
-
-    pub(crate) fn everywhere(others: CrossChipset) -> Self {
-        Reason::Everywhere {
-            chipsets: others.chipsets,
-            share: others.share,
-            ratio: others.ratio,
-        }
-    }
-
-    pub(crate) fn is_everywhere(&self) -> bool {
-        matches!(self, Reason::Everywhere { .. })
-    }
-
-    pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
-        let (code, devices) = change.backend_code()?;
-        let code = code.as_str().to_owned();
-        Some(Reason::Backend { code, devices })
-    }
-
-    pub(crate) fn is_about_placement(&self) -> bool {
-        matches!(self, Reason::Placement { .. })
-    }
-
-    pub(crate) fn is_as_before(&self) -> bool {
-        matches!(self, Reason::AsBefore { .. })
-    }
-
-    pub(crate) fn is_about_newcomers(&self) -> bool {
-        matches!(self, Reason::NewcomersOnly { .. })
-    }
 }

@@ -1,84 +1,11 @@
-//! Sentences for what is found beside placement and latency.
+//! Sentences about failed starts, outputs and the coefficient of variation.
 
 use std::fmt;
 
-use crate::signals::o_outputs::{Beyond, Minority};
-use crate::signals::{CvIncrease, StartFailures};
-
-use super::{Reason, percent};
+use crate::reason::percent;
 
 /// Codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
-
-impl Reason {
-    pub(crate) fn starts(starts: &StartFailures) -> Self {
-        Reason::NpuStart {
-            hits: starts.signal.hits,
-            devices: starts.asked,
-            failed: starts.failed_devices,
-            codes: starts.codes.clone(),
-            is_unheard_of: starts.is_unheard_of,
-            p: starts.signal.p,
-        }
-    }
-
-    pub(crate) fn wrong_outputs(beyond: &Beyond) -> Self {
-        Reason::WrongOutputs {
-            hits: beyond.signal.hits,
-            devices: beyond.signal.devices,
-            max_abs: beyond.max_abs,
-            tolerance: beyond.tolerance,
-            cosine: beyond.cosine,
-            top1_share: beyond.top1_share,
-            p: beyond.signal.p,
-        }
-    }
-
-    pub(crate) fn different_outputs(minority: &Minority) -> Self {
-        Reason::DifferentOutputs {
-            hits: minority.signal.hits,
-            devices: minority.signal.devices,
-            outputs: minority.outputs,
-            firmware: minority.firmware.clone(),
-            p: minority.signal.p,
-        }
-    }
-
-    pub(crate) fn varies(spread: &CvIncrease) -> Self {
-        Reason::Varies {
-            hits: spread.signal.hits,
-            devices: spread.signal.devices,
-            cv: spread.cv,
-            earlier_cv: spread.earlier_cv,
-            p: spread.signal.p,
-        }
-    }
-}
-
-pub(super) fn everywhere(
-    f: &mut fmt::Formatter<'_>,
-    chipsets: u64,
-    share: f64,
-    ratio: Option<f64>,
-) -> fmt::Result {
-    match chipsets {
-        1 => f.write_str("the app's other chipset shows")?,
-        n => write!(f, "the app's {n} other chipsets show")?,
-    }
-    f.write_str(" the same with this version in the same window, ")?;
-    match ratio {
-        Some(ratio) => write!(
-            f,
-            "{ratio:.2} times the earlier latency at the median: a heavier model or larger inputs \
-             rather than a fallback"
-        ),
-        None => write!(
-            f,
-            "on {} of their devices: load, larger inputs or the app itself rather than a fallback",
-            percent(share)
-        ),
-    }
-}
 
 pub(super) fn npu_start(
     f: &mut fmt::Formatter<'_>,

@@ -1,0 +1,135 @@
+//! Reasons from what the signals found.
+
+use crate::signals::o_outputs::{Beyond, Minority};
+use crate::signals::{
+    Control, CrossChipset, CvIncrease, PlacementChange, Shift, SlowerAndMoved, StartFailures,
+};
+
+use super::Reason;
+
+impl Reason {
+    pub(crate) fn placement(change: &PlacementChange) -> Self {
+        Reason::Placement {
+            hits: change.signal.hits,
+            devices: change.n_compared(),
+            npu_share: change.hit_npu_share,
+            reference_npu_share: change.reference_npu_share,
+            unit: change.unit,
+            origin: change.origin,
+            p: change.signal.p,
+        }
+    }
+
+    pub(crate) fn on_runtime(change: &PlacementChange) -> Self {
+        Reason::OnRuntime {
+            runtimes: change.new_runtimes.clone(),
+        }
+    }
+
+    pub(crate) fn slower(change: &PlacementChange, joined: &SlowerAndMoved) -> Self {
+        Reason::Slower {
+            slower: joined.signal.hits,
+            hits: change.signal.hits,
+            compared: joined.signal.devices,
+            p50_us: joined.hit_p50_us,
+            reference_p50_us: joined.reference_p50_us,
+            reference: joined.reference,
+        }
+    }
+
+    pub(crate) fn shift(shift: &Shift) -> Self {
+        Reason::Shift {
+            hits: shift.signal.hits,
+            devices: shift.signal.devices,
+            beyond: shift.signal.threshold,
+            p: shift.signal.p,
+        }
+    }
+
+    pub(crate) fn control(control: Control) -> Option<Self> {
+        let (share, slowed) = match control {
+            Control::Absent => return None,
+            Control::PreviousSteady(share) | Control::PeersSteady(share) => (share, false),
+            Control::PreviousSlowed(share) | Control::PeersSlowed(share) => (share, true),
+        };
+        Some(match control {
+            Control::PeersSteady(_) | Control::PeersSlowed(_) => {
+                Reason::PeerControl { share, slowed }
+            }
+            _ => Reason::PreviousVersionControl { share, slowed },
+        })
+    }
+
+    pub(crate) fn everywhere(others: CrossChipset) -> Self {
+        Reason::Everywhere {
+            chipsets: others.chipsets,
+            share: others.share,
+            ratio: others.ratio,
+        }
+    }
+
+    pub(crate) fn is_everywhere(&self) -> bool {
+        matches!(self, Reason::Everywhere { .. })
+    }
+
+    pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
+        let (code, devices) = change.backend_code()?;
+        let code = code.as_str().to_owned();
+        Some(Reason::Backend { code, devices })
+    }
+
+    pub(crate) fn is_about_placement(&self) -> bool {
+        matches!(self, Reason::Placement { .. })
+    }
+
+    pub(crate) fn is_as_before(&self) -> bool {
+        matches!(self, Reason::AsBefore { .. })
+    }
+
+    pub(crate) fn is_about_newcomers(&self) -> bool {
+        matches!(self, Reason::NewcomersOnly { .. })
+    }
+
+    pub(crate) fn starts(starts: &StartFailures) -> Self {
+        Reason::NpuStart {
+            hits: starts.signal.hits,
+            devices: starts.asked,
+            failed: starts.failed_devices,
+            codes: starts.codes.clone(),
+            is_unheard_of: starts.is_unheard_of,
+            p: starts.signal.p,
+        }
+    }
+
+    pub(crate) fn wrong_outputs(beyond: &Beyond) -> Self {
+        Reason::WrongOutputs {
+            hits: beyond.signal.hits,
+            devices: beyond.signal.devices,
+            max_abs: beyond.max_abs,
+            tolerance: beyond.tolerance,
+            cosine: beyond.cosine,
+            top1_share: beyond.top1_share,
+            p: beyond.signal.p,
+        }
+    }
+
+    pub(crate) fn different_outputs(minority: &Minority) -> Self {
+        Reason::DifferentOutputs {
+            hits: minority.signal.hits,
+            devices: minority.signal.devices,
+            outputs: minority.outputs,
+            firmware: minority.firmware.clone(),
+            p: minority.signal.p,
+        }
+    }
+
+    pub(crate) fn varies(spread: &CvIncrease) -> Self {
+        Reason::Varies {
+            hits: spread.signal.hits,
+            devices: spread.signal.devices,
+            cv: spread.cv,
+            earlier_cv: spread.earlier_cv,
+            p: spread.signal.p,
+        }
+    }
+}
