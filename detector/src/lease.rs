@@ -111,7 +111,7 @@ fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
 /// A detector's part in the lease, kept up in the background.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    standing: watch::Receiver<LeaseState>,
+    state: watch::Receiver<LeaseState>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// Begins to beat.
     pub(crate) fn take_part(client: Client) -> Self {
-        let (sender, standing) = watch::channel(LeaseState::Standby);
+        let (sender, state) = watch::channel(LeaseState::Standby);
         let stop = CancellationToken::new();
         let beats = Beats {
             client,
@@ -128,29 +128,25 @@ impl Lease {
             is_new_claim: true,
         };
         let task = tokio::spawn(beats.run(sender, stop.clone()));
-        Self {
-            standing,
-            stop,
-            task,
-        }
+        Self { state, stop, task }
     }
 
     /// Where it stands now.
-    pub(crate) fn standing(&self) -> LeaseState {
-        *self.standing.borrow()
+    pub(crate) fn state(&self) -> LeaseState {
+        *self.state.borrow()
     }
 
     /// Waits until it leads; `false` if `cancel` came first.
     pub(crate) async fn gained(&mut self, cancel: &CancellationToken) -> bool {
         tokio::select! {
             () = cancel.cancelled() => false,
-            gained = self.standing.wait_for(|standing| *standing == LeaseState::Leads) => gained.is_ok(),
+            gained = self.state.wait_for(|state| *state == LeaseState::Leads) => gained.is_ok(),
         }
     }
 
     /// Returns a signal of its own for the end of leading.
     pub(crate) fn watch(&self) -> watch::Receiver<LeaseState> {
-        self.standing.clone()
+        self.state.clone()
     }
 
     /// Gives the lease back, so that another need not wait for it to end.
@@ -163,11 +159,9 @@ impl Lease {
 }
 
 /// Waits until another one leads.
-pub(crate) async fn lost(standing: &mut watch::Receiver<LeaseState>) {
+pub(crate) async fn lost(state: &mut watch::Receiver<LeaseState>) {
     // The sender ends only with the lease, after all that wait for it.
-    let _ = standing
-        .wait_for(|standing| *standing == LeaseState::Standby)
-        .await;
+    let _ = state.wait_for(|state| *state == LeaseState::Standby).await;
 }
 
 fn random() -> u64 {
@@ -187,10 +181,10 @@ struct Beats {
 }
 
 impl Beats {
-    async fn run(mut self, standing: watch::Sender<LeaseState>, stop: CancellationToken) {
+    async fn run(mut self, state: watch::Sender<LeaseState>, stop: CancellationToken) {
         let mut confirmed = Instant::now();
         loop {
-            let was = *standing.borrow();
+            let was = *state.borrow();
             let beat = timeout(ANSWER, self.beat(was)).await;
             let now = match beat {
                 Ok(Ok(now)) => {
@@ -211,7 +205,7 @@ impl Beats {
             };
             if now != was {
                 tracing::info!(was = ?was, now = ?now, "the detector's lease");
-                standing.send_replace(now);
+                state.send_replace(now);
             }
             let pause = if self.is_new_claim { SETTLE } else { BEAT };
             tokio::select! {
@@ -219,7 +213,7 @@ impl Beats {
                 () = sleep(pause) => {}
             }
         }
-        let leads = *standing.borrow() == LeaseState::Leads;
+        let leads = *state.borrow() == LeaseState::Leads;
         let gone = self.write(leads, true);
         if !matches!(timeout(ANSWER, gone).await, Ok(Ok(()))) {
             tracing::warn!("the detector's lease was not given back: another waits until it ends");

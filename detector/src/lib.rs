@@ -12,6 +12,7 @@ pub mod cohort;
 pub mod config;
 mod cv_rules;
 pub mod describe;
+mod detector;
 pub mod device_events;
 mod evaluate;
 mod hash;
@@ -40,7 +41,7 @@ pub mod window;
 
 pub use config::DetectorConfig;
 pub use cv_rules::CvRule;
+pub use detector::{Detector, StartError};
 pub use evaluate::{Evaluation, Evaluator};
 pub use metrics::Metrics;
 pub use pinned_references::PinnedReferences;
-pub use run_loop::{Detector, StartError};

@@ -177,7 +177,7 @@ impl VerdictStore {
     ///
     /// # Errors
     /// The store did not answer.
-    pub async fn remembered(
+    pub async fn read_state(
         &self,
         window_seconds: f64,
         now: Timestamp,
@@ -194,12 +194,12 @@ impl VerdictStore {
             .fetch_all::<DocumentRow>()
             .await
             .map_err(failed(what))?;
-        let mut remembered = StoredState::default();
+        let mut stored = StoredState::default();
         for row in rows {
             let changed_at = Timestamp::from_millisecond(row.changed_at_ms).ok();
-            remembered.changed_at = remembered.changed_at.max(changed_at);
+            stored.changed_at = stored.changed_at.max(changed_at);
             match serde_json::from_str(&row.document) {
-                Ok(incident) => remembered.incidents.push(incident),
+                Ok(incident) => stored.incidents.push(incident),
                 Err(error) => {
                     let incident = row.incident_id;
                     tracing::error!(incident, %error, "stored incident cannot be read");
@@ -215,10 +215,10 @@ impl VerdictStore {
         let until = query.fetch_one::<i64>().await;
         let until = until.map_err(failed("read the last judged window"))?;
         // The largest of no rows is 1970.
-        remembered.judged_until = Some(until)
+        stored.judged_until = Some(until)
             .filter(|ms| *ms > 0)
             .and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        Ok(remembered)
+        Ok(stored)
     }
 }
 

@@ -1,0 +1,116 @@
+//! The handle of a running detector: start, state for others to watch, stop. [`Leader`] does the work.
+
+use std::sync::Arc;
+
+use clickhouse::Client;
+use epwatch_server::{AdminPages, Clock, Problems};
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::base_rates::BaseRates;
+use crate::config::DetectorConfig;
+use crate::evaluate::Evaluator;
+use crate::incident::Incident;
+use crate::metrics::Metrics;
+use crate::notify::Notifier;
+use crate::read::Source;
+use crate::run_loop::{Leader, Published};
+use crate::verdict::CohortVerdict;
+
+/// The configuration is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to start the detector: {problems}")]
+pub struct StartError {
+    /// Every problem, with its key.
+    pub problems: Problems,
+}
+
+/// A running detector.
+#[derive(Debug)]
+pub struct Detector {
+    incidents: watch::Receiver<Arc<Vec<Incident>>>,
+    verdicts: watch::Receiver<Arc<Vec<CohortVerdict>>>,
+    metrics: Arc<Metrics>,
+    task: JoinHandle<()>,
+}
+
+impl Detector {
+    /// Starts judging windows every `config.step` until `cancel` is cancelled. The store may be down
+    /// at the start: nothing is judged before the stored incidents are read.
+    ///
+    /// # Errors
+    /// The configuration is wrong.
+    pub fn start(
+        config: DetectorConfig,
+        client: Client,
+        notifiers: Vec<Arc<dyn Notifier>>,
+        clock: Arc<dyn Clock>,
+        cancel: CancellationToken,
+    ) -> Result<Detector, StartError> {
+        config
+            .validate()
+            .map_err(|problems| StartError { problems })?;
+        let metrics = Arc::new(Metrics::default());
+        let (incidents_tx, incidents) = watch::channel(Arc::default());
+        let (verdicts_tx, verdicts) = watch::channel(Arc::default());
+        let rates = match &config.rates_file {
+            None => BaseRates::default(),
+            Some(path) => BaseRates::read(path).map_err(|error| StartError {
+                problems: Problems::one("rates_file", error.to_string()),
+            })?,
+        };
+        let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
+        let evaluator = Evaluator::new(source, config.clone());
+        let published = Published {
+            incidents: incidents_tx,
+            verdicts: verdicts_tx,
+            metrics: metrics.clone(),
+        };
+        let leader = Leader::new(config, client, evaluator, clock, published, cancel);
+        for notifier in &notifiers {
+            metrics.begin_notifier(notifier.name());
+        }
+        let task = tokio::spawn(leader.run(notifiers));
+        Ok(Detector {
+            incidents,
+            verdicts,
+            metrics,
+            task,
+        })
+    }
+
+    /// Returns the incidents that are open, or over with a notification outstanding.
+    #[must_use]
+    pub fn incidents(&self) -> watch::Receiver<Arc<Vec<Incident>>> {
+        self.incidents.clone()
+    }
+
+    /// Returns the verdicts of the last window.
+    #[must_use]
+    pub fn verdicts(&self) -> watch::Receiver<Arc<Vec<CohortVerdict>>> {
+        self.verdicts.clone()
+    }
+
+    /// Returns the pages of the admin endpoint.
+    #[must_use]
+    pub fn admin_pages(&self) -> AdminPages {
+        self.metrics.admin_pages()
+    }
+
+    /// Returns the metrics that this detector counts in.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Waits until it has stopped, after its token was cancelled.
+    pub fn stopped(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Err(error) = self.task.await {
+                tracing::error!(%error, "the detector ended badly");
+            }
+        })
+    }
+}
