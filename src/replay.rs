@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_detector::base_rates::BaseRates;
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
-use epwatch_detector::{DetectorConfig, summary};
+use epwatch_detector::{BaseRates, DetectorConfig, summary};
 use epwatch_server::Period;
 use jiff::Timestamp;
 

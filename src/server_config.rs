@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use epwatch_collector::config::CollectorConfig;
-use epwatch_detector::config::DetectorConfig;
+use epwatch_detector::DetectorConfig;
 use epwatch_server::Problems;
 use serde::Deserialize;
 

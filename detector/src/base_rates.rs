@@ -18,7 +18,7 @@ use crate::tally::{BaseRate, PRIOR_STRENGTH, Tally};
 
 /// Windows of its own that a fleet needs before its own rates count, and the age in windows from which
 /// a version on a chipset teaches.
-pub const MIN_WINDOWS: u64 = 7;
+pub(crate) const MIN_WINDOWS: u64 = 7;
 
 /// Weight of the built-in rate among the fleet's own, in devices.
 const BUILT_IN_WEIGHT: f64 = 200.0;

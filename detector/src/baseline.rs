@@ -12,7 +12,7 @@ use crate::signals::SignalId;
 use crate::tally::Tally;
 
 /// Chipsets that must agree before they stand in for an earlier version.
-pub const MIN_OTHER_CHIPSETS: usize = 2;
+pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
 /// What a cohort window is judged against.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -127,7 +127,7 @@ pub struct PlacementCount {
 /// previous version on this chipset for each method, the certified one, the median of the version's
 /// other chipsets, and at last its own commonest one before the window.
 #[must_use]
-pub fn placement_references(
+pub(crate) fn placement_references(
     census: &[PlacementCount],
     model_version: &str,
     chipset: &str,
@@ -236,7 +236,7 @@ pub struct VersionSeen {
 /// Returns the version before `version`: the one that most devices name as the one they ran before,
 /// else the latest that was first seen earlier. Version texts have no order of their own.
 #[must_use]
-pub fn previous_version(
+pub(crate) fn previous_version(
     version: &str,
     named_by_devices: &BTreeMap<Arc<str>, u64>,
     seen: &[VersionSeen],
@@ -257,7 +257,7 @@ pub fn previous_version(
 
 /// Returns a MAC share if enough of the model's MACs were attributed to nodes.
 #[must_use]
-pub fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
+pub(crate) fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
     let attributed = f64::from(attributed?);
     // A float of 0.95 is a little less.
     (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))

@@ -6,14 +6,14 @@
 //! becomes a page, [`notify`] carries it. Everything between source and notifier is pure: no I/O, no
 //! clock. It never judges merged runs: devices are the sample.
 
-pub mod base_rates;
-pub mod baseline;
-pub mod cohort;
-pub mod config;
+mod base_rates;
+mod baseline;
+mod cohort;
+mod config;
 mod cv_rules;
-pub mod describe;
+mod describe;
 mod detector;
-pub mod device_events;
+mod device_events;
 mod evaluate;
 mod hash;
 pub mod incident;
@@ -24,24 +24,30 @@ mod metrics;
 mod next_step;
 pub mod notify;
 mod pinned_references;
-pub mod placement;
+mod placement;
 pub mod read;
-pub mod reason;
+mod reason;
 pub mod replay;
 mod run_loop;
 pub mod signals;
-
 pub mod summary;
 mod tally;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
-pub mod verdict_store;
+mod verdict_store;
 pub mod window;
 
+pub use base_rates::BaseRates;
+pub use baseline::{Baseline, Origin, PlacementReference};
+pub use cohort::{CohortKey, ModelKey};
 pub use config::DetectorConfig;
 pub use cv_rules::CvRule;
+pub use describe::describe;
 pub use detector::{Detector, StartError};
+pub use device_events::DeviceEvents;
 pub use evaluate::{Evaluation, Evaluator};
 pub use metrics::Metrics;
 pub use pinned_references::PinnedReferences;
+pub use placement::{Placement, PlacementMethod};
+pub use verdict_store::VerdictStore;

@@ -4,7 +4,7 @@ use epwatch_proto::{GraphKind, PlacementSource};
 use serde::{Deserialize, Serialize};
 
 /// Least share of a model's MACs that must be attributed before MAC shares say anything.
-pub const MIN_MACS_ATTRIBUTED: f64 = 0.95;
+pub(crate) const MIN_MACS_ATTRIBUTED: f64 = 0.95;
 
 /// How a placement was read. Only equal ones compare: another source or fingerprint algorithm counts
 /// differently, and a precompiled graph shows a partition as one node.

@@ -6,15 +6,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epwatch_detector::baseline::{Baseline, Origin, PlacementReference};
-use epwatch_detector::cohort::{CohortKey, ModelKey};
-use epwatch_detector::describe::describe;
-use epwatch_detector::device_events::DeviceEvents;
-use epwatch_detector::placement::{Placement, PlacementMethod};
 use epwatch_detector::signals::{Controls, Evidence, Limits, PeerRatios};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
     CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency, Voteless, histogram_of,
+};
+use epwatch_detector::{
+    Baseline, CohortKey, DeviceEvents, ModelKey, Origin, Placement, PlacementMethod,
+    PlacementReference, describe,
 };
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;

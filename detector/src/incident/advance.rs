@@ -24,7 +24,7 @@ enum Observation<'a> {
 /// Takes one window's verdicts into the incidents; returns those that changed.
 ///
 /// Incidents that are over stay in `incidents` for the caller to drop once they are delivered.
-pub fn advance(
+pub(crate) fn advance(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     verdicts: &[CohortVerdict],
     forget_after: Duration,

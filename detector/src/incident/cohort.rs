@@ -9,16 +9,16 @@ use crate::signals::MIN_ELIGIBLE;
 use crate::verdict::{CohortVerdict, MOST_DEVICES, Severity, VerdictNumbers};
 
 /// A count as surprising as this, on at least [`AT_ONCE_DEVICES`] devices, needs no second window.
-pub const AT_ONCE_P: f64 = 1e-8;
+pub(crate) const AT_ONCE_P: f64 = 1e-8;
 
 /// See [`AT_ONCE_P`].
-pub const AT_ONCE_DEVICES: u64 = 10;
+pub(crate) const AT_ONCE_DEVICES: u64 = 10;
 
 /// Otherwise two of so many windows must agree.
-pub const CONFIRM_WITHIN_WINDOWS: u32 = 3;
+pub(crate) const CONFIRM_WITHIN_WINDOWS: u32 = 3;
 
 /// So many clean windows clear a cohort.
-pub const CLEAN_WINDOWS: u32 = 3;
+pub(crate) const CLEAN_WINDOWS: u32 = 3;
 
 /// Medians that differ so much are told apart without a reference.
 const TELLS_APART: f64 = 1.5;

@@ -10,11 +10,10 @@ mod cohort;
 mod mitigation;
 mod model;
 
-pub use advance::advance;
-pub use cohort::{
-    AT_ONCE_DEVICES, AT_ONCE_P, CLEAN_WINDOWS, CONFIRM_WITHIN_WINDOWS, IncidentCohort,
-};
-pub use model::{Cause, Headline, Incident, IncidentKey, State};
+pub(crate) use advance::advance;
+pub(crate) use cohort::CLEAN_WINDOWS;
+pub use model::State;
+pub(crate) use model::{Cause, Headline, Incident, IncidentKey};
 
 #[cfg(test)]
 mod tests;

@@ -27,7 +27,7 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
 
 /// Posts notifications to one address in one format.
 #[derive(Debug)]
-pub struct HttpNotifier {
+pub(crate) struct HttpNotifier {
     channel: HttpChannel,
     format: Box<dyn Format>,
     min_severity: Severity,

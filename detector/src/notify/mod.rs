@@ -22,12 +22,12 @@ mod webhook;
 pub(crate) use config::check_url;
 pub use config::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
 pub(crate) use deliver::{Deliveries, deliver};
-pub use error::{NotifyError, Retry};
+pub use error::NotifyError;
 pub use from_config::notifiers;
-pub use http_notifier::HttpNotifier;
 pub use notifier::{Notification, Notifier, Occasion};
 pub use stdout::Stdout;
-pub use text::{block, description, summary};
+pub use text::block;
+pub(crate) use text::summary;
 
 #[cfg(test)]
 mod tests;

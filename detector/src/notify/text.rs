@@ -14,7 +14,7 @@ use super::notifier::{Notification, Occasion};
 
 /// Returns one line: what and where.
 #[must_use]
-pub fn summary(incident: &Incident) -> String {
+pub(crate) fn summary(incident: &Incident) -> String {
     let title = incident
         .headline
         .as_ref()
@@ -33,7 +33,7 @@ pub fn summary(incident: &Incident) -> String {
 
 /// Returns the numbers and the next step, one fact a line.
 #[must_use]
-pub fn description(incident: &Incident) -> String {
+pub(crate) fn description(incident: &Incident) -> String {
     let facts = facts(incident);
     let lines: Vec<String> = facts
         .iter()

@@ -1,8 +1,8 @@
 //! Reasons from what the signals found.
 
-use crate::signals::o_outputs::{Beyond, Minority};
 use crate::signals::{
-    Control, CrossChipset, CvIncrease, PlacementChange, Shift, SlowerAndMoved, StartFailures,
+    Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond, PlacementChange, Shift,
+    SlowerAndMoved, StartFailures,
 };
 
 use super::Reason;
@@ -101,7 +101,7 @@ impl Reason {
         }
     }
 
-    pub(crate) fn wrong_outputs(beyond: &Beyond) -> Self {
+    pub(crate) fn wrong_outputs(beyond: &OutputsBeyond) -> Self {
         Reason::WrongOutputs {
             hits: beyond.signal.hits,
             devices: beyond.signal.devices,
@@ -113,7 +113,7 @@ impl Reason {
         }
     }
 
-    pub(crate) fn different_outputs(minority: &Minority) -> Self {
+    pub(crate) fn different_outputs(minority: &OutputMinority) -> Self {
         Reason::DifferentOutputs {
             hits: minority.signal.hits,
             devices: minority.signal.devices,

@@ -10,15 +10,15 @@ use super::b_shift::WorstRatios;
 use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
 
 /// The bound that is slower beyond doubt and worth a page.
-pub const SLOWER: f64 = 1.6;
+pub(crate) const SLOWER: f64 = 1.6;
 
 /// The bound from which the whole cohort moved.
-pub const HEAVIER: f64 = 1.15;
+pub(crate) const HEAVIER: f64 = 1.15;
 
 const Z: f64 = 3.0;
 
 /// One-sided chance beyond z = 3.
-pub(crate) const CHANCE: f64 = 0.00135;
+pub(crate) const MEDIAN_CHANCE: f64 = 0.00135;
 
 /// What A found.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ pub(super) fn moved(ratios: &WorstRatios, previous: Option<&WorstRatios>) -> Opt
         signal: Signal {
             id: SignalId::Median,
             value: bound,
-            p: if bound >= SLOWER { CHANCE } else { 1.0 },
+            p: if bound >= SLOWER { MEDIAN_CHANCE } else { 1.0 },
             hits: slower as u64,
             devices: ratios.len() as u64,
             threshold: SLOWER,

@@ -16,7 +16,7 @@ use super::signal::{BEYOND_TENTHS, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, Signa
 
 /// Up to 1 % of healthy devices carry a lasting slow-down of their own (the project's detection
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
-pub const FLEET_RATE: f64 = 0.01;
+pub(crate) const FLEET_RATE: f64 = 0.01;
 
 /// What asking about several ratios costs. Who is beyond one is beyond the smaller ones, so it is less
 /// than their number: 1.2 to 3.3 times the single chance where counts follow the very priors they are
@@ -24,7 +24,7 @@ pub const FLEET_RATE: f64 = 0.01;
 const ASKED_SEVERAL: f64 = 3.0;
 
 /// Share of the devices that must be hit.
-pub const MIN_SHARE: f64 = 0.01;
+pub(crate) const MIN_SHARE: f64 = 0.01;
 
 /// B' asks for more: silicon of one make differs.
 const MIN_HITS_BORROWED: u64 = 4;

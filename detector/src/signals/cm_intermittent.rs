@@ -15,10 +15,10 @@ use crate::window::{AgainstSelf, DeviceVote, Installation, MIN_RUNS_HIGH};
 use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, TAIL_PERCENTS};
 
 /// Share of healthy devices with a moved median.
-pub const MOVED_RATE: f64 = 0.01;
+pub(crate) const MOVED_RATE: f64 = 0.01;
 
 /// Share of the devices that must be hit.
-pub const MIN_SHARE: f64 = 0.02;
+pub(crate) const MIN_SHARE: f64 = 0.02;
 
 /// Of the runs beyond 1.4 x, those beyond 2 x must be so many.
 const FAR_OUT: f64 = 0.5;

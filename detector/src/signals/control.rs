@@ -149,7 +149,7 @@ fn peer_models(
 
 /// Asks the controls about the devices that C or M found.
 #[must_use]
-pub fn intermittent_too(
+pub(crate) fn intermittent_too(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
     peers: &PeerRatios,

@@ -17,7 +17,7 @@ use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Healthy devices that are hit in a window: one device's clean CV spans 0.035 to 0.59 from the 5 %
 /// to the 95 % point in healthy fleets (the project's detection measurements).
-pub const FLEET_RATE: f64 = 0.1;
+pub(crate) const FLEET_RATE: f64 = 0.1;
 
 /// Of its own earlier CV.
 const OWN: f64 = 2.0;
@@ -29,7 +29,7 @@ const OF_COHORT: f64 = 1.5;
 const LEAST: f64 = 0.15;
 
 /// Share of the devices that must be hit.
-pub const MIN_SHARE: f64 = 0.1;
+pub(crate) const MIN_SHARE: f64 = 0.1;
 
 /// What CV found.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +109,7 @@ fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<BeforeAndNowCv>, Tally
 /// Counts devices that vary more; `None` where no device knows its earlier self, or nothing is known
 /// of the cohort's.
 #[must_use]
-pub fn varies(
+pub(crate) fn varies(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
     baseline: &Baseline,

@@ -23,13 +23,13 @@ use super::same_shape::{self, BeforeAndNow};
 use super::signal::{Limits, MIN_HITS, Signal, SignalId};
 
 /// p10 over the reference's that makes a device slower.
-pub const SLOWER_P10: f64 = 1.25;
+pub(crate) const SLOWER_P10: f64 = 1.25;
 
 /// p90 (or p95) over the reference's that does.
-pub const SLOWER_P90: f64 = 1.5;
+pub(crate) const SLOWER_P90: f64 = 1.5;
 
 /// Share of the devices with a worse placement that must be slower.
-pub const MIN_SLOWER_SHARE: f64 = 0.6;
+pub(crate) const MIN_SLOWER_SHARE: f64 = 0.6;
 
 /// Share of devices that are that much slower without a worse placement, where those that kept theirs
 /// do not tell. A guess, with the weight of a small cohort: the devices of the window outweigh it soon.
@@ -104,7 +104,7 @@ struct Comparison<'a> {
 
 /// Asks whether the devices with a worse placement are slower; `None` where nothing tells.
 #[must_use]
-pub fn slower<'w>(
+pub(crate) fn slower<'w>(
     window: &'w CohortWindow,
     previous: Option<&CohortWindow>,
     change: &PlacementChange,
@@ -174,7 +174,11 @@ pub fn slower<'w>(
 /// Asks whether the devices that got slower are those whose placement got worse: then it is why,
 /// however many had such a placement all along.
 #[must_use]
-pub fn explains(change: &PlacementChange, slow: &HashSet<Installation>, limits: &Limits) -> bool {
+pub(crate) fn explains(
+    change: &PlacementChange,
+    slow: &HashSet<Installation>,
+    limits: &Limits,
+) -> bool {
     let worse_and_slow = change.hit_devices.intersection(slow).count() as u64;
     let kept_and_slow = change.kept_devices.intersection(slow).count() as u64;
     let found = Tally {

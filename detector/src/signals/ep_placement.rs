@@ -18,7 +18,7 @@ use crate::window::{CohortWindow, DeviceVote, Installation};
 use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Codes that mean the NPU's back end could not be set up.
-pub const BACKEND_CODES: [ReasonCode; 4] = [
+pub(crate) const BACKEND_CODES: [ReasonCode; 4] = [
     ReasonCode::BackendLibraryMissing,
     ReasonCode::BackendSetupFailed,
     ReasonCode::SocModelUnknown,
@@ -27,10 +27,10 @@ pub const BACKEND_CODES: [ReasonCode; 4] = [
 
 /// Share of devices that always fell back in healthy fleets is 0 to 3 % (the project's detection
 /// measurements, "Scenarios"); the upper end.
-pub const FLEET_RATE: f64 = 0.03;
+pub(crate) const FLEET_RATE: f64 = 0.03;
 
 /// The NPU's share below which a placement is a total fallback.
-pub const TOTAL_BELOW: f64 = 0.05;
+pub(crate) const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 
 /// The share that other chipsets must have for that to be a loss.
 const OTHERS_AT_LEAST: f64 = 0.8;
@@ -110,7 +110,7 @@ struct Compared {
 
 /// Compares every device's placements with the reference; `None` where none compares.
 #[must_use]
-pub fn changed(
+pub(crate) fn changed(
     window: &CohortWindow,
     baseline: &Baseline,
     limits: &Limits,
@@ -271,7 +271,7 @@ fn compare_one(placement: &Placement, reference: &PlacementReference) -> Option<
                 origin: Origin::OtherChipsets,
                 unit: *unit,
                 rise: npu_share - share,
-                worse: share < TOTAL_BELOW && *npu_share >= OTHERS_AT_LEAST,
+                worse: share < TOTAL_FALLBACK_BELOW && *npu_share >= OTHERS_AT_LEAST,
                 reference_share: Some(*npu_share),
                 reference_runtime: None,
             })

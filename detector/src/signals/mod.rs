@@ -5,33 +5,39 @@
 //! A (the median device is slower than it was), B (some devices are). S, O, OH and CV are ours: the
 //! NPU does not start, outputs are wrong, outputs differ, runs vary more.
 
-pub mod a_median;
-pub mod b_shift;
-pub mod cm_intermittent;
-pub mod control;
-pub mod cross_chipset;
-pub mod cv_increase;
-pub mod ej_slower_and_moved;
-pub mod ep_placement;
-pub mod o_outputs;
-pub mod s_start_failure;
+mod a_median;
+pub(crate) mod b_shift;
+mod cm_intermittent;
+mod control;
+mod cross_chipset;
+mod cv_increase;
+mod ej_slower_and_moved;
+mod ep_placement;
+mod o_outputs;
+mod s_start_failure;
 mod same_shape;
 mod signal;
 
 use crate::baseline::Baseline;
 use crate::window::CohortWindow;
 
-pub use a_median::Median;
-pub use b_shift::Shift;
-pub use cm_intermittent::Intermittent;
-pub use control::{Control, Controls, PeerRatios};
-pub use cross_chipset::CrossChipset;
-pub use cv_increase::CvIncrease;
-pub use ej_slower_and_moved::{SlowerAndMoved, SpeedReference};
-pub use ep_placement::{HitPlacement, PlacementChange};
-pub use o_outputs::Outputs;
-pub use s_start_failure::StartFailures;
-pub use signal::{BEYOND_TENTHS, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, TAIL_PERCENTS};
+use a_median::Median;
+
+pub(crate) use a_median::MEDIAN_CHANCE;
+pub(crate) use b_shift::Shift;
+pub(crate) use cm_intermittent::Intermittent;
+pub(crate) use control::Control;
+pub use control::{Controls, PeerRatios};
+pub(crate) use cross_chipset::CrossChipset;
+pub(crate) use cv_increase::CvIncrease;
+pub(crate) use ej_slower_and_moved::{SlowerAndMoved, SpeedReference};
+pub(crate) use ep_placement::{PlacementChange, TOTAL_FALLBACK_BELOW};
+pub(crate) use o_outputs::{OutputMinority, Outputs, OutputsBeyond};
+pub(crate) use s_start_failure::StartFailures;
+#[cfg(test)]
+pub(crate) use signal::BEYOND_TENTHS;
+pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
+pub use signal::{Limits, SignalId};
 
 /// Everything the signals found in one cohort window.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,26 +18,26 @@ use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Share of healthy devices beyond the tolerance. The same bytes give the same output, so it is far
 /// below that of latencies.
-pub const BEYOND_RATE: f64 = 0.005;
+pub(crate) const BEYOND_RATE: f64 = 0.005;
 
 /// Share of healthy devices with another output: firmware differs within a cohort.
-pub const MINORITY_RATE: f64 = 0.03;
+pub(crate) const MINORITY_RATE: f64 = 0.03;
 
 /// Share of the devices that must be hit.
-pub const MIN_SHARE: f64 = 0.02;
+pub(crate) const MIN_SHARE: f64 = 0.02;
 
 /// What O and OH found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
     /// O; `None` where no test says both the difference and what is accepted.
-    pub beyond: Option<Beyond>,
+    pub beyond: Option<OutputsBeyond>,
     /// OH; `None` where no test has a hash.
-    pub minority: Option<Minority>,
+    pub minority: Option<OutputMinority>,
 }
 
 /// Devices whose outputs are beyond the tolerance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Beyond {
+pub struct OutputsBeyond {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
     /// Whether it is surprising enough to wake someone.
@@ -54,7 +54,7 @@ pub struct Beyond {
 
 /// Devices whose NPU gives another output than most of their cohort's.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Minority {
+pub struct OutputMinority {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
     /// Different outputs, of the input that has most.
@@ -75,7 +75,7 @@ impl Outputs {
 
 /// Looks at every device's latest tests; `None` without any.
 #[must_use]
-pub fn differ(
+pub(crate) fn differ(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
@@ -138,7 +138,7 @@ fn beyond(
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Beyond> {
+) -> Option<OutputsBeyond> {
     let devices = beyond_by_device(window);
     let tally = tally_of(&devices);
     let before = previous.map(|window| tally_of(&beyond_by_device(window)));
@@ -154,7 +154,7 @@ fn beyond(
     let same: Vec<bool> = hit().filter_map(|(_, test)| test.top1_equal).collect();
     let n_same = same.iter().filter(|same| **same).count();
     let tolerances: Vec<f64> = devices.values().filter_map(|(_, t)| t.tolerance).collect();
-    Some(Beyond {
+    Some(OutputsBeyond {
         is_page,
         max_abs: of(|test| test.max_abs).unwrap_or(0.0),
         tolerance: of(|test| test.tolerance).or(median(&tolerances))?,
@@ -198,14 +198,14 @@ fn minority(
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Minority> {
+) -> Option<OutputMinority> {
     let (devices, outputs) = minority_by_device(window);
     let tally = tally_of(&devices);
     let before = previous.map(|window| tally_of(&minority_by_device(window).0));
     let id = SignalId::OutputHash;
     let rate = baseline.rates.of(id, MINORITY_RATE);
     let (signal, _) = signal(id, tally, past(id, baseline, before), rate, limits)?;
-    Some(Minority {
+    Some(OutputMinority {
         signal,
         outputs,
         firmware: firmware_of_hits(&devices),

@@ -14,7 +14,7 @@ use super::ep_placement::{self, BACKEND_CODES};
 use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
 /// Share of healthy devices that never start: part of those that always fell back.
-pub const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
+pub(crate) const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
 
 /// Codes that, with nothing on the NPU, mean as much: it was never there to be set up.
 const ABSENT_CODES: [ReasonCode; 4] = [
@@ -47,7 +47,7 @@ pub struct StartFailures {
 /// Counts devices where the NPU does not start; `None` without devices. The previous version in the
 /// same window is part of the past: what never started there is no news.
 #[must_use]
-pub fn failed(
+pub(crate) fn failed(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
     baseline: &Baseline,

@@ -5,17 +5,18 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Devices below which a cohort says nothing.
-pub const MIN_ELIGIBLE: u64 = 5;
+pub(crate) const MIN_ELIGIBLE: u64 = 5;
 
 /// Devices that must be hit before any count means something.
-pub const MIN_HITS: u64 = 3;
+pub(crate) const MIN_HITS: u64 = 3;
 
 /// The ratios that B asks about, in tenths.
-pub const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
+pub(crate) const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
 
 /// Shares of a device's runs that are asked about, in percent, and how many healthy devices have so
 /// many: what the built-in prior is until a fleet has its own past.
-pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
+pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
+    [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
 
 /// A signal's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -9,9 +9,9 @@ use crate::describe::WindowStatistics;
 use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::{Reason, many_are_new};
-use crate::signals::a_median::CHANCE;
-use crate::signals::ep_placement::TOTAL_BELOW;
-use crate::signals::{Control, Evidence, MIN_ELIGIBLE, PlacementChange, Shift};
+use crate::signals::{
+    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, PlacementChange, Shift, TOTAL_FALLBACK_BELOW,
+};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 use super::class::{MOST_DEVICES, Severity, VerdictClass};
@@ -374,7 +374,7 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
         reasons,
         hits: median.signal.hits,
         eligible: median.signal.devices,
-        p: CHANCE,
+        p: MEDIAN_CHANCE,
     })
 }
 
@@ -426,7 +426,7 @@ fn hardly_on_npu(window: &CohortWindow) -> Option<Reason> {
         count_devices(votes.filter(|vote| share(vote).is_some_and(matches)))
     };
     let devices = devices_with(&|_| true);
-    let off_npu = devices_with(&|share| share < TOTAL_BELOW);
+    let off_npu = devices_with(&|share| share < TOTAL_FALLBACK_BELOW);
     (2 * off_npu > devices).then_some(Reason::HardlyOnNpu { off_npu, devices })
 }
 
@@ -437,7 +437,7 @@ fn class_of(change: &PlacementChange) -> VerdictClass {
         VerdictClass::SomeDevicesFallback
     } else if change
         .hit_npu_share
-        .is_some_and(|share| share < TOTAL_BELOW)
+        .is_some_and(|share| share < TOTAL_FALLBACK_BELOW)
     {
         VerdictClass::TotalFallback
     } else {

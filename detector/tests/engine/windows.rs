@@ -322,7 +322,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     let verdicts = evaluate(&store, after(base, 60)).await;
     let healthy = of(&verdicts, "1.0.0", "SM8635");
     assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
-    let written = epwatch_detector::verdict_store::VerdictStore::new(store.client());
+    let written = epwatch_detector::VerdictStore::new(store.client());
     // Judged again in the next step: the same devices count once.
     written
         .add_windows(&verdicts, after(base, 61))
@@ -386,7 +386,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
         ..Reports::default()
     };
     reports.store(&store, after(base, 30)).await;
-    let written = epwatch_detector::verdict_store::VerdictStore::new(store.client());
+    let written = epwatch_detector::VerdictStore::new(store.client());
     for end in [60, 68] {
         let verdicts = evaluate(&store, after(base, end)).await;
         let now = after(base, end + 1);

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::reason::percent;
-use crate::signals::ep_placement::TOTAL_BELOW;
+use crate::signals::TOTAL_FALLBACK_BELOW;
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,6 +68,6 @@ pub(super) fn hardly_on_npu(f: &mut fmt::Formatter<'_>, off_npu: u64, devices: u
         "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} \
          devices whose placement could be read; no version before and no certified placement says how \
          much it should have",
-        percent(TOTAL_BELOW)
+        percent(TOTAL_FALLBACK_BELOW)
     )
 }
