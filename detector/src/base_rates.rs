@@ -67,9 +67,7 @@ pub enum BaseRatesError {
     Io {
         /// `read` or `write`.
         what: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -79,9 +77,7 @@ pub enum BaseRatesError {
         path.display()
     )]
     Malformed {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },

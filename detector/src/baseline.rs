@@ -54,7 +54,7 @@ pub enum Origin {
 pub enum PlacementReference {
     /// A whole placement.
     Placement {
-        /// Whose.
+        /// Where it comes from; decides which reference counts.
         origin: Origin,
         /// Where the model ran.
         placement: Placement,
@@ -87,9 +87,7 @@ impl PlacementReference {
 /// Merged clean latency of a version on a chipset, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BaselineLatency {
-    /// Runs.
     pub n: u64,
-    /// Median.
     pub p50_us: f64,
     /// Quantile 0.95.
     pub p95_us: f64,
@@ -111,9 +109,7 @@ impl History {
 /// How many devices had which placement: one row of the census.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementCount {
-    /// Model version.
     pub model_version: String,
-    /// Chipset.
     pub chipset: String,
     /// Where it ran.
     pub placement: Placement,
@@ -227,7 +223,6 @@ fn median_of_others(
 /// A version of a model, and when the store first saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionSeen {
-    /// The version.
     pub version: String,
     /// First seen, in milliseconds since 1970.
     pub first_seen_ms: i64,

@@ -24,9 +24,9 @@ pub struct ModelKey {
 /// Devices that run one model version on one chipset, all firmwares or one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CohortKey {
-    /// The model.
+    /// The model in its app and environment.
     pub model: ModelKey,
-    /// Its version.
+    /// The model version as the app names it.
     pub model_version: String,
     /// Normalised chipset, for example `SM8650`.
     pub chipset: String,

@@ -8,11 +8,8 @@ use crate::cohort::Installation;
 /// The latest run of a golden input on a device's NPU and CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoldenTest {
-    /// The device.
     pub installation: Installation,
-    /// Its firmware.
     pub firmware: Arc<str>,
-    /// Which input.
     pub input_id: Arc<str>,
     /// Hash of the NPU's output in hex; empty: none was taken.
     pub npu_hash: Arc<str>,
@@ -33,13 +30,10 @@ pub struct GoldenTest {
 /// Sessions of one device that were asked onto an NPU and could not be made, for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedStart {
-    /// The device.
     pub installation: Installation,
-    /// Its firmware.
     pub firmware: Arc<str>,
     /// The contract's reason code.
     pub reason: Arc<str>,
-    /// How often.
     pub count: u64,
     /// As [`crate::window::DeviceVote::is_proven`].
     pub is_proven: bool,

@@ -10,26 +10,21 @@ use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 /// A verdict, in one line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
+#[expect(
+    missing_docs,
+    reason = "keys of a JSON line; the others are clear from their name"
+)]
 pub struct VerdictSummary {
-    /// RFC 3339.
     pub window_end: String,
-    /// App id.
     pub app: String,
-    /// Environment.
     pub environment: String,
-    /// Model id.
     pub model: String,
-    /// Model version.
     pub version: String,
-    /// Chipset.
     pub chipset: String,
     /// One firmware, or empty for all of the chipset's.
     pub firmware: String,
-    /// The class.
     pub verdict: VerdictClass,
-    /// The severity.
     pub severity: Severity,
-    /// Devices hit.
     pub devices_hit: u64,
     /// Of those seen, devices that could be hit: that could be compared, or that know their past.
     pub devices_compared: u64,
@@ -64,14 +59,15 @@ pub struct VerdictSummary {
 /// A signal of a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
+#[expect(
+    missing_docs,
+    reason = "keys of a JSON line; the others are clear from their name"
+)]
 pub struct SignalSummary {
-    /// Its name.
     pub id: String,
-    /// The effect.
     pub value: f64,
     /// Its chance in a healthy cohort.
     pub p: f64,
-    /// Devices hit.
     pub hits: u64,
     /// Devices that could have been.
     pub devices: u64,
@@ -80,20 +76,18 @@ pub struct SignalSummary {
 /// An incident, in one line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
+#[expect(
+    missing_docs,
+    reason = "keys of a JSON line; the others are clear from their name"
+)]
 pub struct IncidentSummary {
-    /// Its id.
     pub incident: String,
     /// Where it is in its life.
     pub state: State,
-    /// How bad.
     pub severity: Severity,
-    /// App id.
     pub app: String,
-    /// Environment.
     pub environment: String,
-    /// Model id.
     pub model: String,
-    /// Model version.
     pub version: String,
     /// Chipsets of that severity.
     pub chipsets: Vec<String>,
@@ -101,11 +95,9 @@ pub struct IncidentSummary {
     pub firmwares: Vec<String>,
     /// The class of its worst cohort.
     pub verdict: Option<VerdictClass>,
-    /// Devices hit.
     pub devices_hit: u64,
     /// Of those seen, devices that could be hit.
     pub devices_compared: u64,
-    /// Devices seen.
     pub devices_seen: u64,
     /// Median latency over what it is compared with, of its worst cohort, like all that follow.
     pub latency_ratio: Option<f64>,
@@ -121,7 +113,6 @@ pub struct IncidentSummary {
     pub cpu_ops: Vec<String>,
     /// Share of the model's MACs on the CPU, in [0, 1].
     pub cpu_macs_share: Option<f64>,
-    /// RFC 3339.
     pub started_at: String,
     /// RFC 3339; absent while it is pending.
     pub fired_at: Option<String>,

@@ -10,9 +10,7 @@ pub(crate) const PRIOR_STRENGTH: f64 = 100.0;
 /// Devices hit, of devices asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Hit.
     pub hits: u64,
-    /// Asked.
     pub devices: u64,
 }
 

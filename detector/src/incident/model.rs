@@ -74,11 +74,8 @@ impl Cause {
 /// What makes an incident one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IncidentKey {
-    /// The model.
     pub model: ModelKey,
-    /// Its version.
     pub model_version: String,
-    /// The cause.
     pub cause: Cause,
 }
 
@@ -185,7 +182,6 @@ pub struct Incident {
 /// What people are told about an incident: its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headline {
-    /// How bad.
     pub severity: Severity,
     /// The verdict of its worst cohort.
     pub class: VerdictClass,

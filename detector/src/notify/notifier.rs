@@ -49,7 +49,7 @@ pub struct Notification {
 /// Why an incident is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
-    /// It fired.
+    /// The incident fired.
     Firing,
     /// It grew: worse, or more chipsets.
     Grown,

@@ -26,7 +26,6 @@ pub enum Reason {
     Placement {
         /// Devices where it did.
         hits: u64,
-        /// Devices compared.
         devices: u64,
         /// Share of the work on the NPU there, in [0, 1].
         npu_share: Option<f64>,
@@ -41,7 +40,6 @@ pub enum Reason {
     },
     /// EJ: and those devices are slower.
     Slower {
-        /// Devices slower.
         slower: u64,
         /// Devices with a worse placement.
         hits: u64,
@@ -56,7 +54,6 @@ pub enum Reason {
     },
     /// EP without EJ.
     NotSlower {
-        /// Devices slower.
         slower: u64,
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
@@ -83,7 +80,6 @@ pub enum Reason {
     },
     /// C or M: devices slow in some of their runs.
     Intermittent {
-        /// Devices hit.
         hits: u64,
         /// Devices that know their earlier selves.
         devices: u64,
@@ -126,11 +122,9 @@ pub enum Reason {
     },
     /// Devices with one firmware are hit far more often than others of the chipset.
     Firmware {
-        /// Which.
         firmware: String,
         /// Its devices hit.
         hits: u64,
-        /// Its devices.
         devices: u64,
         /// Devices of other firmwares that are hit.
         other_hits: u64,
@@ -163,7 +157,6 @@ pub enum Reason {
     NpuStart {
         /// Devices where it does not.
         hits: u64,
-        /// Devices seen.
         devices: u64,
         /// Of those hit, devices where a session could not be made at all.
         failed: u64,
@@ -178,7 +171,6 @@ pub enum Reason {
     WrongOutputs {
         /// Devices where they are.
         hits: u64,
-        /// Devices tested.
         devices: u64,
         /// Median of the largest difference between NPU and CPU.
         max_abs: f64,
@@ -195,9 +187,7 @@ pub enum Reason {
     DifferentOutputs {
         /// Devices whose output is not the commonest.
         hits: u64,
-        /// Devices tested.
         devices: u64,
-        /// Different outputs.
         outputs: u64,
         /// The firmware that explains it.
         firmware: Option<String>,
@@ -224,7 +214,6 @@ pub enum Reason {
     },
     /// A CV rule of the operator's fired.
     CvRule {
-        /// Its name.
         name: String,
         /// Coefficient of variation of all runs.
         cv: f64,
@@ -257,10 +246,7 @@ pub enum Reason {
         devices: u64,
     },
     /// A directive took devices off the NPU: they do not vote.
-    Directed {
-        /// So many.
-        devices: u64,
-    },
+    Directed { devices: u64 },
     /// What was found does not hold on the installations that were known before.
     NewcomersOnly {
         /// Installations known before the window.
@@ -277,7 +263,6 @@ pub enum Reason {
     },
     /// Too few devices in the window.
     TooFewDevices {
-        /// So many.
         devices: u64,
         /// So many show a slow-down by 2 of all of them.
         needed: u64,

@@ -42,7 +42,6 @@ pub struct Shift {
     pub signal: Signal,
     /// Counts at every ratio asked about: the history of later versions.
     pub tallies: Vec<(u16, Tally)>,
-    /// Devices hit.
     pub hit_devices: HashSet<Installation>,
     /// Median over the devices hit of p50 over their own earlier p50.
     pub p50_ratio: Option<f64>,

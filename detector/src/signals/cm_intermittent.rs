@@ -36,7 +36,6 @@ pub struct Intermittent {
     /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio
     /// of medians.
     pub signal: Signal,
-    /// Devices hit.
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share asked about: the history of later versions.
     pub tallies: Vec<Signal>,

@@ -51,7 +51,6 @@ pub struct PlacementChange {
     pub hit_npu_share: Option<f64>,
     /// Their placements, commonest first.
     pub hit_placements: Vec<HitPlacement>,
-    /// Devices hit.
     pub hit_devices: HashSet<Installation>,
     /// Devices compared and not hit.
     pub kept_devices: HashSet<Installation>,

@@ -34,7 +34,6 @@ pub struct StartFailures {
     /// Whether nothing shows that the NPU ever starts on this chipset: emulators and other makers'
     /// chips have none, and an app that asks for it everywhere learns that there.
     pub is_unheard_of: bool,
-    /// Devices hit.
     pub hit_devices: HashSet<Installation>,
     /// Devices asked: those of the signal without those that a directive took off the NPU.
     pub asked: u64,

@@ -113,13 +113,11 @@ impl SignalId {
 /// One signal's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
-    /// Which.
     pub id: SignalId,
     /// The effect that was compared with `threshold`; its unit is the signal's.
     pub value: f64,
     /// The chance of at least so many hits in a healthy cohort.
     pub p: f64,
-    /// Devices hit.
     pub hits: u64,
     /// Devices that could have been.
     pub devices: u64,

@@ -38,7 +38,7 @@ pub enum VerdictClass {
 }
 
 impl VerdictClass {
-    /// Every class.
+    /// Every class, for metrics that begin at zero.
     pub const ALL: [VerdictClass; 12] = [
         Self::TotalFallback,
         Self::PartialFallback,
@@ -103,7 +103,7 @@ impl fmt::Display for VerdictClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Nothing.
+    /// Asks nothing of people.
     None,
     /// To be seen on a dashboard.
     Info,

@@ -28,7 +28,7 @@ pub use judge::judge;
 /// A cohort window, judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CohortVerdict {
-    /// Who.
+    /// The cohort that was judged.
     pub key: CohortKey,
     /// Where the window ends.
     pub window_end: Timestamp,
@@ -73,9 +73,9 @@ pub struct VerdictNumbers {
     pub devices_seen: u64,
     /// Those that could be compared by the deciding signal.
     pub devices_eligible: u64,
-    /// Those hit.
+    /// Those that the deciding signal counts as hit.
     pub devices_hit: u64,
-    /// Clean runs.
+    /// Clean runs of all voting devices.
     pub runs: u64,
     /// p50 of the devices hit over what they are compared with; without a finding, over their own
     /// earlier p50.
