@@ -1,10 +1,10 @@
-//! How often healthy devices are hit, by signal: built in until a fleet has a past of its own.
+//! The share of healthy devices that each signal hits: built-in rates, and the rates of a fleet.
 //!
-//! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A
-//! fleet's own are learnt from its healthy windows: a version on a chipset counts once, at the mean
-//! of its windows, and cohorts that differ more than chance would make the prior weaker, since the
-//! next cohort may differ as much. Where faults may be among them, a version on a chipset teaches only
-//! once it is seven windows old, and the latest windows do not teach yet.
+//! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A fleet's
+//! own rates are estimated from its healthy windows: a version on a chipset counts once, at the mean of its
+//! windows. If cohorts differ more than by chance, the prior gets weaker, since the next cohort may differ as
+//! much. Windows may contain faults that nobody reported, so a version on a chipset counts only once it is
+//! seven windows old, and its latest windows do not count yet.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,26 +16,26 @@ use serde::{Deserialize, Serialize};
 use crate::signals::SignalId;
 use crate::tally::{BaseRate, PRIOR_STRENGTH, Tally};
 
-/// Windows of its own that a fleet needs before its own rates count, and the age in windows from which
-/// a version on a chipset teaches.
+/// Windows that a fleet needs before its own rates count, and the age in windows from which a version on a
+/// chipset contributes to them.
 pub(crate) const MIN_WINDOWS: u64 = 7;
 
 /// Weight of the built-in rate among the fleet's own, in devices.
 const BUILT_IN_WEIGHT: f64 = 200.0;
 
-/// No fleet's devices are so alike that one hit in so many is a surprise of its own.
+/// Lower bound of a rate: no fleet is so uniform that a single hit is surprising.
 const LEAST_RATE: f64 = 0.002;
 
 /// The weakest prior, in devices.
 const LEAST_STRENGTH: f64 = 8.0;
 
-/// BaseRates that a fleet learnt; signals that are not in it have their built-in rate.
+/// Rates estimated from a fleet. A signal that is missing has its built-in rate.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BaseRates(pub BTreeMap<SignalId, BaseRate>);
 
 impl BaseRates {
-    /// Returns what holds for a signal, given its built-in rate.
+    /// Returns the rate of a signal, or `built_in` if the fleet has none of its own.
     #[must_use]
     pub fn of(&self, signal: SignalId, built_in: f64) -> BaseRate {
         self.0.get(&signal).copied().unwrap_or(BaseRate {
@@ -44,7 +44,7 @@ impl BaseRates {
         })
     }
 
-    /// Learns from the tallies of cohorts that were healthy. `built_in` holds each signal's own rate.
+    /// Estimates rates from the tallies of healthy cohorts. `built_in` returns each signal's built-in rate.
     #[must_use]
     pub fn learnt(
         cohorts: &BTreeMap<SignalId, Vec<Tally>>,
@@ -58,7 +58,7 @@ impl BaseRates {
     }
 }
 
-/// Why rates were not read or written.
+/// Why a rates file was not read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BaseRatesError {
@@ -71,7 +71,7 @@ pub enum BaseRatesError {
         #[source]
         source: io::Error,
     },
-    /// It holds no rates.
+    /// The file holds no rates.
     #[error(
         "failed to read rates from {}: expected what `epwatch detector calibrate` writes",
         path.display()
@@ -84,7 +84,7 @@ pub enum BaseRatesError {
 }
 
 impl BaseRates {
-    /// Reads what `calibrate` wrote.
+    /// Reads a file that `epwatch detector calibrate` wrote.
     ///
     /// # Errors
     /// There is no such file, or it holds something else.
@@ -100,7 +100,7 @@ impl BaseRates {
         })
     }
 
-    /// Writes them for the next start; a crash leaves the old file or the new one.
+    /// Writes the file for the next start of the detector. A crash leaves the old file or the new one.
     ///
     /// # Errors
     /// The file could not be written.
@@ -114,8 +114,8 @@ impl BaseRates {
     }
 }
 
-/// Method of moments for a beta-binomial: the mean rate, and the strength that explains how much
-/// cohorts differ.
+/// Method of moments for a beta-binomial: the mean rate, and the strength that explains the variance
+/// between cohorts.
 fn rate(tallies: &[Tally], built_in: f64) -> BaseRate {
     let hits: f64 = tallies.iter().map(|tally| tally.hits as f64).sum();
     let devices: f64 = tallies.iter().map(|tally| tally.devices as f64).sum();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_without_a_past_has_the_built_in_rates() {
+    fn a_fleet_without_history_has_the_built_in_rates() {
         let rate = BaseRates::default().of(SignalId::Moved, 0.01);
         assert_eq!((rate.rate, rate.strength), (0.01, PRIOR_STRENGTH));
     }

@@ -1,5 +1,5 @@
-//! What a cohort is compared with: the version before it, a certified placement, other chipsets, and
-//! how often healthy cohorts were hit in the past.
+//! The baseline of a cohort: the version before it, a certified placement, other chipsets, and the share of
+//! devices hit in healthy cohorts of the past. `read` fills it; the signals compare with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
 use crate::tally::Tally;
 
-/// Chipsets that must agree before they stand in for an earlier version.
+/// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
-/// What a cohort window is judged against.
+/// The references of one cohort window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
     /// The version before the cohort's.
     pub previous_version: Option<String>,
-    /// Placements to compare with; the first that compares counts.
+    /// Reference placements, best first; the first that is comparable counts.
     pub placements: Vec<PlacementReference>,
-    /// Clean latency on the same chipset before the window, of the previous version, else of this one, by
-    /// input shape.
+    /// Clean latency on the same chipset before the window, by input shape: of the previous version if
+    /// there is one, else of this version.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
     /// Devices hit in healthy windows of earlier versions of the same cohort, and of its own.
     pub history: History,
-    /// How often healthy devices of the whole fleet are hit.
+    /// Share of healthy devices hit in the whole fleet, by signal.
     pub rates: BaseRates,
-    /// Coefficient of variation within a device that the cohort had in earlier windows; `None`
-    /// without any.
+    /// Coefficient of variation within a device in earlier windows of the cohort; `None` if there are
+    /// none.
     pub cv_within: Option<f64>,
 }
 
@@ -39,12 +39,12 @@ pub struct Baseline {
 pub enum Origin {
     /// The previous version on the same chipset, in the window or before.
     PreviousVersion,
-    /// What a lab certified for this model and chipset.
+    /// Certified by a lab for this model and chipset.
     Certified,
     /// The median over at least two other chipsets with the same version.
     OtherChipsets,
-    /// The same version on this chipset before the window: where nothing else compares, it shows
-    /// what changed since, not whether it was right.
+    /// The same version on this chipset before the window. Used if nothing else is comparable: it shows
+    /// what changed, not whether the earlier placement was right.
     SameVersion,
 }
 
@@ -59,7 +59,7 @@ pub enum PlacementReference {
         /// Where the model ran.
         placement: Placement,
     },
-    /// Only the NPU's share: other chipsets place differently by right, so small changes say
+    /// Only the NPU's share of the work. Chipsets place differently by design, so small differences mean
     /// nothing.
     MedianShare {
         /// How the placements behind it were read.
@@ -93,35 +93,35 @@ pub struct BaselineLatency {
     pub p95_us: f64,
 }
 
-/// Devices hit and devices asked, by signal, over earlier healthy windows. A device counts once for
-/// each version: its windows repeat each other.
+/// Devices hit and devices counted, by signal, over earlier healthy windows. A device counts once for each
+/// version, since its windows are not independent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History(pub BTreeMap<SignalId, Tally>);
 
 impl History {
-    /// Returns what is known of one signal.
+    /// Returns the tally of one signal; empty if it was never counted.
     #[must_use]
     pub fn of(&self, signal: SignalId) -> Tally {
         self.0.get(&signal).copied().unwrap_or_default()
     }
 }
 
-/// How many devices had which placement: one row of the census.
+/// One row of the placement census: the number of devices with one placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementCount {
     pub model_version: String,
     pub chipset: String,
     /// Where it ran.
     pub placement: Placement,
-    /// Devices with it over the look-back, window included.
+    /// Devices over the look-back, the window included.
     pub devices: u64,
-    /// Devices with it before the window.
+    /// Devices over the look-back without the window.
     pub devices_before: u64,
 }
 
-/// Returns the reference placements for a cohort, best origin first: the commonest one of the
-/// previous version on this chipset for each method, the certified one, the median of the version's
-/// other chipsets, and at last its own commonest one before the window.
+/// Returns the reference placements of a cohort, best origin first: the commonest placement of the previous
+/// version on this chipset for each method, the certified one, the median of the version's other chipsets,
+/// and last its own commonest placement before the window.
 #[must_use]
 pub(crate) fn placement_references(
     census: &[PlacementCount],
@@ -165,8 +165,8 @@ pub(crate) fn placement_references(
     references
 }
 
-/// The commonest placement of a version on a chipset, for each method. Of equally common ones the
-/// one with more on the NPU: it is what the model can have.
+/// Returns the commonest placement of a version on a chipset, for each method. Between equally common ones
+/// the larger share on the NPU wins, because the model can reach it.
 fn commonest<'a>(census: &'a [PlacementCount], version: &str, chipset: &str) -> Vec<&'a Placement> {
     let mut best: BTreeMap<&PlacementMethod, &PlacementCount> = BTreeMap::new();
     let rows = census
@@ -224,12 +224,12 @@ fn median_of_others(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionSeen {
     pub version: String,
-    /// First seen, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub first_seen_ms: i64,
 }
 
-/// Returns the version before `version`: the one that most devices name as the one they ran before,
-/// else the latest that was first seen earlier. Version texts have no order of their own.
+/// Returns the version before `version`: the version that most devices report as their previous one, else
+/// the latest one that was first seen earlier. Version names have no order.
 #[must_use]
 pub(crate) fn previous_version(
     version: &str,
@@ -254,7 +254,7 @@ pub(crate) fn previous_version(
 #[must_use]
 pub(crate) fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
     let attributed = f64::from(attributed?);
-    // A float of 0.95 is a little less.
+    // 0.95 as an `f32` is slightly less than 0.95.
     (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
 }
 

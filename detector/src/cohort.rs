@@ -1,23 +1,23 @@
-//! Which devices are judged together, and the levels above them.
+//! Keys of models and cohorts, the groups of devices that are judged together.
 //!
-//! A cohort is a model version on a chipset; below it are its firmwares. Where a firmware alone has
-//! too few devices it is judged with its chipset, never dropped.
+//! A cohort is a model version on a chipset; below it are its firmwares. A firmware with too few devices is
+//! judged as part of its chipset, never dropped.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A device, as the store knows it: 128 bits of a hash. Never logged, never shown.
+/// Identifies a device in the store: 128 bits of a hash. Never logged, never shown.
 pub type Installation = [u8; 16];
 
-/// A model of an app in one environment: what versions are compared within.
+/// A model of an app in one environment. Versions are compared within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey {
-    /// App id, as the app key proved it.
+    /// App id of the app key that signed the reports.
     pub app_id: String,
-    /// Environment, for example `production`.
+    /// For example `production`.
     pub environment: String,
-    /// What the app calls the model.
+    /// The model's name in the app.
     pub model_id: String,
 }
 
@@ -35,8 +35,8 @@ pub struct CohortKey {
 }
 
 impl CohortKey {
-    /// Returns the cohort above: a firmware's chipset. `None` at the top, since versions are what is
-    /// compared and chipsets are what differs.
+    /// Returns the chipset of a firmware; `None` for a chipset, since versions and chipsets are compared with
+    /// each other and never added.
     #[must_use]
     pub fn parent(&self) -> Option<CohortKey> {
         self.firmware.as_ref()?;

@@ -1,5 +1,5 @@
-//! The detector's part of the config file: every key with its default, and all that can be wrong with
-//! them at once. Reading the file and the environment is the command's work.
+//! The detector's part of the config file: every key with its default, and a check that returns all problems
+//! at once. The command reads the file and the environment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::cv_rules::{self, CvRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 
-/// What the detector looks at, how often, and where it notifies. Fields that are skipped have no key:
-/// nobody tunes them.
+/// Windows, channels and rules of the detector. Skipped fields have no key, because operators need not tune
+/// them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectorConfig {
@@ -20,16 +20,15 @@ pub struct DetectorConfig {
     pub window: Period,
     /// How often a window is judged.
     pub step: Period,
-    /// How far back earlier runs, placements and healthy windows are looked for.
+    /// Length of the past that supplies earlier runs, placements and healthy windows.
     pub lookback: Period,
-    /// Address of the admin endpoint of `epwatch detector`. `serve` shows the detector's metrics on the
-    /// collector's.
+    /// Address of the admin endpoint of `epwatch detector`. Under `epwatch serve` the collector's endpoint
+    /// has the detector's metrics too.
     pub http_listen: SocketAddr,
-    /// A dashboard that shows a cohort, for links in notifications; app, model and chipsets are added as
-    /// variables.
+    /// Dashboard of a cohort, for links in notifications. App, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
-    /// The file that `epwatch detector calibrate` wrote: how often healthy devices of this fleet are hit.
-    /// Without it the built-in rates hold.
+    /// File that `epwatch detector calibrate` wrote: the share of healthy devices of this fleet that each
+    /// signal hits. Without it the built-in rates apply.
     pub rates_file: Option<PathBuf>,
     /// Alertmanagers to notify.
     pub alertmanager: Vec<AlertmanagerConfig>,
@@ -49,8 +48,8 @@ pub struct DetectorConfig {
     /// How long a report may take from its receipt into the store.
     #[serde(skip)]
     pub ingest_delay: Period,
-    /// Votes of one model that are held in memory, about 300 bytes each; beyond it the model is not
-    /// judged, and the log says so.
+    /// Votes of one model held in memory, about 300 bytes each. A model with more is not judged, and the
+    /// log says so.
     #[serde(skip)]
     pub max_votes: usize,
 }
@@ -58,7 +57,7 @@ pub struct DetectorConfig {
 impl Default for DetectorConfig {
     fn default() -> Self {
         Self {
-            // A device that runs a few times a day still has a vote.
+            // A day, so that a device that runs a few times a day has a vote.
             window: Period(Duration::from_secs(24 * 3600)),
             step: Period(Duration::from_secs(3600)),
             bucket: Period(Duration::from_secs(3600)),
@@ -79,8 +78,8 @@ impl Default for DetectorConfig {
 }
 
 impl DetectorConfig {
-    /// Returns the configuration for a demonstration of some minutes: buckets of a second, windows
-    /// of three.
+    /// Returns the configuration of the demo, which lasts minutes: buckets of a second, windows of three
+    /// seconds.
     #[must_use]
     pub fn for_demo() -> Self {
         Self {
@@ -96,7 +95,7 @@ impl DetectorConfig {
     /// Checks every key.
     ///
     /// # Errors
-    /// All mistakes, at once.
+    /// Every problem, with its key.
     pub fn validate(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         let Self {

@@ -1,5 +1,5 @@
-//! CV rules on the coefficient of variation of all runs, as people ask for them first. Off by
-//! default: on healthy fleets they fire in most windows, and a replay says how often.
+//! Threshold rules on the coefficient of variation of all runs, from the config. None by default: on healthy
+//! fleets they fire in most windows. A replay counts how often.
 
 use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::reason::Reason;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-/// One rule. It fires where every limit that is given is exceeded.
+/// One rule. It fires if every limit that is set is exceeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CvRule {
-    /// What a replay and reasons call it.
+    /// Name in replays and reasons.
     pub name: String,
-    /// The app it is for; without one it holds for all.
+    /// Limits the rule to one app.
     #[serde(default)]
     pub app: Option<String>,
-    /// The environment; without one it holds for all.
+    /// Limits the rule to one environment.
     #[serde(default)]
     pub environment: Option<String>,
     /// Fires above this coefficient of variation, for example 0.15.
@@ -26,7 +26,7 @@ pub struct CvRule {
     /// chipset, else of the same version.
     #[serde(default)]
     pub cv_above_baseline_times: Option<f64>,
-    /// How loud it is; `none` only counts it in replays.
+    /// Severity of the verdict; `none` only counts the rule in replays.
     #[serde(default = "ticket")]
     pub severity: Severity,
 }
@@ -35,7 +35,7 @@ fn ticket() -> Severity {
     Severity::Ticket
 }
 
-/// What a replay always counts, so that a rule's cost is known before it is switched on.
+/// Returns rules that every replay counts, so that their cost is measured before they are switched on.
 #[must_use]
 pub(crate) fn stock() -> Vec<CvRule> {
     let rule = |name: &str, cv_above, cv_above_baseline_times| CvRule {
@@ -61,7 +61,7 @@ impl CvRule {
         holds(&self.app, &model.app_id) && holds(&self.environment, &model.environment)
     }
 
-    /// A limit without a baseline is not exceeded: nothing to compare with is no alarm.
+    /// Whether every limit is exceeded. A limit relative to a missing baseline is not.
     fn fires(&self, cv: f64, baseline: Option<f64>) -> bool {
         let above = self.cv_above.is_none_or(|limit| cv > limit);
         let times = self.cv_above_baseline_times;
@@ -96,7 +96,7 @@ pub(crate) fn apply(rules: &[CvRule], verdict: &mut CohortVerdict, baseline: Opt
     }
 }
 
-/// Adds what is wrong with rules, by key.
+/// Adds the problems of the rules, by key.
 pub(crate) fn check(rules: &[CvRule], problems: &mut Problems) {
     let is_limit = |limit: Option<f64>| limit.is_none_or(|limit| limit.is_finite() && limit > 0.0);
     for (at, rule) in rules.iter().enumerate() {

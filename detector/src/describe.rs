@@ -1,6 +1,6 @@
-//! What describes a cohort window: the coefficient of variation within and between devices, and
-//! whether latency has two humps. Always computed, stored and named in pages. It never decides: on
-//! merged runs these numbers are large in most healthy cohorts.
+//! Descriptive statistics of a cohort window: the coefficient of variation within and between devices, and
+//! whether latency is bimodal. Computed for each window, stored and shown in pages. They never decide a
+//! verdict: over merged runs these numbers are large in most healthy cohorts.
 
 use epwatch_stats::{
     HistogramError, Moments, SparseHistogram, VarianceSplit, Weighting, dip, mixture, valley,
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::{CohortWindow, count_devices};
 
-/// Height of a hump as a share of the other's; below it a few stray runs make one.
+/// Least height of a mode as a share of the other's; a few stray runs make a lower one.
 const MIN_PROMINENCE: f64 = 0.1;
 
-/// The clean runs of a cohort's commonest input shape, described.
+/// Statistics of the clean runs of a cohort's commonest input shape.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WindowStatistics {
-    /// The input shape it is about; others differ in latency by design.
+    /// The input shape; other shapes differ in latency by design.
     pub shape_key: String,
     /// Median of all runs, in microseconds.
     pub p50_us: Option<f64>,
     /// Quantile 0.95 of all runs, in microseconds.
     pub p95_us: Option<f64>,
-    /// Coefficient of variation of all runs, every device counted the same.
+    /// Coefficient of variation of all runs, with equal weight for each device.
     pub cv: Option<f64>,
     /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
@@ -29,11 +29,11 @@ pub struct WindowStatistics {
     pub cv_between: Option<f64>,
     /// Hartigan's dip of the merged histogram, in [0, 0.25].
     pub dip: Option<f64>,
-    /// The chance of such a dip with one hump, for as many observations as there are devices.
+    /// Chance of such a dip with one mode, for as many observations as there are devices.
     pub dip_p: Option<f64>,
-    /// The two humps, where the smoothed histogram has two.
+    /// The two modes, if the smoothed histogram has two.
     pub modes: Option<Modes>,
-    /// Two groups of runs, where two lognormal laws fit better than one.
+    /// Two groups of runs, if two lognormal distributions fit better than one.
     pub mixture: Option<Mixture>,
 }
 
@@ -46,33 +46,33 @@ pub struct Mixture {
     pub fast_us: f64,
     /// Median of the slower one, in microseconds.
     pub slow_us: f64,
-    /// Ashman's D: above 2 they are apart.
+    /// Ashman's D: above 2 the groups are separate.
     pub separation: f64,
 }
 
 impl Mixture {
-    /// Whether people would call them two: apart, and neither a few stray runs.
+    /// Whether there are two groups worth naming: separate, and neither of them a few stray runs.
     #[must_use]
     pub fn are_two(&self) -> bool {
         self.separation >= 2.0 && (0.05..=0.95).contains(&self.slow_share)
     }
 }
 
-/// Two places where latencies gather.
+/// Two modes of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Modes {
     /// The faster one, in microseconds.
     pub fast_us: f64,
     /// The slower one, in microseconds.
     pub slow_us: f64,
-    /// How deep the valley between them is, in (0, 1].
+    /// Depth of the valley between them, in (0, 1].
     pub depth: f64,
 }
 
-/// Describes a window; nothing but `None` without clean runs.
+/// Returns the statistics of a window; all `None` without clean runs.
 ///
 /// # Errors
-/// Histograms that do not add up: bucket schemes were mixed, which the source prevents.
+/// Histograms with different bucket schemes, which `read` prevents.
 pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramError> {
     let Some(main) = window.main_shape()? else {
         return Ok(WindowStatistics::default());

@@ -1,5 +1,5 @@
-//! What devices tell beside latency and placement: golden self-tests, and sessions that could not be
-//! made. A cohort may consist of the latter alone: a version that starts nowhere has no session.
+//! Events that devices report in addition to latency and placement: golden self-tests, and sessions that
+//! could not be created. A cohort may have only failed starts: a version that starts nowhere has no session.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ pub struct GoldenTest {
     pub installation: Installation,
     pub firmware: Arc<str>,
     pub input_id: Arc<str>,
-    /// Hash of the NPU's output in hex; empty: none was taken.
+    /// Hash of the NPU's output in hex; empty if there is none.
     pub npu_hash: Arc<str>,
-    /// Greatest absolute difference that the model's owner accepts.
+    /// Largest absolute difference that the model's owner accepts.
     pub tolerance: Option<f64>,
-    /// Greatest absolute difference between NPU and CPU.
+    /// Largest absolute difference between NPU and CPU.
     pub max_abs: Option<f64>,
     /// Cosine of the two outputs, -1 to 1.
     pub cosine: Option<f64>,
     /// Whether the largest element is the same.
     pub top1_equal: Option<bool>,
-    /// Whether it came to an end: what failed compares nothing.
+    /// Whether the test completed; one that failed has nothing to compare.
     pub has_run: bool,
     /// As [`crate::window::DeviceVote::is_proven`].
     pub is_proven: bool,
 }
 
-/// Sessions of one device that were asked onto an NPU and could not be made, for one reason.
+/// Sessions of one device that requested an NPU and could not be created, for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedStart {
     pub installation: Installation,
@@ -39,31 +39,31 @@ pub struct FailedStart {
     pub is_proven: bool,
 }
 
-/// Everything of the kind that a cohort's devices told, in the order of their installations.
+/// All events of a cohort's devices, ordered by installation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DeviceEvents {
-    /// One for each device and input: the latest one of the look-back, since a device tests once for
-    /// each firmware and runtime.
+    /// The latest test of the look-back for each device and input, since a device tests once for each
+    /// firmware and runtime.
     pub tests: Vec<GoldenTest>,
-    /// Of the window.
+    /// Those of the window only.
     pub failed_starts: Vec<FailedStart>,
 }
 
 impl DeviceEvents {
-    /// Returns what installations known before the window told.
+    /// Returns the events of installations that were known before the window.
     #[must_use]
     pub fn proven(&self) -> DeviceEvents {
         self.only(|_, is_proven| is_proven)
     }
 
-    /// Whether installations told some of it that were not known before the window.
+    /// Whether any event comes from an installation that was not known before the window.
     #[must_use]
     pub fn has_newcomers(&self) -> bool {
         self.tests.iter().any(|test| !test.is_proven)
             || self.failed_starts.iter().any(|start| !start.is_proven)
     }
 
-    /// Returns what devices with one firmware told.
+    /// Returns the events of devices with one firmware.
     #[must_use]
     pub fn of_firmware(&self, wanted: &str) -> DeviceEvents {
         self.only(|firmware, _| firmware == wanted)

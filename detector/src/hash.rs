@@ -1,9 +1,9 @@
-//! Maps of devices and names. Judging hashes each device several times for each signal, and the
-//! standard library's hasher was half of what that cost; this one is seeded anew in each map too, so
-//! that nobody who makes up installations can choose which of them collide.
+//! Hash maps keyed by devices and names. Judging hashes each device several times for each signal, and half of
+//! that cost was the standard library's hasher. Like that one, this hasher has a new seed for each map, so
+//! that forged installations cannot be chosen to collide.
 
-/// A map whose order says nothing.
+/// A map without an order.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
-/// A set whose order says nothing.
+/// A set without an order.
 pub(crate) type HashSet<T> = std::collections::HashSet<T, foldhash::fast::RandomState>;

@@ -1,4 +1,5 @@
-//! All incidents a detector knows, and which of them the store does not know yet.
+//! The incidents of a detector: open ones, closed ones with notifications outstanding, and which of them are
+//! not stored yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,36 +9,36 @@ use jiff::Timestamp;
 use crate::incident::{Incident, IncidentKey, State, advance};
 use crate::verdict::{CohortVerdict, Severity};
 
-/// Incidents open and closed.
+/// Open incidents by key, and those that are over but not yet delivered or stored.
 #[derive(Debug, Default)]
 pub(crate) struct IncidentSet {
     open: BTreeMap<IncidentKey, Incident>,
-    /// Over, but not every notifier knows.
+    /// Over, but not delivered to every notifier.
     closed: Vec<Incident>,
-    /// Changed and not stored.
+    /// Changed since they were stored, by id.
     unsaved: BTreeMap<String, Incident>,
-    /// Notifiers and the least severity each is for.
+    /// Lowest severity of each notifier, by name.
     notifiers: BTreeMap<String, Severity>,
 }
 
 impl IncidentSet {
-    pub(crate) fn new(notifiers: BTreeMap<String, Severity>, remembered: Vec<Incident>) -> Self {
-        let mut book = IncidentSet {
+    pub(crate) fn new(notifiers: BTreeMap<String, Severity>, stored: Vec<Incident>) -> Self {
+        let mut set = IncidentSet {
             notifiers,
             ..IncidentSet::default()
         };
-        for incident in remembered {
+        for incident in stored {
             if incident.state.is_open() {
-                book.open.insert(incident.key.clone(), incident);
+                set.open.insert(incident.key.clone(), incident);
             } else {
-                book.closed.push(incident);
+                set.closed.push(incident);
             }
         }
-        book.drop_told();
-        book
+        set.drop_delivered();
+        set
     }
 
-    /// Takes one window's verdicts in.
+    /// Applies the verdicts of one window.
     pub(crate) fn advance(
         &mut self,
         verdicts: &[CohortVerdict],
@@ -55,7 +56,7 @@ impl IncidentSet {
         }
     }
 
-    /// Notes that a notifier told people.
+    /// Records that a notifier delivered an incident up to `news`.
     pub(crate) fn delivered(&mut self, incident_id: &str, notifier: &str, news: u64) {
         let all = self.open.values_mut().chain(&mut self.closed);
         let Some(incident) = all.into_iter().find(|incident| incident.id == incident_id) else {
@@ -63,10 +64,10 @@ impl IncidentSet {
         };
         incident.delivered.insert(notifier.to_owned(), news);
         self.unsaved.insert(incident.id.clone(), incident.clone());
-        self.drop_told();
+        self.drop_delivered();
     }
 
-    /// Everything notifiers should look at.
+    /// Returns the incidents that notifiers act on: open ones, and closed ones with news to deliver.
     pub(crate) fn snapshot(&self) -> Vec<Incident> {
         self.open.values().chain(&self.closed).cloned().collect()
     }
@@ -79,12 +80,12 @@ impl IncidentSet {
         self.open.len()
     }
 
-    /// What the store does not know yet.
+    /// Returns the incidents that changed since they were stored.
     pub(crate) fn unsaved(&self) -> Vec<Incident> {
         self.unsaved.values().cloned().collect()
     }
 
-    /// Notes that the store took these.
+    /// Records that these states are stored. An incident that changed since stays unsaved.
     pub(crate) fn saved(&mut self, saved: &[Incident]) {
         for incident in saved {
             if self.unsaved.get(&incident.id) == Some(incident) {
@@ -93,7 +94,7 @@ impl IncidentSet {
         }
     }
 
-    fn drop_told(&mut self) {
+    fn drop_delivered(&mut self) {
         let notifiers = &self.notifiers;
         self.closed.retain(|incident| {
             notifiers
@@ -102,7 +103,7 @@ impl IncidentSet {
         });
     }
 
-    /// Chipsets and causes that are firing, for logs.
+    /// Returns the ids of the incidents that are firing, for logs.
     pub(crate) fn firing(&self) -> BTreeSet<String> {
         let firing = self
             .open

@@ -1,12 +1,12 @@
-//! Where a device ran a model, as far as two placements can be compared.
+//! The placement of a model on a device, and how two placements compare.
 
 use epwatch_proto::{GraphKind, PlacementSource};
 use serde::{Deserialize, Serialize};
 
-/// Least share of a model's MACs that must be attributed before MAC shares say anything.
+/// Least share of a model's MACs that must be attributed to nodes before MAC shares are used.
 pub(crate) const MIN_MACS_ATTRIBUTED: f64 = 0.95;
 
-/// How a placement was read. Only equal ones compare: another source or fingerprint algorithm counts
+/// How a placement was read. Only equal methods compare: another source or fingerprint algorithm counts
 /// differently, and a precompiled graph shows a partition as one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlacementMethod {
@@ -19,14 +19,14 @@ pub struct PlacementMethod {
 }
 
 impl PlacementMethod {
-    /// Whether this says anything about where nodes ran.
+    /// Whether the placement of nodes is known at all.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         let read = [PlacementSource::AssignmentApi, PlacementSource::Log];
         read.iter().any(|source| self.source == source.as_str())
     }
 
-    /// Whether nodes can be counted: partitions of a precompiled graph are no nodes.
+    /// Whether nodes can be counted. A precompiled graph has partitions instead of nodes.
     #[must_use]
     pub fn counts_nodes(&self) -> bool {
         self.graph_kind == GraphKind::Jit.as_str()
@@ -40,7 +40,7 @@ pub struct Placement {
     pub method: PlacementMethod,
     /// Fingerprint of the computing nodes with names normalised; 0 where there is none.
     pub fingerprint: u64,
-    /// ORT and EP version that made it.
+    /// ORT and EP version that placed the nodes.
     pub runtime: String,
     /// Nodes of all EPs.
     pub n_nodes: u32,
@@ -48,19 +48,19 @@ pub struct Placement {
     pub npu_nodes: u32,
     /// Nodes on the CPU that should not be there.
     pub cpu_nodes: u32,
-    /// Share of the model's MACs on an NPU, in [0, 1], if at least 95 % of them could be attributed.
+    /// Share of the model's MACs on an NPU, in [0, 1], if at least 95 % of them are attributed to nodes.
     pub npu_macs_share: Option<f64>,
-    /// Codes of the reasons that were given.
+    /// Reason codes of the nodes on the CPU.
     pub reasons: Vec<String>,
 }
 
-/// What a share of the work was counted in.
+/// The unit of a share of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Multiply-accumulates.
     Macs,
-    /// Graph nodes, where MACs are unknown.
+    /// Graph nodes, if MACs are unknown.
     Nodes,
 }
 
@@ -69,12 +69,12 @@ pub enum Unit {
 pub struct Rise {
     /// Share on the CPU now minus share before, in [-1, 1].
     pub by: f64,
-    /// What was counted.
+    /// The unit that both placements have.
     pub unit: Unit,
 }
 
 impl Rise {
-    /// Whether more moved than counting alone explains: 2 points of MACs or 3 of nodes.
+    /// Whether the rise is above the noise of counting: 2 points of MACs or 3 of nodes.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         match self.unit {
@@ -85,8 +85,8 @@ impl Rise {
 }
 
 impl Placement {
-    /// Returns the NPU's share of the work: of the MACs if known, else of the nodes that are not
-    /// benign; `None` where neither says anything.
+    /// Returns the NPU's share of the work: of the MACs if known, else of the nodes that are not benign;
+    /// `None` if neither is known.
     #[must_use]
     pub fn npu_share(&self) -> Option<(f64, Unit)> {
         if !self.method.is_readable() {

@@ -1,13 +1,13 @@
-//! Devices hit of devices asked, and how surprising such a count is.
+//! A count of devices hit among the devices counted, and how surprising it is.
 
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use serde::{Deserialize, Serialize};
 
-/// Weight of the fleet-wide rate, in devices: about a cohort of its own (the project's detection
+/// Weight of the fleet-wide rate, in devices: about the size of a cohort (the project's detection
 /// measurements).
 pub(crate) const PRIOR_STRENGTH: f64 = 100.0;
 
-/// Devices hit, of devices asked.
+/// Devices hit among the devices that a signal could be computed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub hits: u64,
@@ -15,8 +15,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Returns the tally of windows that repeat the same devices: their mean rate, at the size of the
-    /// largest.
+    /// Returns the tally of windows with the same devices: their mean rate, at the size of the largest
+    /// window.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -32,23 +32,23 @@ impl Tally {
     }
 }
 
-/// A signal's rate among healthy devices, and how sure it is for the next cohort.
+/// A signal's rate among healthy devices, and how much it weighs against a cohort's own history.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BaseRate {
     /// Share of healthy devices that are hit, in (0, 1).
     pub rate: f64,
-    /// Weight of the rate, in devices: small where cohorts differ.
+    /// Weight of the rate, in devices: small if cohorts differ.
     pub strength: f64,
 }
 
-/// Chance of at least so many hits, given the fleet's rate and the cohort's own past.
+/// Returns the chance of at least as many hits, given the fleet's rate and the cohort's own history.
 pub(crate) fn surprise(found: Tally, fleet: BaseRate, past: Tally) -> f64 {
-    // BaseRates that were read back may be anything.
+    // A rates file may hold any number.
     let rate = fleet.rate.clamp(1e-4, 0.99);
     let strength = fleet.strength.clamp(1.0, 10_000.0);
     let prior =
         BetaPrior::from_rate(rate, strength).expect("between 0 and 1, and a positive strength");
-    // A past with more hits than devices is no past.
+    // A history with more hits than devices is invalid.
     let prior = prior.updated(past.hits, past.devices).unwrap_or(prior);
     upper_tail(found.hits.min(found.devices), found.devices, prior)
 }

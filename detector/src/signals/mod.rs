@@ -36,8 +36,8 @@ pub(crate) use o_outputs::{OutputMinority, Outputs, OutputsBeyond};
 pub(crate) use s_start_failure::StartFailures;
 #[cfg(test)]
 pub(crate) use signal::BEYOND_TENTHS;
-pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
 pub use signal::{Limits, SignalId};
+pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
 
 /// Everything the signals found in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
