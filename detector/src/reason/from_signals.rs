@@ -93,7 +93,7 @@ impl Reason {
     pub(crate) fn starts(starts: &StartFailures) -> Self {
         Reason::NpuStart {
             hits: starts.signal.hits,
-            devices: starts.asked,
+            devices: starts.n_counted,
             failed: starts.failed_devices,
             codes: starts.codes.clone(),
             is_unheard_of: starts.is_unheard_of,

@@ -1,18 +1,18 @@
-//! A: the median device is slower than its earlier self, surely and by how much.
+//! A: the median device is slower than its own past.
 //!
-//! Half the devices cannot move by chance, whatever the law of their ratios: the lower
-//! order-statistic bound of the median (z = 3) is compared with 1.6 x. From 1.15 x to there the
-//! whole cohort moved a little: a heavier model, or a mild fallback.
+//! Half of the devices do not move by chance, whatever the distribution of their ratios. The lower
+//! order-statistic bound of the median (z = 3) is compared with 1.6 x. From 1.15 x to 1.6 x the whole cohort
+//! moved a little: a heavier model, or a mild fallback.
 
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
 use super::b_shift::WorstRatios;
 use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
 
-/// The bound that is slower beyond doubt and worth a page.
+/// Bound from which the slow-down is certain and worth a page.
 pub(crate) const SLOWER: f64 = 1.6;
 
-/// The bound from which the whole cohort moved.
+/// Bound from which the whole cohort moved.
 pub(crate) const HEAVIER: f64 = 1.15;
 
 const Z: f64 = 3.0;
@@ -20,7 +20,7 @@ const Z: f64 = 3.0;
 /// One-sided chance beyond z = 3.
 pub(crate) const MEDIAN_CHANCE: f64 = 0.00135;
 
-/// What A found.
+/// The result of A.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Median {
     /// Value: the lower bound of the median ratio of p10. Threshold: 1.6.
@@ -29,11 +29,11 @@ pub struct Median {
     pub ratio: f64,
     /// Whether the whole cohort moved, but less than 1.6 x.
     pub is_heavier: bool,
-    /// Median ratio of the previous version in the same window, where that moved as well.
+    /// Median ratio of the previous version in the same window, if that moved as well.
     pub control_ratio: Option<f64>,
 }
 
-/// Bounds the median ratio; `None` with fewer than 10 devices that know their earlier selves.
+/// Bounds the median ratio; `None` with fewer than 10 devices that have a baseline of their own.
 pub(super) fn moved(ratios: &WorstRatios, previous: Option<&WorstRatios>) -> Option<Median> {
     let ratios: Vec<f64> = ratios.values().copied().collect();
     let bound = median_lower_bound(&ratios, Z)?;

@@ -1,8 +1,8 @@
-//! B: devices that are slower than their own earlier selves, and how surprising their number is.
+//! B: the number of devices that are slower than their own past, and how surprising it is.
 //!
-//! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback
-//! must. Where most devices do not know their past, others of their make on the version before stand
-//! in (B'), and more is asked.
+//! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback must. If most
+//! devices have no past of their own, the baseline is devices of the same make on the version before (B'),
+//! with stricter limits.
 
 use epwatch_stats::order_stat::median;
 
@@ -18,29 +18,29 @@ use super::signal::{BEYOND_TENTHS, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, Signa
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
 pub(crate) const FLEET_RATE: f64 = 0.01;
 
-/// What asking about several ratios costs. Who is beyond one is beyond the smaller ones, so it is less
-/// than their number: 1.2 to 3.3 times the single chance where counts follow the very priors they are
-/// asked by, the more the faster the rates fall from ratio to ratio.
+/// Correction for testing several ratios. Devices beyond one ratio are beyond the smaller ones, so the
+/// correction is less than the number of ratios: 1.2 to 3.3 times the single chance if counts follow their
+/// priors. It grows with how fast the rates fall from ratio to ratio.
 const ASKED_SEVERAL: f64 = 3.0;
 
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.01;
 
-/// B' asks for more: silicon of one make differs.
+/// B' needs more hits and a smaller chance, because silicon of one make differs.
 const MIN_HITS_BORROWED: u64 = 4;
 const BORROWED_STRICTER: f64 = 0.1;
 
-/// Where the whole cohort moved by this much but less than 1.6 x, a tail of devices beyond 1.6 x is
-/// expected, so ratios are asked about from 2 x on.
+/// If the whole cohort moved by this much, a tail of devices beyond 1.6 x is expected, so only ratios from
+/// 2 x on are tested.
 const COHORT_MOVED: std::ops::Range<f64> = 1.08..1.6;
 
-/// What B found.
+/// The result of B.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shift {
-    /// Value: share of the devices beyond the ratio that surprises most. Threshold: that ratio. The
-    /// chance is corrected for asking about several.
+    /// Value: share of the devices beyond the most surprising ratio. Threshold: that ratio. The chance is
+    /// corrected for testing several.
     pub signal: Signal,
-    /// Counts at every ratio asked about: the history of later versions.
+    /// Counts at every ratio tested: the history of later versions.
     pub tallies: Vec<(u16, Tally)>,
     pub hit_devices: HashSet<Installation>,
     /// Median over the devices hit of p50 over their own earlier p50.
@@ -52,7 +52,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// The tally that the deciding ratio has in the past.
+    /// Returns the id of the deciding ratio's tally in the history.
     pub(super) fn past_id(&self) -> SignalId {
         let tenths = BEYOND_TENTHS
             .into_iter()
@@ -60,7 +60,7 @@ impl Shift {
         SignalId::ShiftBeyond(tenths.unwrap_or(BEYOND_TENTHS[0]))
     }
 
-    /// Returns the counts at every ratio asked about, as rows beside the signals.
+    /// Returns the counts at every ratio tested, as rows that are stored next to the signals.
     #[must_use]
     pub fn history_rows(&self) -> Vec<Signal> {
         let row = |(tenths, tally): &(u16, Tally)| Signal {
@@ -76,7 +76,7 @@ impl Shift {
     }
 }
 
-/// Counts devices beyond each ratio; `None` where no device knows its earlier self.
+/// Counts devices beyond each ratio; `None` if no device has a baseline.
 pub(super) fn beyond(
     window: &CohortWindow,
     ratios: &WorstRatios,
@@ -109,7 +109,7 @@ pub(super) fn beyond(
     };
     let (tenths, tally, p) = tallies
         .iter()
-        // Of ratios that surprise equally the largest says most.
+        // Among equally surprising ratios the largest is the strongest evidence.
         .rev()
         .filter(|(tenths, _)| *tenths >= from)
         .map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)))
@@ -153,7 +153,7 @@ pub(super) fn beyond(
     })
 }
 
-/// Whether most devices are held against others of their make instead of their own past (B').
+/// Whether most devices are compared with others of their make instead of their own past (B').
 fn is_borrowed(votes: &[DeviceVote]) -> bool {
     let latencies = votes.iter().filter_map(|vote| vote.latency.as_ref());
     let kinds = latencies.filter_map(|latency| latency.earlier_self.as_ref().ok());
@@ -167,7 +167,7 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
     borrowed > own
 }
 
-/// Each device's worst ratio of p10 to its earlier self.
+/// Each device's largest ratio of p10 to its baseline.
 pub(super) type WorstRatios = HashMap<Installation, f64>;
 
 pub(super) fn worst_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) -> WorstRatios {

@@ -20,24 +20,25 @@ pub(crate) const MOVED_RATE: f64 = 0.01;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.02;
 
-/// Of the runs beyond 1.4 x, those beyond 2 x must be so many.
+/// Least share of the runs beyond 1.4 x that must be beyond 2 x.
 const FAR_OUT: f64 = 0.5;
 
-/// Share of a device's runs that must still be as fast as ever: its p10 is unchanged.
+/// Least share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
-/// The share of slow runs in the window is at least so much of that with earlier runs added, where the
-/// slow-down goes on: half of it where it began long ago, more where it began now, nearly none after.
+/// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with
+/// earlier runs added. It is half of it if the slow-down began long ago, more if it began now, and nearly zero
+/// after a repair.
 const GOES_ON: f64 = 0.25;
 
-/// What C or M found.
+/// The result of C or M.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intermittent {
     /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio
     /// of medians.
     pub signal: Signal,
     pub hit_devices: HashSet<Installation>,
-    /// Counts at every share asked about: the history of later versions.
+    /// Counts at every share tested: the history of later versions.
     pub tallies: Vec<Signal>,
     /// Median over the devices hit of the share of their runs beyond 2 x.
     pub slow_share: Option<f64>,
@@ -46,7 +47,7 @@ pub struct Intermittent {
 }
 
 impl Intermittent {
-    /// The tally that the deciding share has in the past.
+    /// Returns the id of the deciding share's tally in the history.
     pub(super) fn past_id(&self) -> SignalId {
         if self.signal.id == SignalId::Moved {
             return SignalId::Moved;
@@ -59,11 +60,11 @@ impl Intermittent {
     }
 }
 
-/// A device's runs against its own past, over placements.
+/// A device's runs compared with its own past, over all placements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeviceRuns {
     pub(crate) against: AgainstSelf,
-    /// The window's own runs: all, or without those that were added to have enough.
+    /// The runs of the window alone, without earlier ones that were added to have enough.
     own: AgainstSelf,
     shape_is_known: bool,
 }
@@ -89,11 +90,11 @@ impl DeviceRuns {
     }
 }
 
-/// Returns the worst of each device's (firmware, shape): the one with the longest tail.
+/// Returns each device's worst (firmware, input shape): the one with the longest tail.
 pub(crate) fn runs_of_devices<'a>(
     votes: impl IntoIterator<Item = &'a DeviceVote>,
 ) -> HashMap<Installation, DeviceRuns> {
-    // In order: of equal ones the first speaks.
+    // Ordered, so that the first of equal parts always wins.
     let mut parts: BTreeMap<(Installation, &str, &str), [AgainstSelf; 2]> = BTreeMap::new();
     for vote in votes {
         let Some(latency) = &vote.latency else {
@@ -130,7 +131,7 @@ pub(crate) fn runs_of_devices<'a>(
     devices
 }
 
-/// C: devices with a tail; `None` where no device knows its earlier self.
+/// C: devices with a tail; `None` if no device has a baseline.
 pub(super) fn tails(
     devices: &HashMap<Installation, DeviceRuns>,
     baseline: &Baseline,
@@ -178,8 +179,7 @@ pub(super) fn tails(
     )
 }
 
-/// M: devices whose median moved while their fast runs stayed; `None` where no device knows its
-/// earlier self.
+/// M: devices whose median moved while their fast runs stayed; `None` if no device has a baseline.
 pub(super) fn moved_medians(
     devices: &HashMap<Installation, DeviceRuns>,
     baseline: &Baseline,
@@ -198,8 +198,8 @@ pub(super) fn moved_medians(
     )
 }
 
-/// Whether the devices hit are slow in the window's own runs too. Where a window has few runs of a device,
-/// earlier ones are added; after a repair those alone would go on being slow.
+/// Whether the devices hit are slow in the window's own runs too. If a device has few runs in the window,
+/// earlier ones are added, and after a repair only those are slow.
 fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool {
     let (mut all, mut own) = (AgainstSelf::default(), AgainstSelf::default());
     for runs in hit {
@@ -210,16 +210,16 @@ fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool 
         SignalId::Moved => runs.beyond_median / runs.n,
         _ => runs.beyond_2x / runs.n,
     };
-    // Nothing hit, nothing to ask.
+    // Without hits there are no runs to compare.
     all.n <= 0.0 || slow(own) >= GOES_ON * slow(all)
 }
 
-/// Whether a shape key tells runs of one input shape from others.
+/// Whether a shape key stands for one input shape.
 pub(crate) fn is_known(shape_key: &str) -> bool {
     !shape_key.is_empty() && shape_key != epwatch_proto::stratum::OTHER_SHAPE
 }
 
-/// Devices hit as `found` was, among some votes.
+/// Counts the devices of `votes` that are hit by the criterion of `found`.
 pub(crate) fn tally_of<'a>(
     found: &Signal,
     votes: impl IntoIterator<Item = &'a DeviceVote>,
@@ -227,13 +227,13 @@ pub(crate) fn tally_of<'a>(
     tally(&runs_of_devices(votes), |runs| is_hit(found, runs))
 }
 
-/// The share of those; `None` with too few that know their past.
+/// Returns the number and the share of those devices; `None` if too few have a baseline.
 pub(crate) fn share_hit(found: &Signal, votes: &[DeviceVote]) -> Option<(u64, f64)> {
     let tally = tally_of(found, votes);
     (tally.devices >= MIN_ELIGIBLE).then(|| (tally.hits, tally.hits as f64 / tally.devices as f64))
 }
 
-/// Whether a device's runs are hit as `found` says.
+/// Whether a device's runs are hit by the criterion of `found`.
 pub(crate) fn is_hit(found: &Signal, runs: &DeviceRuns) -> bool {
     match found.id {
         SignalId::Moved => runs.has_moved(),
@@ -279,7 +279,7 @@ fn found(
     let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
     let mut hit: Vec<(&Installation, &DeviceRuns)> =
         devices.iter().filter(|(_, runs)| hit(runs)).collect();
-    // Sums of fractions depend on the order.
+    // Sorted, because sums of fractions depend on the order.
     hit.sort_unstable_by_key(|(device, _)| **device);
     let shares: Vec<f64> = hit
         .iter()
@@ -310,7 +310,7 @@ mod tests {
     use crate::testing::noisy;
     use crate::window::CohortWindow;
 
-    /// The day after a repair: too few runs of the day alone, and those before it were slow.
+    /// The day after a repair: the day alone has too few runs, and the runs before it were slow.
     #[test]
     fn runs_that_were_added_are_not_slow_by_themselves() {
         let limits = Limits::for_windows_a_day(1_000.0);
@@ -343,9 +343,9 @@ mod tests {
         assert!(!own_runs(0.05));
     }
 
-    /// Maps are seeded anew each time; what is said of a device is not.
+    /// The order of a hash map changes with its seed, the result must not.
     #[test]
-    fn of_shapes_that_are_slow_alike_the_same_speaks_each_time() {
+    fn among_equally_slow_shapes_the_same_one_decides_each_time() {
         let mut window = noisy(1.0);
         let of_other_shape: Vec<DeviceVote> = window
             .votes

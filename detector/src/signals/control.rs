@@ -1,6 +1,6 @@
-//! The veto: if the previous version, or another model on the same devices, slowed down as well, it
-//! is the device, not the model: heat, governor or load where it is less than 3 times as slow, which
-//! nobody is told. From there on its NPU is gone for all models, and people are.
+//! The controls: if the previous version, or another model on the same devices, slowed down as well, the
+//! device is the cause, not the model. Below 3 times that is heat, governor or load, and pages nobody. From 3
+//! times on the NPU is lost for all models of the device, which does page.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const PEER_SLOWED: f64 = 1.25;
 /// Whether something other than the cohort's model slowed down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Control {
-    /// There was nothing to ask.
+    /// There was no control to compare with.
     Absent,
     /// The previous version did not slow down: share of its devices beyond the same ratio.
     PreviousSteady(f64),
@@ -33,14 +33,14 @@ pub enum Control {
 }
 
 impl Control {
-    /// Whether the slow-down is not the model's.
+    /// Whether the slow-down is not caused by the model.
     #[must_use]
     pub fn vetoes(self) -> bool {
         matches!(self, Control::PreviousSlowed(_) | Control::PeersSlowed(_))
     }
 }
 
-/// What ran next to a cohort in its window.
+/// The groups that a cohort is compared with in its own window.
 #[derive(Debug, Clone, Copy)]
 pub struct Controls<'a> {
     /// The previous version on the same chipset.
@@ -51,8 +51,7 @@ pub struct Controls<'a> {
     pub chipsets: &'a [&'a CohortWindow],
 }
 
-/// How much every device's models slowed down against their earlier selves, for all models of an
-/// app.
+/// The slow-down of every model of an app on each device, against the device's own past.
 #[derive(Debug, Clone, Default)]
 pub struct PeerRatios {
     ratios: HashMap<Installation, Vec<(Arc<ModelKey>, f64)>>,
@@ -62,7 +61,7 @@ pub struct PeerRatios {
 impl PeerRatios {
     /// Adds the ratios of a model's votes.
     pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
-        // One for all devices: there are many.
+        // Shared by all devices, because there are many.
         let model = Arc::new(model.clone());
         for (device, ratio) in b_shift::worst_ratios(votes) {
             self.ratios
@@ -76,7 +75,7 @@ impl PeerRatios {
         }
     }
 
-    /// Returns the smallest ratio of a device's other models: if even that one is slow, all are.
+    /// Returns the smallest ratio of a device's other models: if that one is slow, all are.
     fn steadiest_peer(&self, device: &Installation, model: &ModelKey) -> Option<f64> {
         let peers = self
             .ratios
@@ -87,7 +86,7 @@ impl PeerRatios {
     }
 }
 
-/// Asks the controls about the devices that B found.
+/// Compares the devices that B found with the controls.
 pub(super) fn slowed_too(
     window: &CohortWindow,
     previous: Option<&WorstRatios>,
@@ -147,7 +146,7 @@ fn peer_models(
     }
 }
 
-/// Asks the controls about the devices that C or M found.
+/// Compares the devices that C or M found with the controls.
 #[must_use]
 pub(crate) fn intermittent_too(
     window: &CohortWindow,
@@ -166,12 +165,12 @@ pub(crate) fn intermittent_too(
     };
     let Tally {
         hits: slowed,
-        devices: asked,
+        devices,
     } = peers_hit(window, peers, found);
-    if asked < MIN_HITS {
+    if devices < MIN_HITS {
         return by_previous;
     }
-    let share = slowed as f64 / asked as f64;
+    let share = slowed as f64 / devices as f64;
     if share >= 0.5 {
         Control::PeersSlowed(share)
     } else {
@@ -179,7 +178,7 @@ pub(crate) fn intermittent_too(
     }
 }
 
-/// Of the devices that C or M found, those with another model, and those where that is hit as well.
+/// Counts the devices that C or M found and that run another model, and those where it is hit as well.
 pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Intermittent) -> Tally {
     let model = &window.key.model;
     let mut tally = Tally::default();

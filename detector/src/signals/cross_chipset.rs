@@ -1,9 +1,9 @@
-//! The other chipsets: whether the same version shows the same there, in the same window.
+//! The other chipsets: whether the same version shows the same effect there, in the same window.
 //!
-//! A CPU fallback belongs to a chipset: to its driver, and to what its NPU can do. Load that the app
-//! itself makes, larger inputs, a model that computes more come to all chipsets at once, and on one
-//! device they look just like it. So where latency alone decides, the others are asked. Placements need
-//! no such doubt.
+//! A CPU fallback belongs to a chipset: to its driver, and to the abilities of its NPU. Load of the app
+//! itself, larger inputs and a heavier model reach all chipsets at once, and on one device they look the same
+//! as a fallback. So if latency alone decides, the cohort is compared with the other chipsets. Placements
+//! need no such control.
 
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use epwatch_stats::order_stat::median;
@@ -17,61 +17,63 @@ use super::cm_intermittent::{self, Intermittent};
 use super::control::{self, Controls};
 use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 
-/// One chipset in four may differ from what comes to all of them: a small one by chance, another because
-/// the app does something else there. A fault on three of four chipsets is still one of chipsets.
+/// One chipset in four may differ although the effect is on all of them: a small one by chance, another
+/// because the app does something else there. A fault on three of four chipsets is still one of chipsets.
 const MAY_DIFFER: f64 = 0.25;
 
-/// Share of the chipsets that must show it at all.
+/// Share of the chipsets that must show the effect at all.
 const MUST_SHOW: f64 = 0.5;
 
-/// Of what a cohort has beyond the usual share of devices hit, so much makes others show it. Not more: of
-/// ten chipsets that met the same load the first to fire is the one where it hit most.
+/// Another chipset shows the effect if its excess share of devices hit is at least this fraction of the
+/// cohort's. The bar is low, because of ten chipsets under the same load the one hit hardest fires first.
 const AS_MUCH: f64 = 0.25;
 
-/// From this share of the devices on the whole cohort moved: then medians tell, and shares beyond a ratio
-/// that all are near do not.
+/// Share of the devices from which the whole cohort moved. Then medians are compared: shares beyond a ratio
+/// that all devices are close to are noise.
 const MOST_DEVICES: f64 = 0.8;
 
-/// Chance from which a chipset surely has fewer hits than that, or all of them surely more than usual.
+/// Chance below which a chipset has significantly fewer hits than that, or all of them significantly more
+/// than usual.
 const SURELY: f64 = 0.05;
 
 /// Median ratio from which a chipset moved as well.
 const MOVED: f64 = HEAVIER;
 
-/// Chipsets that moved did so alike where one lies within this factor of the others' median: a model that
-/// computes more weighs more on one than on another, and A asks for as much of a chipset alone. What a
-/// CPU is slower by than an NPU differs more.
+/// Chipsets moved alike if each lies within this factor of the others' median: a heavier model costs more on
+/// one chipset than on another, and A needs the same factor for a chipset alone. The ratio of CPU to NPU
+/// differs more than that between chipsets.
 const ALIKE: f64 = SLOWER;
 
-/// Beyond it all chipsets together have not just got a heavier model: one version seldom computes more than
-/// twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
+/// Slow-down above which a heavier model does not explain all chipsets together: a version seldom computes
+/// more than twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
 const HEAVIEST: f64 = 2.5;
 
-/// The same where input shapes are not known: an image of two and a half times the side has six times the
+/// The same if input shapes are not known: an image of two and a half times the side has six times the
 /// pixels.
 const LARGEST_INPUT: f64 = 6.25;
 
-/// What the other chipsets show.
+/// The effect on the other chipsets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CrossChipset {
-    /// Chipsets that were asked, those with few devices as one.
+    /// Chipsets compared; those with few devices count as one.
     pub chipsets: u64,
     /// Share of their devices that are hit as the cohort's are, in [0, 1].
     pub share: f64,
-    /// Median over them of the median ratio of p10; where that is what the cohort is held against.
+    /// Median over them of the median ratio of p10, if the cohort is compared by it.
     pub ratio: Option<f64>,
-    /// Whether it came to all chipsets, and may be something else than a fallback.
+    /// Whether the effect is on all chipsets, so that its cause may be something else than a fallback.
     pub explains: bool,
 }
 
-/// Only who was known before the window is asked: a page must not be argued away by newcomers.
-fn known(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
+/// Returns the votes of installations known before the window, so that forged newcomers cannot take away a
+/// page.
+fn proven(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
     window.votes.iter().filter(|vote| vote.is_proven)
 }
 
-/// Asks about devices that are slow in some runs. `usual` is the share of healthy devices that are. Where
-/// their other models, or the version before, surely have not half of it, it is this version, wherever it
-/// runs.
+/// Compares devices that are slow in some runs. `usual` is the share of healthy devices that are. If the
+/// devices' other models, or the version before, have significantly less than half of the effect, this
+/// version is the cause on every chipset.
 #[must_use]
 pub(super) fn in_some_runs(
     window: &CohortWindow,
@@ -79,7 +81,7 @@ pub(super) fn in_some_runs(
     found: &Intermittent,
     usual: f64,
 ) -> Option<CrossChipset> {
-    let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, known(other));
+    let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, proven(other));
     let tallies = controls.chipsets.iter().map(tally_of).collect();
     let add = |rest: &mut Tally, small: Tally| {
         rest.hits += small.hits;
@@ -101,8 +103,8 @@ pub(super) fn in_some_runs(
     })
 }
 
-/// Asks about devices that are slower than their earlier selves. `usual` is the share of healthy devices
-/// beyond the ratio that was found.
+/// Compares devices that are slower than their own past. `usual` is the share of healthy devices beyond the
+/// ratio that was found.
 #[must_use]
 pub(super) fn in_all_runs(
     window: &CohortWindow,
@@ -111,7 +113,7 @@ pub(super) fn in_all_runs(
     usual: f64,
 ) -> Option<CrossChipset> {
     let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
-        b_shift::worst_ratios(known(other)).into_values().collect()
+        b_shift::worst_ratios(proven(other)).into_values().collect()
     };
     let others = chipsets.iter().map(ratios_of).collect();
     let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
@@ -132,7 +134,7 @@ pub(super) fn in_all_runs(
     let (factor, alike) = if whole {
         (found.cohort_ratio, moved_alike(found.cohort_ratio))
     } else {
-        // Some devices that are far slower than a model that all have hide behind no median.
+        // The median of all devices would hide a few that are far slower than the heavier model.
         let ratio = hit_ratio(window, found)?;
         (ratio, same_share || moved_alike(ratio))
     };
@@ -149,13 +151,13 @@ pub(super) fn in_all_runs(
     })
 }
 
-/// Puts chipsets with too few devices to answer together; drops those that are too few even so.
+/// Merges chipsets with too few devices into one; drops it if it still has too few.
 fn with_rest<T: Default>(
     all: Vec<T>,
     devices: impl Fn(&T) -> u64,
     add: impl Fn(&mut T, T),
 ) -> Vec<T> {
-    let (mut asked, small): (Vec<T>, Vec<T>) = all
+    let (mut large, small): (Vec<T>, Vec<T>) = all
         .into_iter()
         .partition(|one| devices(one) >= MIN_ELIGIBLE);
     let mut rest = T::default();
@@ -163,18 +165,18 @@ fn with_rest<T: Default>(
         add(&mut rest, one);
     }
     if devices(&rest) >= MIN_ELIGIBLE {
-        asked.push(rest);
+        large.push(rest);
     }
-    asked
+    large
 }
 
 fn surely_below(rate: f64, tally: &Tally) -> bool {
     1.0 - chance_of_more(rate, tally.hits + 1, tally.devices) < SURELY
 }
 
-/// Chance of at least so many hits where each device has the same chance of one.
+/// Returns the chance of at least `hits` hits if each device is hit at `rate`.
 fn chance_of_more(rate: f64, hits: u64, devices: u64) -> f64 {
-    // So strong a prior is as good as a binomial.
+    // With so strong a prior the beta-binomial is a binomial.
     let given = BetaPrior::from_rate(rate.clamp(1e-6, 1.0 - 1e-6), 1e6);
     given.map_or(1.0, |given| upper_tail(hits, devices, given))
 }
@@ -183,13 +185,14 @@ fn may_differ(differ: usize, of: usize) -> bool {
     differ as f64 <= MAY_DIFFER * of as f64
 }
 
-/// The share of devices hit from which others show the same as a cohort.
+/// Returns the share of devices hit from which another chipset shows the same effect.
 fn as_much(own: f64, usual: f64) -> f64 {
     usual + (own - usual).max(0.0) * AS_MUCH
 }
 
-/// Returns the share of the others' devices that are hit, and whether they show the same: all together
-/// surely more than usual, half of them as much as here, and few surely less. `None` without others.
+/// Returns the share of the others' devices that are hit, and whether they show the same effect: all together
+/// significantly more than usual, half of them as much as here, and few significantly less. `None` without
+/// others.
 fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
     let hits: u64 = others.iter().map(|other| other.hits).sum();
     let devices: u64 = others.iter().map(|other| other.devices).sum();

@@ -1,9 +1,9 @@
-//! CV: devices whose runs vary more than they did.
+//! CV: devices whose runs vary more than before.
 //!
-//! A device is hit where the coefficient of variation of its clean runs is at least twice its own
-//! earlier one, 1.5 times what the cohort had in earlier windows, and 0.15 at the least: single spikes
-//! move a steady device's CV by more than any fault. Both are asked because they are measured by
-//! different programs. Counted over devices, against the past.
+//! A device is hit if the coefficient of variation of its clean runs is at least twice its own earlier one,
+//! 1.5 times the cohort's in earlier windows, and 0.15: single spikes move a steady device's CV by more than
+//! any fault. Both baselines are needed because different programs measure them.
+//! Counted over devices, compared with the cohort's history.
 
 use epwatch_stats::order_stat::median;
 
@@ -19,26 +19,26 @@ use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 /// to the 95 % point in healthy fleets (the project's detection measurements).
 pub(crate) const FLEET_RATE: f64 = 0.1;
 
-/// Of its own earlier CV.
+/// Least multiple of the device's own earlier CV.
 const OWN: f64 = 2.0;
 
-/// Of the cohort's earlier CV.
+/// Least multiple of the cohort's CV in earlier windows.
 const OF_COHORT: f64 = 1.5;
 
-/// Below it a device is steady whatever it was before.
+/// CV below which a device counts as steady.
 const LEAST: f64 = 0.15;
 
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.1;
 
-/// What CV found.
+/// The result of CV.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CvIncrease {
     /// Value: share of the devices hit. Threshold: the multiple of their own earlier CV.
     pub signal: Signal,
     /// Median CV of the devices hit.
     pub cv: Option<f64>,
-    /// Median of what they had before.
+    /// Median of their earlier CVs.
     pub earlier_cv: Option<f64>,
     /// Whether the previous version in the same window varies more as well.
     pub control: Control,
@@ -61,7 +61,7 @@ impl BeforeAndNowCv {
     }
 }
 
-/// Each device's worst pair.
+/// Returns each device's pair with the largest ratio.
 fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
     let mut worst: HashMap<Installation, BeforeAndNowCv> = HashMap::default();
     for vote in votes {
@@ -71,12 +71,12 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
         let (Ok(earlier), Some(now)) = (&latency.earlier_self, latency.moments.cv()) else {
             continue;
         };
-        // Runs of earlier windows would speak for the past: how many are taken depends on the reports.
+        // Votes filled up with runs of earlier windows are left out, because those belong to the past.
         let enough = latency.moments.n() >= MIN_RUNS_HIGH
             && !latency.is_filled_up
             && earlier.n >= MIN_RUNS_HIGH;
-        let says_something = earlier.cv.is_finite() && earlier.cv > 0.0;
-        if !(enough && says_something) {
+        let is_usable = earlier.cv.is_finite() && earlier.cv > 0.0;
+        if !(enough && is_usable) {
             continue;
         }
         let pair = BeforeAndNowCv {
@@ -91,7 +91,7 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
     worst
 }
 
-/// The devices hit, and how many could have been.
+/// Returns the pairs of the devices hit, and the tally of all devices with a pair.
 fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<BeforeAndNowCv>, Tally) {
     let pairs = pairs(&window.votes);
     let hit: Vec<BeforeAndNowCv> = pairs
@@ -106,8 +106,7 @@ fn counted(window: &CohortWindow, of_cohort: f64) -> (Vec<BeforeAndNowCv>, Tally
     (hit, tally)
 }
 
-/// Counts devices that vary more; `None` where no device knows its earlier self, or nothing is known
-/// of the cohort's.
+/// Counts devices that vary more; `None` if no device has a baseline, or the cohort has no earlier CV.
 #[must_use]
 pub(crate) fn varies(
     window: &CohortWindow,

@@ -1,12 +1,12 @@
-//! EJ: of the devices whose placement got worse, those that are slower for it.
+//! EJ: devices whose placement got worse and that are slower.
 //!
-//! The strongest evidence there is: two independent channels, per device. Slower means p10 at least
-//! 1.25 x or p90 at least 1.5 x the devices with the old placement in the same window and input
-//! shape. Where fewer than 5 of those are left, the reference is each device's own earlier self, then
-//! the previous version before the window, or this one where there is none.
+//! The strongest evidence: two independent channels for each device. Slower means p10 at least 1.25 x or p90
+//! at least 1.5 x that of the devices with the old placement, in the same window and input shape. If fewer
+//! than 5 of those are left, the reference is each device's own past, then the previous version before the
+//! window, or this version if there is none.
 //!
-//! Both channels must surprise: so many worse placements in a healthy cohort (EP), and so many slower
-//! ones among those of them with enough runs to tell, were they like the devices that kept theirs.
+//! Both channels must be surprising: the number of worse placements in a healthy cohort (EP), and among those
+//! with enough runs the number of slower ones, compared with the devices that kept their placement.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use super::ep_placement::PlacementChange;
 use super::same_shape::{self, BeforeAndNow};
 use super::signal::{Limits, MIN_HITS, Signal, SignalId};
 
-/// p10 over the reference's that makes a device slower.
+/// Ratio of p10 to the reference's from which a device is slower.
 pub(crate) const SLOWER_P10: f64 = 1.25;
 
-/// p90 (or p95) over the reference's that does.
+/// The same ratio for p90 (or p95).
 pub(crate) const SLOWER_P90: f64 = 1.5;
 
 /// Share of the devices with a worse placement that must be slower.
 pub(crate) const MIN_SLOWER_SHARE: f64 = 0.6;
 
-/// Share of devices that are that much slower without a worse placement, where those that kept theirs
-/// do not tell. A guess, with the weight of a small cohort: the devices of the window outweigh it soon.
+/// Prior for the share of devices that are that much slower without a worse placement. A guess, with the
+/// weight of a small cohort: the devices that kept their placement soon outweigh it.
 const SLOWER_RATE: BaseRate = BaseRate {
     rate: 0.05,
     strength: 40.0,
@@ -44,26 +44,26 @@ const WORSE_RATE: BaseRate = BaseRate {
     strength: 5.0,
 };
 
-/// Devices with the old placement that make a reference.
+/// Devices with the old placement that a reference needs.
 const MIN_REFERENCE_DEVICES: usize = 5;
 
-/// What EJ found.
+/// The result of EJ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowerAndMoved {
     /// Value: share of the devices with a worse placement that are slower, in [0, 1], of those that
     /// could be compared: its devices.
     pub signal: Signal,
-    /// What most of them were compared with.
+    /// The reference of most of them.
     pub reference: SpeedReference,
     /// Median over the devices hit of p50 over the reference's.
     pub p50_ratio: f64,
-    /// Median p50 of the devices hit, in microseconds, with the input shape that most of them have.
+    /// Median p50 of the devices hit, in microseconds, for their commonest input shape.
     pub hit_p50_us: f64,
-    /// Median p50 of what they were compared with, in microseconds, with the same shape.
+    /// Median p50 of their references, in microseconds, for the same shape.
     pub reference_p50_us: f64,
 }
 
-/// Whom devices with a worse placement were compared with, best first.
+/// The reference of devices with a worse placement, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeedReference {
@@ -71,14 +71,14 @@ pub enum SpeedReference {
     SameVersion,
     /// Devices still on the previous version, same window.
     PreviousVersion,
-    /// The devices' own earlier selves.
+    /// The devices' own past.
     OwnPast,
     /// The previous version before the window; without one, this version.
     BaselineWindow,
 }
 
 impl SpeedReference {
-    /// Whether heat or load of the moment cancels out: both sides ran in the same window.
+    /// Whether heat and load of the moment cancel out, because both sides ran in the same window.
     #[must_use]
     pub fn is_concurrent(self) -> bool {
         matches!(
@@ -102,7 +102,7 @@ struct Comparison<'a> {
     p50: BeforeAndNow<'a>,
 }
 
-/// Asks whether the devices with a worse placement are slower; `None` where nothing tells.
+/// Compares the speed of the devices with a worse placement; `None` if no reference is comparable.
 #[must_use]
 pub(crate) fn slower<'w>(
     window: &'w CohortWindow,
@@ -119,8 +119,8 @@ pub(crate) fn slower<'w>(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
-    // What a version's own earlier windows had says nothing where its placement was never another.
-    let own_past_speaks = change.origin == Origin::SameVersion;
+    // A version's own earlier windows are a reference only if its placement was another one there.
+    let own_past_counts = change.origin == Origin::SameVersion;
     let compared = |vote: &'w DeviceVote| {
         let groups = [
             (
@@ -133,7 +133,7 @@ pub(crate) fn slower<'w>(
             ),
         ];
         let before = baseline.latency.get(&vote.shape_key);
-        compare(vote, groups, before, own_past_speaks)
+        compare(vote, groups, before, own_past_counts)
     };
     let worse = window.votes.iter().filter(|vote| {
         change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
@@ -171,8 +171,8 @@ pub(crate) fn slower<'w>(
     })
 }
 
-/// Asks whether the devices that got slower are those whose placement got worse: then it is why,
-/// however many had such a placement all along.
+/// Whether the devices that got slower are those whose placement got worse. Then the placement is the cause,
+/// however many devices always had such a placement.
 #[must_use]
 pub(crate) fn explains(
     change: &PlacementChange,
@@ -209,7 +209,7 @@ fn by_device<'a>(
     by_device
 }
 
-/// Devices that are slower, of those compared.
+/// Counts the devices that are slower among those compared.
 fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
     let is_slower = |votes: &&Vec<Comparison<'_>>| votes.iter().any(|vote| vote.slower);
     Tally {
@@ -222,7 +222,7 @@ fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {
     super::ep_placement::compare_worse(&vote.placement, references).unwrap_or(false)
 }
 
-/// Medians of the groups that are large enough, by input shape.
+/// Returns the medians of the groups that are large enough, by input shape.
 fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, Speed> {
     #[derive(Default)]
     struct Group {

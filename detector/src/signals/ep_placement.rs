@@ -1,8 +1,8 @@
-//! EP: devices whose work moved to the CPU, against the reference placement.
+//! EP: devices whose work moved to the CPU, compared with the reference placement.
 //!
-//! Over 2 points of the MACs, or over 3 of the nodes where MACs are unknown, is a hit. Against the
-//! median of other chipsets only a total loss is one (under 5 % on the NPU where others have 80 %):
-//! chipsets differ by right.
+//! A hit is more than 2 points of the MACs, or more than 3 of the nodes if MACs are unknown. Compared with the
+//! median of other chipsets only a total loss is a hit (under 5 % on the NPU while others have 80 %), because
+//! chipsets differ by design.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ pub(crate) const BACKEND_CODES: [ReasonCode; 4] = [
     ReasonCode::EpTooOldForOrt,
 ];
 
-/// Share of devices that always fell back in healthy fleets is 0 to 3 % (the project's detection
-/// measurements, "Scenarios"); the upper end.
+/// Share of devices in healthy fleets that always fell back: the upper end of 0 to 3 % (the project's
+/// detection measurements, "Scenarios").
 pub(crate) const FLEET_RATE: f64 = 0.03;
 
-/// The NPU's share below which a placement is a total fallback.
+/// Share on the NPU below which a placement is a total fallback.
 pub(crate) const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 
-/// The share that other chipsets must have for that to be a loss.
+/// Share that other chipsets must have on the NPU for that to be a loss.
 const OTHERS_AT_LEAST: f64 = 0.8;
 
-/// What EP found.
+/// The result of EP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementChange {
     /// Value: median rise of the CPU's share on the devices hit, in [0, 1]. Threshold in the same
     /// unit.
     pub signal: Signal,
-    /// What they were compared with.
+    /// The origin of the reference.
     pub origin: Origin,
-    /// What was counted.
+    /// The unit of the shares.
     pub unit: Unit,
     /// Share of the work on the NPU in the reference, in [0, 1].
     pub reference_npu_share: Option<f64>,
@@ -61,9 +61,7 @@ pub struct PlacementChange {
 /// A placement that got worse, and how many devices have it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HitPlacement {
-    /// Where the model runs there.
     pub placement: Arc<Placement>,
-    /// On so many devices.
     pub devices: u64,
 }
 
@@ -107,7 +105,7 @@ struct Compared {
     reference_runtime: Option<String>,
 }
 
-/// Compares every device's placements with the reference; `None` where none compares.
+/// Compares every device's placements with the reference; `None` if none is comparable.
 #[must_use]
 pub(crate) fn changed(
     window: &CohortWindow,
@@ -132,7 +130,7 @@ pub(crate) fn changed(
             hits.push((vote, place));
         }
     }
-    // One origin speaks for all: methods differ, versions do not.
+    // One origin stands for all devices, because they differ in method only, not in version.
     let origin = origins?;
     let of = |place: &*const Placement| verdicts.get(place).and_then(Option::as_ref);
 
@@ -156,7 +154,7 @@ pub(crate) fn changed(
             runtimes.push(placement.runtime.clone());
         }
     }
-    // Only if every hit came with another runtime can the runtime be why.
+    // The runtime can only be the cause if every device hit has another one.
     let new_runtimes = if runtimes.len() == hits.len() {
         sorted_once(runtimes)
     } else {
@@ -178,7 +176,7 @@ pub(crate) fn changed(
     let sample = of(&sample)?;
     let tally = Tally {
         hits: hit_devices.len() as u64,
-        // Who was taken off the NPU had its work there: those left alone are the ones that never did.
+        // Devices that a directive took off the NPU had their work there, so they count as not hit.
         devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
     let p = surprise(
@@ -217,7 +215,7 @@ fn sorted_once(mut texts: Vec<String>) -> Vec<String> {
     texts
 }
 
-/// Whether a placement is worse than the reference; `None` where none compares.
+/// Whether a placement is worse than the reference; `None` if none is comparable.
 pub(crate) fn compare_worse(
     placement: &Placement,
     references: &[PlacementReference],
@@ -225,9 +223,8 @@ pub(crate) fn compare_worse(
     compare(placement, references).map(|compared| compared.worse)
 }
 
-/// Compares with the first reference that compares. Other chipsets can only show a total loss, and
-/// chipsets differ by right: what the same version did here before is asked too. If it was no better,
-/// what others have is all there is to go by.
+/// Compares with the first reference that is comparable. Other chipsets can only show a total loss, so the
+/// version's own earlier placement here is compared too. If that was no better, the other chipsets decide.
 fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
     let mut by_others: Option<Compared> = None;
     for reference in references {

@@ -1,9 +1,9 @@
-//! What was looked for, and how surprising what was found is: one file a signal.
+//! The signals, one file each: what each of them counts in a cohort window, and how surprising the count is.
 //!
-//! Every signal counts devices, never runs, since runs of one device are not independent. Names are
-//! those of the project's detection notes: EP (placement got worse), EJ (and it is slower for it),
-//! A (the median device is slower than it was), B (some devices are). S, O, OH and CV are ours: the
-//! NPU does not start, outputs are wrong, outputs differ, runs vary more.
+//! Every signal counts devices, never runs, since runs of one device are not independent. EP: the placement
+//! got worse. EJ: and the devices are slower. A: the median device is slower than before. B: some devices
+//! are. C and M: some devices are slow in some runs. S: the NPU does not start. O: outputs are wrong. OH:
+//! outputs differ. CV: runs vary more. `verdict` decides what they amount to.
 
 mod a_median;
 pub(crate) mod b_shift;
@@ -39,41 +39,41 @@ pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
 pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
 
-/// Everything the signals found in one cohort window.
+/// The results of all signals in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// EP; `None` where no placement could be compared.
+    /// EP; `None` if no placement is comparable.
     pub placement: Option<PlacementChange>,
-    /// EJ; `None` without EP, or where nothing tells whether the devices are slower.
+    /// EJ; `None` without EP, or if the devices' speed has no reference.
     pub joined: Option<SlowerAndMoved>,
-    /// B; `None` where no device knows its earlier self.
+    /// B; `None` if no device has a baseline.
     pub shift: Option<Shift>,
-    /// Whether those that B found are those whose placement got worse.
+    /// Whether the devices that B found are those whose placement got worse.
     pub placement_explains_shift: bool,
-    /// A; `None` with fewer than 10 devices that know their earlier selves.
+    /// A; `None` with fewer than 10 devices that have a baseline.
     pub median: Option<Median>,
-    /// C; `None` where no device knows its earlier self.
+    /// C; `None` if no device has a baseline.
     pub tail: Option<Intermittent>,
-    /// M; `None` where no device knows its earlier self.
+    /// M; `None` if no device has a baseline.
     pub moved: Option<Intermittent>,
-    /// Whether something other than the model slowed down as well.
+    /// Whether something other than the model slowed down as well, for A and B.
     pub control: Control,
-    /// The same for C or M, whichever fires.
+    /// The same for C or M, if one fires.
     pub intermittent_control: Control,
-    /// Whether other chipsets show A or B as well; `None` where neither fires, or there are none.
+    /// Whether other chipsets show A or B as well; `None` if neither fires, or there are none.
     pub cross_chipset: Option<CrossChipset>,
-    /// The same for C or M, whichever fires.
+    /// The same for C or M, if one fires.
     pub intermittent_cross_chipset: Option<CrossChipset>,
     /// S; `None` without devices.
-    pub starts: Option<StartFailures>,
+    pub start_failures: Option<StartFailures>,
     /// O and OH; `None` without self-tests.
     pub outputs: Option<Outputs>,
-    /// CV; `None` where no device knows its earlier self.
+    /// CV; `None` if no device has a baseline.
     pub cv_increase: Option<CvIncrease>,
 }
 
 impl Evidence {
-    /// Looks for everything.
+    /// Computes every signal.
     #[must_use]
     pub fn gather(
         window: &CohortWindow,
@@ -133,7 +133,7 @@ impl Evidence {
             intermittent_control,
             cross_chipset,
             intermittent_cross_chipset,
-            starts: s_start_failure::failed(window, previous, baseline, limits),
+            start_failures: s_start_failure::failed(window, previous, baseline, limits),
             outputs: o_outputs::differ(window, previous, baseline, limits),
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
@@ -149,7 +149,7 @@ impl Evidence {
         let tail = self.tail.iter().map(|found| found.signal.clone());
         let moved = self.moved.iter().map(|found| found.signal.clone());
         let all = joined.chain(placement).chain(median).chain(shift);
-        let starts = self.starts.iter().map(|found| found.signal.clone());
+        let starts = self.start_failures.iter().map(|found| found.signal.clone());
         let outputs = self.outputs.iter().flat_map(Outputs::signals);
         let spread = self.cv_increase.iter().map(|found| found.signal.clone());
         let all = all.chain(tail).chain(moved);
@@ -192,7 +192,8 @@ pub fn built_in_rate(id: SignalId) -> f64 {
     }
 }
 
-/// Share of a healthy cohort's devices that are hit, given the fleet's rate and the cohort's own past.
+/// Returns the expected share of devices hit in a healthy cohort: the fleet's rate, updated by the cohort's own
+/// history.
 fn usual_share(id: SignalId, baseline: &Baseline) -> f64 {
     let fleet = baseline.rates.of(id, built_in_rate(id));
     let past = baseline.history.of(id);

@@ -1,8 +1,8 @@
 //! O and OH: golden self-tests whose outputs differ.
 //!
-//! O counts devices whose NPU differs from their own CPU by more than the model's owner accepts: the
-//! outputs are wrong. OH counts devices whose NPU gives another output than most of their cohort:
-//! within the tolerance the model only behaves differently from phone to phone.
+//! O counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
+//! the outputs are wrong. OH counts devices whose NPU gives another output than most of their cohort. Within
+//! the tolerance the model only behaves differently from phone to phone.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::window::{CohortWindow, Installation};
 
 use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
-/// Share of healthy devices beyond the tolerance. The same bytes give the same output, so it is far
-/// below that of latencies.
+/// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far
+/// below those of latency.
 pub(crate) const BEYOND_RATE: f64 = 0.005;
 
 /// Share of healthy devices with another output: firmware differs within a cohort.
@@ -26,12 +26,12 @@ pub(crate) const MINORITY_RATE: f64 = 0.03;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.02;
 
-/// What O and OH found.
+/// The results of O and OH.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
-    /// O; `None` where no test says both the difference and what is accepted.
+    /// O; `None` if no test has both the difference and the tolerance.
     pub beyond: Option<OutputsBeyond>,
-    /// OH; `None` where no test has a hash.
+    /// OH; `None` if no test has a hash.
     pub minority: Option<OutputMinority>,
 }
 
@@ -40,11 +40,11 @@ pub struct Outputs {
 pub struct OutputsBeyond {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
-    /// Whether it is surprising enough to wake someone.
+    /// Whether it is surprising enough for a page.
     pub is_page: bool,
-    /// Median greatest absolute difference on the devices hit.
+    /// Median of the largest absolute differences on the devices hit.
     pub max_abs: f64,
-    /// The difference that is accepted.
+    /// The accepted difference.
     pub tolerance: f64,
     /// Median cosine of NPU and CPU on the devices hit.
     pub cosine: Option<f64>,
@@ -57,9 +57,9 @@ pub struct OutputsBeyond {
 pub struct OutputMinority {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
-    /// Different outputs, of the input that has most.
+    /// Number of different outputs, for the input with the most.
     pub outputs: u64,
-    /// A firmware that all devices hit have and none of the others.
+    /// The firmware of all devices hit, if no other device has it.
     pub firmware: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Outputs {
     }
 }
 
-/// Looks at every device's latest tests; `None` without any.
+/// Compares the outputs of every device's latest tests; `None` without tests.
 #[must_use]
 pub(crate) fn differ(
     window: &CohortWindow,
@@ -96,7 +96,7 @@ fn is_beyond(test: &GoldenTest) -> Option<bool> {
     Some(test.max_abs? > test.tolerance?)
 }
 
-/// The device's worst input speaks.
+/// Returns each device's test with the largest excess over its tolerance.
 fn beyond_by_device(window: &CohortWindow) -> BTreeMap<Installation, (bool, &GoldenTest)> {
     let mut devices: BTreeMap<Installation, (bool, &GoldenTest)> = BTreeMap::new();
     for test in run_tests(window) {
@@ -123,7 +123,7 @@ fn tally_of<T>(devices: &BTreeMap<Installation, (bool, T)>) -> Tally {
     }
 }
 
-/// The cohort's healthy past, and the previous version in the same window.
+/// Returns the cohort's healthy history, with the previous version in the same window added.
 fn past(id: SignalId, baseline: &Baseline, before: Option<Tally>) -> Tally {
     let mut past = baseline.history.of(id);
     if let Some(before) = before {
@@ -164,8 +164,8 @@ fn beyond(
     })
 }
 
-/// Each device's firmware, and whether any of its outputs is not the commonest one of that input;
-/// and how many different outputs there are.
+/// Returns for each device whether any of its outputs differs from the commonest one of that input, with its
+/// firmware; and the largest number of different outputs.
 fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &str)>, u64) {
     let mut by_input: BTreeMap<&str, BTreeMap<&str, Vec<&GoldenTest>>> = BTreeMap::new();
     for test in run_tests(window).filter(|test| !test.npu_hash.is_empty()) {
@@ -176,7 +176,7 @@ fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &
     let mut most_outputs = 0;
     for outputs in by_input.into_values() {
         most_outputs = most_outputs.max(outputs.len() as u64);
-        // Of equally common ones the first by hash, so that the answer does not depend on order.
+        // Among equally common outputs the first by hash, so that the result does not depend on the order.
         let commonest = outputs
             .iter()
             .max_by(|a, b| a.1.len().cmp(&b.1.len()).then(b.0.cmp(a.0)))

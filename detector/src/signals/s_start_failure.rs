@@ -1,5 +1,5 @@
-//! S: devices where the NPU does not start: a session asked onto it could not be made, or was made
-//! with nothing on the NPU and a code of its back end.
+//! S: devices where the NPU does not start. A session that requested it could not be created, or was created
+//! with nothing on the NPU and a reason code of its back end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, diffe
 use super::ep_placement::{self, BACKEND_CODES};
 use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
 
-/// Share of healthy devices that never start: part of those that always fell back.
+/// Share of healthy devices whose NPU never starts: they are among those that always fell back.
 pub(crate) const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
 
-/// Codes that, with nothing on the NPU, mean as much: it was never there to be set up.
+/// Codes that mean the same if nothing is on the NPU: there was no NPU to set up.
 const ABSENT_CODES: [ReasonCode; 4] = [
     ReasonCode::EpNotAvailable,
     ReasonCode::NoEpDevice,
@@ -24,27 +24,27 @@ const ABSENT_CODES: [ReasonCode; 4] = [
     ReasonCode::EpcontextWithoutEp,
 ];
 
-/// What S found.
+/// The result of S.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartFailures {
-    /// Value: share of the devices hit. Fires where that is more than the cohort's past explains.
+    /// Value: share of the devices hit. Fires if the cohort's history does not explain it.
     pub signal: Signal,
-    /// Whether it is surprising enough to wake someone, and the NPU is known to start elsewhere.
+    /// Whether it is surprising enough for a page, and the NPU is known to start on this chipset.
     pub is_page: bool,
-    /// Whether nothing shows that the NPU ever starts on this chipset: emulators and other makers'
-    /// chips have none, and an app that asks for it everywhere learns that there.
+    /// Whether no device shows that the NPU ever starts on this chipset. Emulators and chips of other makers
+    /// have none, and apps may request it everywhere.
     pub is_unheard_of: bool,
     pub hit_devices: HashSet<Installation>,
-    /// Devices asked: those of the signal without those that a directive took off the NPU.
-    pub asked: u64,
-    /// Of those hit, devices where a session could not be made at all.
+    /// Devices counted, without those that a directive took off the NPU.
+    pub n_counted: u64,
+    /// Of those hit, devices where a session could not be created at all.
     pub failed_devices: u64,
     /// Reason codes and on how many devices each was given, commonest first.
     pub codes: Vec<(String, u64)>,
 }
 
-/// Counts devices where the NPU does not start; `None` without devices. The previous version in the
-/// same window is part of the past: what never started there is no news.
+/// Counts devices where the NPU does not start; `None` without devices. The previous version in the same
+/// window is part of the history, so devices that never started do not fire again with a new version.
 #[must_use]
 pub(crate) fn failed(
     window: &CohortWindow,
@@ -53,8 +53,8 @@ pub(crate) fn failed(
     limits: &Limits,
 ) -> Option<StartFailures> {
     let (hit, mut tally) = counted(window);
-    let asked = tally.devices;
-    // Who was taken off the NPU had started on it: those left alone are the ones that never did.
+    let n_counted = tally.devices;
+    // Devices that a directive took off the NPU had started on it, so they count as not hit.
     tally.devices += window.n_only_directed();
     if tally.devices == 0 {
         return None;
@@ -96,14 +96,14 @@ pub(crate) fn failed(
         is_page: enough && p <= limits.p_latency && !is_unheard_of,
         is_unheard_of,
         hit_devices: hit.into_keys().collect(),
-        asked,
+        n_counted,
         failed_devices: failed.len() as u64,
         codes,
     })
 }
 
-/// Whether anything shows that the NPU can start on this chipset: a few devices with work on it in
-/// the window, a placement to compare with, or a past in which most devices had no trouble.
+/// Whether the NPU is known to start on this chipset: by a few devices with work on it in the window, by a
+/// reference placement, or by a history in which most devices were not hit.
 fn starts_somewhere(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
@@ -122,7 +122,7 @@ fn starts_somewhere(
         || count_devices(on_npu) >= MIN_HITS
 }
 
-/// Devices hit with their codes, and how many there are in all.
+/// Returns the devices hit with their codes, and the tally of all devices.
 fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tally) {
     let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::default();
     for start in &window.reported.failed_starts {
@@ -144,8 +144,8 @@ fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tal
     (hit, tally)
 }
 
-/// The code of a session that got nothing onto the NPU. Where anything runs there it was set up,
-/// whatever else the session says.
+/// Returns the code of a session that got nothing onto the NPU; `None` if anything runs there, since then the
+/// NPU was set up.
 fn code_of(vote: &DeviceVote) -> Option<&'static str> {
     let placement = &vote.placement;
     if placement.npu_nodes > 0 {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(starts.codes, [("backend_setup_failed".to_owned(), 12)]);
     }
 
-    /// What shows that the NPU can start here: devices where it does, the version before, the past.
+    /// Evidence that the NPU can start: devices where it does, the version before, the history.
     #[test]
     fn a_page_needs_to_know_that_the_npu_starts_on_the_chipset() {
         let mut window = Fleet::default().window();
@@ -245,9 +245,9 @@ mod tests {
         assert_eq!(with(alive).signal.hits, 0);
     }
 
-    /// Phones whose NPU never started are no news with a new version.
+    /// Phones whose NPU never started must not fire again with each new version.
     #[test]
-    fn what_never_started_before_is_no_news() {
+    fn devices_that_never_started_before_do_not_page() {
         let mut window = Fleet::default().window();
         window.reported.failed_starts = failing(0..20);
         assert!(found(&window, None).is_page);

@@ -1,4 +1,4 @@
-//! Latencies that people are told: those of one input shape, since shapes differ by design.
+//! Latencies shown to people: those of one input shape, because shapes differ by design.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use epwatch_stats::order_stat::median;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BeforeAndNow<'a> {
     pub(super) shape_key: &'a str,
-    /// In microseconds, like what it is compared with.
+    /// In microseconds, like `before_us`.
     pub(super) now_us: f64,
     pub(super) before_us: f64,
 }
 
-/// Returns the medians now and before, over the shape that most of them have.
+/// Returns the medians now and before, over the commonest shape.
 pub(super) fn medians(all: &[BeforeAndNow<'_>]) -> Option<(f64, f64)> {
     let mut by_shape: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for one in all {

@@ -1,52 +1,52 @@
-//! A signal's name, its answer, and what it takes to fire.
+//! A signal's id, its result, and the limits for firing.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Devices below which a cohort says nothing.
+/// Devices below which a cohort is not judged.
 pub(crate) const MIN_ELIGIBLE: u64 = 5;
 
-/// Devices that must be hit before any count means something.
+/// Devices that must be hit before a signal fires.
 pub(crate) const MIN_HITS: u64 = 3;
 
-/// The ratios that B asks about, in tenths.
+/// The ratios that B tests, in tenths.
 pub(crate) const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
 
-/// Shares of a device's runs that are asked about, in percent, and how many healthy devices have so
-/// many: what the built-in prior is until a fleet has its own past.
+/// Shares of a device's runs that C tests, in percent, each with the share of healthy devices beyond it: the
+/// built-in prior until a fleet has its own.
 pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
     [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
 
-/// A signal's name.
+/// Names a signal; a short text in the store and in documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum SignalId {
     /// EP: work moved to the CPU.
     Placement,
-    /// EJ: and those devices are slower for it.
+    /// EJ: work moved to the CPU, and the devices are slower.
     SlowerAndMoved,
-    /// A: the median device is slower than it was.
+    /// A: the median device is slower than before.
     Median,
-    /// B: some devices are slower than they were.
+    /// B: some devices are slower than before.
     Shift,
     /// B': some devices are slower than others of their make were.
     ShiftOfModel,
     /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
     ShiftBeyond(u16),
-    /// C: some devices have runs far beyond what they were used to.
+    /// C: some devices have runs far slower than before.
     Tail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     TailBeyond(u16),
-    /// M: the median of some devices moved, their fast runs did not.
+    /// M: the median of some devices moved, but not their fast runs.
     Moved,
     /// S: the NPU does not start.
     Start,
-    /// O: outputs are off by more than is accepted.
+    /// O: outputs differ by more than the tolerance.
     Outputs,
     /// OH: outputs differ between devices.
     OutputHash,
-    /// CV: runs vary more than they did.
+    /// CV: runs vary more than before.
     CvIncrease,
 }
 
@@ -110,31 +110,31 @@ impl SignalId {
     }
 }
 
-/// One signal's answer.
+/// The result of one signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
     pub id: SignalId,
-    /// The effect that was compared with `threshold`; its unit is the signal's.
+    /// The effect that is compared with `threshold`; the unit depends on the signal.
     pub value: f64,
     /// The chance of at least so many hits in a healthy cohort.
     pub p: f64,
     pub hits: u64,
-    /// Devices that could have been.
+    /// Devices that could have been hit.
     pub devices: u64,
-    /// What the effect had to reach.
+    /// The least effect that fires.
     pub threshold: f64,
-    /// Whether it fires: enough devices, enough effect, and surprising enough.
+    /// Whether there are enough devices, enough effect, and a small enough chance.
     pub fires: bool,
 }
 
-/// How surprising a hit count must be.
+/// The chance below which each kind of signal fires.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// For signals that decide on latency alone.
     pub p_latency: f64,
-    /// For B, whose devices are held against their own past.
+    /// For B, which compares devices with their own past.
     pub p_shift: f64,
-    /// For placements, which do not waver with heat or load.
+    /// For placements, which do not vary with heat or load.
     pub p_placement: f64,
 }
 
@@ -142,11 +142,11 @@ impl Limits {
     /// False alarms a day over all cohorts, shared by three signals.
     const FALSE_ALARMS_A_DAY: f64 = 0.03;
 
-    /// However few cohorts there are, one false page in 10,000 cohort windows is the bound; two signals
-    /// at this chance and B at [`Self::MOST_SHIFT`] stay at half of it, before a second window confirms.
+    /// Upper bound with few cohorts: at most one false page in 10,000 cohort windows. Two signals at this
+    /// chance and B at [`Self::MOST_SHIFT`] use half of that, before a second window confirms.
     const MOST: f64 = 1e-5;
 
-    /// The same for B. It takes the larger part: where placements are missing or lie, nothing else finds
+    /// The same for B, which gets the larger part: if placements are missing or wrong, no other signal finds
     /// a fault on some devices.
     const MOST_SHIFT: f64 = 3e-5;
 

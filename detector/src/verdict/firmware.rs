@@ -103,9 +103,10 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
         shift.map(|found| &found.hit_devices)
     };
     match found.class {
-        VerdictClass::NpuStartFailure if says(|r| matches!(r, Reason::NpuStart { .. })) => {
-            evidence.starts.as_ref().map(|found| &found.hit_devices)
-        }
+        VerdictClass::NpuStartFailure if says(|r| matches!(r, Reason::NpuStart { .. })) => evidence
+            .start_failures
+            .as_ref()
+            .map(|found| &found.hit_devices),
         VerdictClass::NpuStartFailure
         | VerdictClass::TotalFallback
         | VerdictClass::PartialFallback

@@ -73,7 +73,7 @@ pub fn judge(
                 change,
                 baseline.previous_version.as_deref(),
                 evidence
-                    .starts
+                    .start_failures
                     .as_ref()
                     .and_then(|starts| starts.codes.first()),
             )

@@ -18,14 +18,14 @@ fn severity(is_page: bool, share: f64) -> Severity {
 
 /// S: the NPU does not start.
 pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
-    let starts = evidence.starts.as_ref()?;
+    let starts = evidence.start_failures.as_ref()?;
     let signal = &starts.signal;
     signal.fires.then(|| Finding {
         class: VerdictClass::NpuStartFailure,
         severity: severity(starts.is_page, signal.value),
         reasons: vec![Reason::starts(starts)],
         hits: signal.hits,
-        eligible: starts.asked,
+        eligible: starts.n_counted,
         p: signal.p,
     })
 }
@@ -89,7 +89,7 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     if found.severity < Severity::Ticket {
         return;
     }
-    let starts = evidence.starts.as_ref().filter(|s| s.signal.fires);
+    let starts = evidence.start_failures.as_ref().filter(|s| s.signal.fires);
     if let Some(starts) = starts.filter(|_| found.class != VerdictClass::NpuStartFailure) {
         found.reasons.push(Reason::starts(starts));
     }
