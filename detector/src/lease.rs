@@ -1,10 +1,10 @@
-//! Which of several detectors on one store judges and tells people.
+//! The lease: of several detectors on one store, one judges and notifies.
 //!
-//! Each appends beats to `detector_beats`, stamped by the store's clock. One that sees no leader claims
-//! the lease with a beat, waits until every other claim must have landed, and leads if its claim is the
-//! oldest. A leader whose beats stop for 20 s has lost the lease to whoever claims it. While the store is
-//! away the leader stays, since nobody can see it gone: it judges nothing and goes on telling what it
-//! knows. Should two lead for a moment all the same, they give an incident one name.
+//! Each appends beats to `detector_beats`, stamped by the store's clock. A detector that sees no leader claims
+//! the lease with a beat, waits until every other claim must be visible, and leads if its claim is the oldest.
+//! A leader whose beats stop for 20 s loses the lease to the next claim. While the store is down the leader
+//! stays, since no other detector can take over: it judges nothing, and goes on delivering the incidents that
+//! it holds. If two lead for a moment all the same, both give an incident the same id.
 
 use std::time::Duration;
 
@@ -16,42 +16,43 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A leader without a beat for so long leads no more.
+/// Time without a beat after which a leader has lost the lease.
 const LEASE: Duration = Duration::from_secs(20);
 
-/// Between beats: three may get lost.
+/// Interval of the beats: three in a row may get lost.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// From a claim to its use: longer than an insert takes to be seen.
+/// Time from a claim until it counts: longer than an insert takes to become visible.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// How long the store may take; a beat that takes longer is a lost one.
-const ANSWER: Duration = Duration::from_secs(4);
+/// Time limit of a beat; one that takes longer counts as lost.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Where a detector stands.
+/// A detector's part in the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Another one leads, or nobody yet.
+    /// Another detector leads, or none does yet.
     Standby,
-    /// It judges and tells.
+    /// It judges and notifies.
     Leads,
-    /// It led, and the store has been away too long to be sure: it tells what it knows.
+    /// It led, and the store has been down too long to be sure. It only delivers the incidents that it holds.
     Unsure,
 }
 
-/// What the store says of one detector.
+/// The stored beats of one detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
 struct HolderBeats {
     holder: u64,
-    /// Its first beat and its last, in milliseconds of the store's clock.
+    /// First beat, in milliseconds of the store's clock.
     since_ms: i64,
+    /// Last beat, in milliseconds of the store's clock.
     last_ms: i64,
-    /// As of the last beat.
+    /// Whether it led at its last beat.
     leads: bool,
     is_gone: bool,
     /// Whether it ever led.
     has_led: bool,
-    /// The store's clock.
+    /// Time of the query by the store's clock.
     now_ms: i64,
 }
 
@@ -75,7 +76,7 @@ impl HolderBeats {
     }
 }
 
-/// Returns where `me` stands after it has seen all beats.
+/// Returns the state of detector `me`, given the beats of all.
 fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
     let mine = seen.iter().find(|one| one.holder == me);
     let others = || seen.iter().filter(|one| one.holder != me);
@@ -83,7 +84,7 @@ fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
     let leading = others().filter(|other| other.leads && other.is_alive());
     let first_leading = leading.map(HolderBeats::rank).min();
     if let Some(other) = first_leading {
-        // Two lead: the older one stays.
+        // If two lead, the older one stays.
         let stays = leads_now && mine.is_some_and(|mine| mine.rank() < other);
         return if stays {
             LeaseState::Leads
@@ -92,8 +93,8 @@ fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
         };
     }
     let last = mine.map_or(i64::MIN, |mine| mine.last_ms);
-    let led_meanwhile = others().any(|other| other.has_led && other.last_ms > last);
-    if was == LeaseState::Standby || !led_meanwhile {
+    let other_led = others().any(|other| other.has_led && other.last_ms > last);
+    if was == LeaseState::Standby || !other_led {
         let is_settled = mine.filter(|mine| mine.is_alive()).is_some_and(|mine| {
             let mut claims = others().filter(|other| other.is_alive());
             mine.leads || claims.all(|other| mine.rank() < other.rank())
@@ -108,7 +109,7 @@ fn decide(me: u64, was: LeaseState, seen: &[HolderBeats]) -> LeaseState {
     }
 }
 
-/// A detector's part in the lease, kept up in the background.
+/// A detector's lease, renewed by a task in the background.
 #[derive(Debug)]
 pub(crate) struct Lease {
     state: watch::Receiver<LeaseState>,
@@ -117,7 +118,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Begins to beat.
+    /// Starts the task that beats.
     pub(crate) fn take_part(client: Client) -> Self {
         let (sender, state) = watch::channel(LeaseState::Standby);
         let stop = CancellationToken::new();
@@ -131,7 +132,6 @@ impl Lease {
         Self { state, stop, task }
     }
 
-    /// Where it stands now.
     pub(crate) fn state(&self) -> LeaseState {
         *self.state.borrow()
     }
@@ -144,12 +144,12 @@ impl Lease {
         }
     }
 
-    /// Returns a signal of its own for the end of leading.
+    /// Returns a receiver of the state, for [`lost`].
     pub(crate) fn watch(&self) -> watch::Receiver<LeaseState> {
         self.state.clone()
     }
 
-    /// Gives the lease back, so that another need not wait for it to end.
+    /// Returns the lease, so that another detector need not wait for it to expire.
     pub(crate) async fn release(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -158,9 +158,9 @@ impl Lease {
     }
 }
 
-/// Waits until another one leads.
+/// Waits until another detector leads.
 pub(crate) async fn lost(state: &mut watch::Receiver<LeaseState>) {
-    // The sender ends only with the lease, after all that wait for it.
+    // The sender outlives all receivers, so this is never an error.
     let _ = state.wait_for(|state| *state == LeaseState::Standby).await;
 }
 
@@ -176,7 +176,7 @@ struct Beats {
     client: Client,
     holder: u64,
     n: u64,
-    /// Its last beat followed none, or came after the lease had ended.
+    /// Whether its last beat was the first, or came after the lease had expired.
     is_new_claim: bool,
 }
 
@@ -185,7 +185,7 @@ impl Beats {
         let mut confirmed = Instant::now();
         loop {
             let was = *state.borrow();
-            let beat = timeout(ANSWER, self.beat(was)).await;
+            let beat = timeout(BEAT_TIMEOUT, self.beat(was)).await;
             let now = match beat {
                 Ok(Ok(now)) => {
                     confirmed = Instant::now();
@@ -215,7 +215,7 @@ impl Beats {
         }
         let leads = *state.borrow() == LeaseState::Leads;
         let gone = self.write(leads, true);
-        if !matches!(timeout(ANSWER, gone).await, Ok(Ok(()))) {
+        if !matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(()))) {
             tracing::warn!("the detector's lease was not given back: another waits until it ends");
         }
     }
@@ -237,10 +237,10 @@ impl Beats {
     }
 }
 
-/// Where it stands when the store has not said so for a time.
+/// Returns the state after `silence` without an answer from the store.
 fn unconfirmed(was: LeaseState, silence: Duration) -> LeaseState {
     match was {
-        // One beat less: the store may have stamped the last one before we knew.
+        // One interval early, because the store stamped the last beat before its answer came.
         LeaseState::Leads if silence + BEAT >= LEASE => LeaseState::Unsure,
         was => was,
     }
@@ -279,7 +279,7 @@ mod tests {
         let two = [seen(1, 500, 300, false), seen(2, 400, 300, false)];
         assert_eq!(decide(1, Standby, &two), Standby);
         assert_eq!(decide(2, Standby, &two), Leads);
-        // Of claims at the same time one goes first.
+        // Of claims at the same time the one with the lower id is first.
         let tie = [seen(1, 500, 300, false), seen(2, 500, 300, false)];
         assert_eq!(
             (decide(1, Standby, &tie), decide(2, Standby, &tie)),
@@ -304,9 +304,9 @@ mod tests {
         assert_eq!(decide(2, Standby, &left), Leads);
     }
 
-    /// It may go on telling what it knows only while nobody else led.
+    /// It may deliver its incidents only as long as no other detector led.
     #[test]
-    fn a_leader_that_was_away_stays_unless_another_led_meanwhile() {
+    fn a_leader_that_was_away_stays_unless_another_one_led() {
         use LeaseState::*;
         let alone = [seen(1, 500, 90_000, true)];
         assert_eq!(decide(1, Leads, &alone), Unsure);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_away_makes_a_leader_unsure_before_its_lease_ends() {
+    fn a_store_that_is_down_makes_a_leader_unsure_before_its_lease_expires() {
         let (short, long) = (BEAT, LEASE - BEAT);
         assert_eq!(unconfirmed(LeaseState::Leads, short), LeaseState::Leads);
         assert_eq!(unconfirmed(LeaseState::Leads, long), LeaseState::Unsure);

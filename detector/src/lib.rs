@@ -1,10 +1,10 @@
-//! Judges cohorts of devices from what the store holds, and tells people.
+//! Judges cohorts of devices from the reports in the store, and notifies people of incidents.
 //!
-//! In comes ClickHouse's versioned views; out go rows of `cohort_windows` and `incidents`, and
-//! notifications. The path: [`read`] selects and adds, [`window`] holds one vote a device,
-//! [`signals`] count devices, [`verdict`] names what is the matter, [`incident`] decides when that
-//! becomes a page, [`notify`] carries it. Everything between source and notifier is pure: no I/O, no
-//! clock. It never judges merged runs: devices are the sample.
+//! Input: ClickHouse's versioned views, or a recording. Output: rows of `cohort_windows` and `incidents`, and
+//! notifications. The path: [`read`] selects and adds, [`window`] holds one vote for each device, [`signals`]
+//! count devices, [`verdict`] names the fault, [`incident`] decides when it becomes a page, [`notify`] delivers
+//! the page. Everything between `read` and `notify` is pure: no I/O, no clock. It never judges merged runs,
+//! because devices are the sample.
 
 mod base_rates;
 mod baseline;

@@ -1,4 +1,4 @@
-//! The metrics of one detector. `docs/metrics.md` lists them; a test holds the two against each other.
+//! The metrics of one detector. `docs/metrics.md` lists them; a test compares the two.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,14 +15,14 @@ use crate::verdict::VerdictClass;
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_detector";
 
-/// How an attempt to notify ended.
+/// The result of one attempt to notify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// It got through.
+    /// The receiver accepted it.
     Delivered,
-    /// It will be tried again.
+    /// It failed and will be tried again.
     Failed,
-    /// It was refused for good.
+    /// The receiver rejected it, so it is never tried again.
     DeadLetter,
 }
 
@@ -54,7 +54,7 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        // At zero, so that a rate is there from the first window on.
+        // Start at zero, so that rates exist from the first window on.
         let windows = Family::<VerdictLabels, Counter>::default();
         for class in VerdictClass::ALL {
             drop(windows.get_or_create(&[("verdict", class.as_str())]));
@@ -72,7 +72,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Returns all of them, to be shown on a page.
+    /// Returns a registry of all of them.
     #[must_use]
     pub fn registry(&self) -> Registry {
         let mut table = MetricTable::new(PREFIX);
@@ -126,7 +126,7 @@ impl Metrics {
             .set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
-    /// Shows a notifier at zero, so that a rate is there from its first attempt on.
+    /// Starts a notifier's counters at zero, so that rates exist from its first attempt on.
     pub(crate) fn begin_notifier(&self, notifier: &str) {
         for result in Delivery::ALL {
             drop(self.notifications(notifier, result));
@@ -143,7 +143,7 @@ impl Metrics {
         self.last_evaluation.get() > 0.0
     }
 
-    /// Returns how many models, or whole evaluations, could not be judged.
+    /// Returns the number of models, or whole evaluations, that could not be judged.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.get()

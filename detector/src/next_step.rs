@@ -1,4 +1,4 @@
-//! What a person can do first about a verdict.
+//! The next step: one or two sentences for the person on call, by class and reasons of a verdict.
 
 use epwatch_proto::ReasonCode;
 
@@ -8,11 +8,11 @@ use crate::reason::Reason;
 use crate::signals::PlacementChange;
 use crate::verdict::VerdictClass;
 
-/// What to do where all chipsets show the same.
+/// The next step if all chipsets show the same effect.
 pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
     version before, and look at what the app runs beside it; nothing points at one chipset.";
 
-/// Returns one or two sentences that say what to do.
+/// Returns the next step for a verdict.
 #[must_use]
 pub(crate) fn next_step(
     key: &CohortKey,
@@ -126,7 +126,7 @@ pub(crate) fn next_step(
     }
 }
 
-/// What to look for where the version before would be no better.
+/// The next step if a rollback to the version before would not help.
 fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Option<String> {
     let firmware = reasons.iter().find_map(|reason| match reason {
         Reason::Firmware { firmware, .. } => Some(firmware),
@@ -152,7 +152,7 @@ fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Opti
     })
 }
 
-/// The code, if it is one that has a step of its own.
+/// Returns the reason code if it has a step of its own.
 fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
     let known = [
         ReasonCode::BackendLibraryMissing,
@@ -182,7 +182,7 @@ mod tests {
         assert!(!next.contains("keep version 1.0.0"), "{next}");
     }
 
-    /// Devices on the version before lose the NPU by the same update.
+    /// Devices on the version before lost the NPU by the same update.
     #[test]
     fn a_version_that_is_broken_too_is_not_worth_keeping() {
         let mut window = Fleet::with_fallback(0.4).window();

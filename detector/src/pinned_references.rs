@@ -1,9 +1,9 @@
-//! References that stand still while an incident is open.
+//! References that are pinned while an incident is open.
 //!
-//! A fallback that lasts becomes the commonest placement of its version, and what was right before it
-//! leaves the look-back: compared with that, it would look healthy, and so would the version after it.
-//! The same holds for what devices of a version's own earlier windows are used to: it is taken from before
-//! the incident, and once that is gone nothing is said.
+//! A fallback that lasts becomes the commonest placement of its version, and the placement before it leaves the
+//! look-back. Compared with the fallback, the version would look healthy, and so would the next one. The same
+//! holds for device baselines from a version's own earlier windows: they are taken from before the incident,
+//! and once those windows are gone there is no baseline.
 
 use std::collections::HashMap;
 
@@ -14,39 +14,39 @@ use crate::cohort::{CohortKey, ModelKey};
 use crate::incident::{Cause, Incident};
 use crate::verdict::VerdictClass;
 
-/// What stands still for cohorts with an open incident, by version and chipset.
+/// The pinned references of cohorts with an open incident, by version and chipset.
 #[derive(Debug, Clone, Default)]
 pub struct PinnedReferences {
-    /// What their placements were compared with when they were seen to move.
+    /// References of their placements when the placements got worse.
     references: HashMap<CohortKey, Vec<PlacementReference>>,
-    /// When the first window began in which they were slower.
+    /// Start of the first window in which they were at fault.
     began: HashMap<CohortKey, Timestamp>,
 }
 
 impl PinnedReferences {
-    /// Returns the references of the incidents that are open.
+    /// Collects the references of the incidents that are open.
     #[must_use]
     pub fn of<'a>(incidents: impl IntoIterator<Item = &'a Incident>) -> Self {
-        let mut frozen = Self::default();
+        let mut pinned = Self::default();
         let open = incidents.into_iter().filter(|incident| {
             let may_move = matches!(incident.key.cause, Cause::Slower | Cause::NpuStartFailure);
             may_move && incident.state.is_open()
         });
         for cohort in open.flat_map(|incident| &incident.cohorts) {
             let verdict = &cohort.verdict;
-            // Firmwares of a chipset share what stands still.
+            // Firmwares of a chipset share their references.
             let key = CohortKey {
                 firmware: None,
                 ..verdict.key.clone()
             };
-            let first = frozen.began.entry(key.clone()).or_insert(cohort.began);
+            let first = pinned.began.entry(key.clone()).or_insert(cohort.began);
             *first = cohort.began.min(*first);
             let moved = verdict.class != VerdictClass::SlowWithoutPlacement;
             if moved && !verdict.references.is_empty() {
-                frozen.references.insert(key, verdict.references.clone());
+                pinned.references.insert(key, verdict.references.clone());
             }
         }
-        frozen
+        pinned
     }
 
     /// Returns when the incident of a cohort began, if one is open.
@@ -55,7 +55,7 @@ impl PinnedReferences {
         self.began.get(cohort).copied()
     }
 
-    /// Puts what stands still in the place of what was read for a cohort, best origin first.
+    /// Replaces the references that were read for a cohort by the pinned ones, best origin first.
     #[must_use]
     pub fn applied(
         &self,
@@ -77,7 +77,7 @@ impl PinnedReferences {
         let mut references;
         if let Some(own) = of(version) {
             references = own.clone();
-            // What a lab certifies meanwhile holds at once.
+            // A placement that was certified since then counts at once.
             let certified = read
                 .into_iter()
                 .filter(|one| one.origin() == Origin::Certified && !references.contains(one));
@@ -95,7 +95,7 @@ impl PinnedReferences {
     }
 }
 
-/// What a version fell from is what it should have been.
+/// Returns a version's pinned placement as a reference for the next version.
 fn as_previous(reference: &PlacementReference) -> Option<PlacementReference> {
     match reference {
         PlacementReference::Placement { placement, .. } => Some(PlacementReference::Placement {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cohort_at_fault_keeps_what_it_was_compared_with() {
+    fn a_cohort_at_fault_keeps_its_references() {
         let fallen = [found(Origin::SameVersion, 21)];
         check("2.0.0", "SM8635", &fallen, &[10]);
         let certified = [found(Origin::Certified, 30), found(Origin::SameVersion, 21)];
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_after_it_is_compared_with_what_it_fell_from() {
+    fn the_next_version_is_compared_with_the_placement_before_the_fault() {
         let read = [
             found(Origin::PreviousVersion, 21),
             found(Origin::SameVersion, 22),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn other_cohorts_and_incidents_that_are_over_freeze_nothing() {
+    fn other_cohorts_and_incidents_that_are_over_pin_nothing() {
         let read = [found(Origin::PreviousVersion, 21)];
         check("2.0.0", "SM8650", &read, &[21]);
         assert!(PinnedReferences::of([]).references.is_empty());

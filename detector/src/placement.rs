@@ -102,8 +102,8 @@ impl Placement {
         })
     }
 
-    /// Returns how much more of the work is on the CPU than in `reference`; `None` where the two do
-    /// not compare.
+    /// Returns the rise of the CPU's share of the work over `reference`; `None` if the two are not
+    /// comparable.
     #[must_use]
     pub fn rise_over(&self, reference: &Placement) -> Option<Rise> {
         if self.method != reference.method || !self.method.is_readable() {

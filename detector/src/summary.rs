@@ -1,5 +1,5 @@
-//! Verdicts and incidents as documents for programs. The names are a contract: fields are added,
-//! never changed.
+//! Verdicts and incidents as JSON lines for programs, for `epwatch replay` and the store. The names are a
+//! contract: fields are added, never changed.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::incident::{Incident, State};
 use crate::signals::Signal;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-/// A verdict, in one line.
+/// One verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[expect(
@@ -21,38 +21,38 @@ pub struct VerdictSummary {
     pub model: String,
     pub version: String,
     pub chipset: String,
-    /// One firmware, or empty for all of the chipset's.
+    /// Hash of one firmware; empty for the whole chipset.
     pub firmware: String,
     pub verdict: VerdictClass,
     pub severity: Severity,
     pub devices_hit: u64,
-    /// Of those seen, devices that could be hit: that could be compared, or that know their past.
+    /// Devices seen that could be compared.
     pub devices_compared: u64,
     /// Devices that vote.
     pub devices_seen: u64,
-    /// Median latency over what it is compared with.
+    /// Ratio of median latency to its reference.
     pub latency_ratio: Option<f64>,
-    /// Coefficient of variation within a device.
+    /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
-    /// Coefficient of variation between devices.
+    /// Coefficient of variation of the devices' means.
     pub cv_between: Option<f64>,
-    /// Coefficient of variation of all clean runs, every device counted the same.
+    /// Coefficient of variation of all clean runs, with equal weight for each device.
     pub cv: Option<f64>,
     /// Dip of the merged histogram, in [0, 0.25].
     pub dip: Option<f64>,
-    /// Its chance with one hump.
+    /// Chance of such a dip with one mode.
     pub dip_p: Option<f64>,
-    /// Depth of the valley between two humps, in (0, 1]; absent with one.
+    /// Depth of the valley between two modes, in (0, 1]; absent with one mode.
     pub valley_depth: Option<f64>,
-    /// Separation of two lognormal groups (Ashman's D); absent where one fits as well.
+    /// Separation of two lognormal groups (Ashman's D); absent if one group fits as well.
     pub mixture_separation: Option<f64>,
     /// CV rules that fired, by name.
     pub cv_rules: Vec<String>,
-    /// Signals that could be asked.
+    /// Signals that could be computed.
     pub signals: Vec<SignalSummary>,
     /// Op types on the CPU.
     pub cpu_ops: Vec<String>,
-    /// Why, as sentences.
+    /// Reasons, as sentences.
     pub reasons: Vec<String>,
 }
 
@@ -69,11 +69,11 @@ pub struct SignalSummary {
     /// Its chance in a healthy cohort.
     pub p: f64,
     pub hits: u64,
-    /// Devices that could have been.
+    /// Devices that could have been hit.
     pub devices: u64,
 }
 
-/// An incident, in one line.
+/// One incident.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[expect(
@@ -82,30 +82,29 @@ pub struct SignalSummary {
 )]
 pub struct IncidentSummary {
     pub incident: String,
-    /// Where it is in its life.
     pub state: State,
     pub severity: Severity,
     pub app: String,
     pub environment: String,
     pub model: String,
     pub version: String,
-    /// Chipsets of that severity.
+    /// Chipsets confirmed at that severity.
     pub chipsets: Vec<String>,
-    /// Hashes of the firmwares that show it alone, where a chipset has several.
+    /// Hashes of the firmwares that were judged apart from their chipset.
     pub firmwares: Vec<String>,
     /// The class of its worst cohort.
     pub verdict: Option<VerdictClass>,
     pub devices_hit: u64,
-    /// Of those seen, devices that could be hit.
+    /// Devices seen that could be compared.
     pub devices_compared: u64,
     pub devices_seen: u64,
-    /// Median latency over what it is compared with, of its worst cohort, like all that follow.
+    /// Ratio of median latency to its reference, of the worst cohort like all fields below.
     pub latency_ratio: Option<f64>,
-    /// Coefficient of variation of all clean runs, every device counted the same.
+    /// Coefficient of variation of all clean runs, with equal weight for each device.
     pub cv: Option<f64>,
-    /// Its part within devices.
+    /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
-    /// Its part between devices.
+    /// Coefficient of variation of the devices' means.
     pub cv_between: Option<f64>,
     /// Dip of the merged histogram.
     pub dip: Option<f64>,

@@ -1,5 +1,5 @@
-//! Small fleets for tests: devices with a spread of their own, lognormal runs, spikes. Enough noise
-//! that a rule on merged runs would fail; the full generator is a crate of its own.
+//! Small fleets for unit tests: devices that differ, lognormal runs, spikes. The noise is enough to break a rule
+//! on merged runs. The full generator is the crate `epwatch-fleet`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::window::{
     VoteLatency, Voteless, histogram_of,
 };
 
-/// splitmix64: small, seeded, good enough.
+/// splitmix64: small and seeded.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -57,18 +57,18 @@ pub(crate) struct Fleet {
     pub(crate) devices: u32,
     pub(crate) runs: u32,
     pub(crate) version: &'static str,
-    /// What devices ran before; `None`: they know no earlier self.
+    /// Version of the devices' baselines; `None` if they have none.
     pub(crate) before: Option<&'static str>,
     /// Median of the model on the NPU, in microseconds.
     pub(crate) base_us: f64,
-    /// The version's own weight against the one before.
+    /// The version's latency relative to the one before.
     pub(crate) weight: f64,
-    /// Share of the devices that are hit, and by what factor.
+    /// Share of the devices that are hit, and are slower by `slow_factor`.
     pub(crate) hit_share: f64,
     pub(crate) slow_factor: f64,
     pub(crate) placement: Placement,
     pub(crate) hit_placement: Placement,
-    /// Slows every device, whatever it runs.
+    /// Slows every device by this factor, with every model.
     pub(crate) heat: f64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
 }
 
 impl Fleet {
-    /// The fault of this product's story: the head moved to the CPU, 2.9 times slower.
+    /// The fault that most tests use: the model's head moved to the CPU, 2.9 times slower.
     pub(crate) fn with_fallback(hit_share: f64) -> Self {
         Fleet {
             hit_share,
@@ -125,7 +125,7 @@ impl Fleet {
         let mut votes = Vec::new();
         for device in 0..self.devices {
             let is_hit = f64::from(device) < n_hit;
-            // Silicon differs by some percent; runs of a device by a few more, with rare spikes.
+            // Devices differ by some percent; runs of a device by a few more, with rare spikes.
             let silicon = self.base_us * (0.06 * random.normal()).exp();
             let drift = (0.03 * random.normal()).exp();
             let factor = if is_hit { self.slow_factor } else { 1.0 } * self.weight * self.heat;
@@ -195,14 +195,14 @@ impl Fleet {
     }
 }
 
-/// The installation of a fleet's device.
+/// Returns the installation of a fleet's device.
 pub(crate) fn device(at: u32) -> Installation {
     let mut installation = [0; 16];
     installation[..4].copy_from_slice(&at.to_be_bytes());
     installation
 }
 
-/// One test of each of some devices: the NPU's output and how far it is off; 0.05 is accepted.
+/// Returns one self-test for each device, with this output hash and difference; the tolerance is 0.05.
 pub(crate) fn golden_tests(
     devices: std::ops::Range<u32>,
     hash: &str,
@@ -224,8 +224,8 @@ pub(crate) fn golden_tests(
     devices.map(test).collect()
 }
 
-/// A fleet some of whose devices run half their runs at four times the usual latency: their
-/// coefficient of variation is over three times that of before.
+/// Returns a window in which some devices have half of their runs at four times the usual latency: their
+/// coefficient of variation is over three times the earlier one.
 pub(crate) fn noisy(share: f64) -> CohortWindow {
     let fleet = Fleet::default();
     let mut window = fleet.window();
@@ -244,7 +244,7 @@ pub(crate) fn noisy(share: f64) -> CohortWindow {
     window
 }
 
-/// The reference of the tests: version 1.0.0, wholly on the NPU.
+/// Returns the baseline of the tests: version 1.0.0, wholly on the NPU.
 pub(crate) fn reference() -> Baseline {
     Baseline {
         previous_version: Some("1.0.0".into()),

@@ -1,5 +1,5 @@
-//! What the detector writes: a row for each judged window, and every state of an incident. Reading
-//! the latter back is what makes a restart neither repeat nor forget.
+//! Tables that the detector writes: a row for each judged window, and one for every state of an incident. A
+//! restart reads the latter, so that no notification is repeated or lost.
 
 use clickhouse::{Client, Row};
 use jiff::Timestamp;
@@ -12,10 +12,10 @@ use crate::signals::Signal;
 use crate::summary::IncidentSummary;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
-/// Version of the arithmetic behind a row; sums and histories stay within one value.
+/// Version of the arithmetic behind a row; rows of different versions are never combined.
 const ALGO: &str = "v1";
 
-/// Why nothing was stored or read back.
+/// Why verdicts or incidents were not stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {what}")]
 pub struct StoreError {
@@ -28,7 +28,7 @@ fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> StoreE
     move |source| StoreError { what, source }
 }
 
-/// Where verdicts and incidents are kept.
+/// Access to the tables of verdicts and incidents.
 #[derive(Clone)]
 pub struct VerdictStore {
     client: Client,
@@ -106,14 +106,14 @@ struct DocumentRow {
     document: String,
 }
 
-/// What a detector finds when it starts.
+/// The state that a detector starts from.
 #[derive(Debug, Default)]
 pub struct StoredState {
-    /// Incidents that are open, and closed ones of the last 7 days: people may not know yet.
+    /// Open incidents, and closed ones of the last 7 days, which may not be delivered yet.
     pub incidents: Vec<Incident>,
-    /// When the last of them changed.
+    /// Latest change of an incident.
     pub changed_at: Option<Timestamp>,
-    /// The last window that was judged.
+    /// End of the last window that was judged.
     pub judged_until: Option<Timestamp>,
 }
 
@@ -124,7 +124,7 @@ impl VerdictStore {
         Self { client }
     }
 
-    /// Keeps verdicts. Storing one again replaces it.
+    /// Stores verdicts. A verdict that is stored again is replaced.
     ///
     /// # Errors
     /// The store did not take them.
@@ -148,7 +148,7 @@ impl VerdictStore {
         insert.end().await.map_err(failed(what))
     }
 
-    /// Keeps the state of incidents; `changed_at` must grow from call to call.
+    /// Stores the state of incidents. `changed_at` must grow from call to call.
     ///
     /// # Errors
     /// The store did not take them.
@@ -172,8 +172,7 @@ impl VerdictStore {
         insert.end().await.map_err(failed(what))
     }
 
-    /// Reads back what matters after a restart. Documents this program cannot read are skipped, and
-    /// the log names them.
+    /// Reads the state that a restart needs. Unreadable documents are skipped and named in the log.
     ///
     /// # Errors
     /// The store did not answer.
@@ -210,11 +209,11 @@ impl VerdictStore {
             "SELECT toUnixTimestamp64Milli(max(window_end)) FROM cohort_windows \
              WHERE window_seconds = ? AND toUnixTimestamp64Milli(window_end) <= ?",
         );
-        // A clock that had stepped forward left ends behind that are still to come.
+        // A clock that had stepped forward may have left windows that end in the future.
         let query = query.bind(window_seconds).bind(now.as_millisecond());
         let until = query.fetch_one::<i64>().await;
         let until = until.map_err(failed("read the last judged window"))?;
-        // The largest of no rows is 1970.
+        // `max` over no rows is 1970.
         stored.judged_until = Some(until)
             .filter(|ms| *ms > 0)
             .and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -223,8 +222,8 @@ impl VerdictStore {
 }
 
 fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
-    let (key, numbers, told) = (&verdict.key, &verdict.numbers, &verdict.statistics);
-    let described = described(told);
+    let (key, numbers, statistics) = (&verdict.key, &verdict.numbers, &verdict.statistics);
+    let described = described(statistics);
     let counted = verdict.signals.iter().chain(&verdict.tallies);
     let ids = counted.clone().map(|signal| signal.id.to_string());
     let signals: Vec<&Signal> = counted.collect();
@@ -242,12 +241,12 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         eligible_devices: numbers.devices_eligible,
         devices_hit: numbers.devices_hit,
         runs: numbers.runs,
-        p50_us: told.p50_us,
-        p95_us: told.p95_us,
-        cv_within: told.cv_within,
-        cv_between: told.cv_between,
-        dip: told.dip,
-        dip_p: told.dip_p,
+        p50_us: statistics.p50_us,
+        p95_us: statistics.p95_us,
+        cv_within: statistics.cv_within,
+        cv_between: statistics.cv_between,
+        dip: statistics.dip,
+        dip_p: statistics.dip_p,
         npu_share: numbers.npu_share,
         latency_ratio: numbers.latency_ratio,
         signal_id: ids
@@ -280,18 +279,18 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     }
 }
 
-/// What describes a window and has no column: beside the signals, with no devices, so that it is
-/// never taken for a count.
-fn described(told: &WindowStatistics) -> Vec<(&'static str, f64)> {
-    let humps = told.modes.map(|humps| ("valley_depth", humps.depth));
-    let groups = told.mixture.iter().flat_map(|groups| {
+/// Returns the statistics without a column of their own, which are stored as signals. They have no devices, so
+/// that they are never used as counts.
+fn described(statistics: &WindowStatistics) -> Vec<(&'static str, f64)> {
+    let modes = statistics.modes.map(|modes| ("valley_depth", modes.depth));
+    let groups = statistics.mixture.iter().flat_map(|groups| {
         [
             ("mixture_separation", groups.separation),
             ("mixture_slow_share", groups.slow_share),
         ]
     });
-    let cv = told.cv.map(|cv| ("cv", cv));
-    cv.into_iter().chain(humps).chain(groups).collect()
+    let cv = statistics.cv.map(|cv| ("cv", cv));
+    cv.into_iter().chain(modes).chain(groups).collect()
 }
 
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {

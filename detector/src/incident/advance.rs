@@ -1,4 +1,4 @@
-//! One step in the life of all incidents: a window's verdicts in, the incidents that changed out.
+//! One step in the life of all incidents: takes the verdicts of a window, returns the incidents that changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
 use super::mitigation::DirectedDevices;
 use super::model::{Cause, EvidenceStrength, Headline, Incident, IncidentKey, State, evidence};
 
-/// What a window says about a cohort of an incident.
+/// The state of an incident's cohort in one window.
 enum Observation<'a> {
     Seen(&'a CohortVerdict),
-    /// Seen, and told already: under a cause that this incident explains, or by what says less.
+    /// Still at fault, by a verdict that this incident explains or that is weaker than its own.
     Held,
     Clean,
 }
 
-/// Takes one window's verdicts into the incidents; returns those that changed.
+/// Applies the verdicts of one window to the incidents; returns those that changed.
 ///
-/// Incidents that are over stay in `incidents` for the caller to drop once they are delivered.
+/// Incidents that are over stay in `incidents`; the caller drops them once they are delivered.
 pub(crate) fn advance(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     verdicts: &[CohortVerdict],
@@ -49,7 +49,7 @@ pub(crate) fn advance(
             if !incident.state.is_open() {
                 *incident = Incident::begin(key.clone(), verdict.window_end, now);
             }
-            let observation = match incident.says_more_than(verdict) {
+            let observation = match incident.outweighs(verdict) {
                 true => Observation::Held,
                 false => Observation::Seen(verdict),
             };
@@ -65,8 +65,9 @@ pub(crate) fn advance(
             if same_cause {
                 continue;
             }
-            for cohort in incident.told_by(verdict, &judged_firmwares, &directed) {
-                let Some(observation) = incident.without_a_sighting(&cohort, verdict, cause) else {
+            for cohort in incident.cohorts_judged_by(verdict, &judged_firmwares, &directed) {
+                let Some(observation) = incident.observed_without_cause(&cohort, verdict, cause)
+                else {
                     continue;
                 };
                 if incident.observe(&cohort, verdict, &observation) {
@@ -103,26 +104,27 @@ fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
 }
 
 impl Incident {
-    /// Whether people know that this verdict's chipset, or the same firmware of it, is as bad as this.
+    /// Whether people were notified that this verdict's chipset, or the same firmware of it, is at least as
+    /// bad.
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
         let (model, cohort) = (&self.key.model, &verdict.key);
         let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
-        let tells = |watched: &IncidentCohort| {
-            let told = &watched.verdict.key;
-            let same_firmware = told.firmware.is_none()
+        let covers = |watched: &IncidentCohort| {
+            let known = &watched.verdict.key;
+            let same_firmware = known.firmware.is_none()
                 || cohort.firmware.is_none()
-                || told.firmware == cohort.firmware;
-            told.chipset == cohort.chipset
+                || known.firmware == cohort.firmware;
+            known.chipset == cohort.chipset
                 && same_firmware
                 && watched.confirmed >= verdict.severity
                 && watched.confirmed > Severity::None
         };
-        same_version && self.state.is_told() && self.cohorts.iter().any(tells)
+        same_version && self.state.is_notified() && self.cohorts.iter().any(covers)
     }
 
-    /// Whether what is confirmed of a cohort tells people more than this verdict: what a repair leaves,
-    /// or the devices whose placement did not come, hide no ops.
-    fn says_more_than(&self, verdict: &CohortVerdict) -> bool {
+    /// Whether the confirmed verdict of the cohort is stronger evidence than this one, so that it stays. This
+    /// one may rest on the devices left after a repair, or on devices without a placement, and lack the ops.
+    fn outweighs(&self, verdict: &CohortVerdict) -> bool {
         let cohort = self.watched(&verdict.key);
         cohort.is_some_and(|cohort| {
             cohort.confirmed > Severity::None
@@ -139,16 +141,16 @@ impl Incident {
             .find(|cohort| same_model && cohort.verdict.key == *key)
     }
 
-    /// Returns the cohorts that a verdict tells about: its own, and firmwares of its chipset that have too
-    /// few devices left to be judged apart. Not those that a directive covers: what is left of them looks
+    /// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices
+    /// left to be judged apart. Those that a directive covers are left out, because their other devices look
     /// clean.
-    fn told_by(
+    fn cohorts_judged_by(
         &self,
         verdict: &CohortVerdict,
         judged_firmwares: &HashSet<&CohortKey>,
         directed: &DirectedDevices<'_>,
     ) -> Vec<CohortKey> {
-        let told = |cohort: &&IncidentCohort| {
+        let is_judged = |cohort: &&IncidentCohort| {
             let key = &cohort.verdict.key;
             let of_chipset = CohortKey {
                 firmware: None,
@@ -156,13 +158,13 @@ impl Incident {
             };
             *key == verdict.key || (of_chipset == verdict.key && !judged_firmwares.contains(key))
         };
-        let told = self.cohorts.iter().filter(told);
-        let told = told.filter(|cohort| !directed.covers(cohort));
-        told.map(|cohort| cohort.verdict.key.clone()).collect()
+        let judged = self.cohorts.iter().filter(is_judged);
+        let judged = judged.filter(|cohort| !directed.covers(cohort));
+        judged.map(|cohort| cohort.verdict.key.clone()).collect()
     }
 
-    /// Returns what a window without a sighting of this cause says about a cohort; `None`: nothing.
-    fn without_a_sighting(
+    /// Returns the state of a cohort in a window whose verdict has not this cause; `None` if it is unknown.
+    fn observed_without_cause(
         &self,
         cohort: &CohortKey,
         verdict: &CohortVerdict,
@@ -185,8 +187,7 @@ impl Incident {
         }
     }
 
-    /// Takes one cohort's window in, which its own verdict tells or its chipset's; says whether anything
-    /// changed.
+    /// Applies one window to a cohort, by its own verdict or its chipset's. Returns whether anything changed.
     fn observe(
         &mut self,
         key: &CohortKey,
@@ -235,11 +236,11 @@ impl Incident {
         self.cohorts.iter().any(|cohort| cohort.is_cleared()) && before > 0
     }
 
-    /// Draws the consequences for the incident as a whole.
+    /// Updates state and headline of the incident from its cohorts.
     fn settle(&mut self, now: Timestamp) {
         let still = self.cohorts.iter().any(|cohort| !cohort.is_cleared());
         if !still {
-            if self.state.is_told() {
+            if self.state.is_notified() {
                 self.state = State::Resolved;
                 self.resolved_at = Some(now);
                 self.news += 1;
@@ -254,13 +255,13 @@ impl Incident {
         };
         let more = match &self.headline {
             None => true,
-            Some(told) => {
-                let more_chipsets = !headline.chipsets.is_subset(&told.chipsets);
+            Some(sent) => {
+                let more_chipsets = !headline.chipsets.is_subset(&sent.chipsets);
                 let found = evidence(headline.class);
-                let says_more =
-                    found >= EvidenceStrength::Placement && found > evidence(told.class);
-                headline.severity > told.severity
-                    || (headline.severity == told.severity && (more_chipsets || says_more))
+                let is_stronger =
+                    found >= EvidenceStrength::Placement && found > evidence(sent.class);
+                headline.severity > sent.severity
+                    || (headline.severity == sent.severity && (more_chipsets || is_stronger))
             }
         };
         if more {
@@ -286,13 +287,13 @@ impl Incident {
         let mut chipsets: BTreeSet<String> = confirmed
             .map(|cohort| cohort.verdict.key.chipset.clone())
             .collect();
-        // A chipset that cleared is still part of what people were told.
-        if let Some(told) = self
+        // A chipset that cleared stays in the headline that people were sent.
+        if let Some(sent) = self
             .headline
             .as_ref()
-            .filter(|told| told.severity == severity)
+            .filter(|sent| sent.severity == severity)
         {
-            chipsets.extend(told.chipsets.iter().cloned());
+            chipsets.extend(sent.chipsets.iter().cloned());
         }
         Some(Headline {
             severity,

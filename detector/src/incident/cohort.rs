@@ -1,4 +1,4 @@
-//! One cohort inside an incident: how often it was seen, whether that is sure, and when it is clear.
+//! One cohort inside an incident: its sightings, whether they confirm the fault, and when it is clear.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use crate::signals::MIN_ELIGIBLE;
 use crate::verdict::{CohortVerdict, MOST_DEVICES, Severity, VerdictNumbers};
 
-/// A count as surprising as this, on at least [`AT_ONCE_DEVICES`] devices, needs no second window.
+/// Chance below which a count on at least [`AT_ONCE_DEVICES`] devices needs no second window.
 pub(crate) const AT_ONCE_P: f64 = 1e-8;
 
 /// See [`AT_ONCE_P`].
 pub(crate) const AT_ONCE_DEVICES: u64 = 10;
 
-/// Otherwise two of so many windows must agree.
+/// Number of windows of which two must agree otherwise.
 pub(crate) const CONFIRM_WITHIN_WINDOWS: u32 = 3;
 
-/// So many clean windows clear a cohort.
+/// Number of clean windows that clear a cohort.
 pub(crate) const CLEAN_WINDOWS: u32 = 3;
 
-/// Medians that differ so much are told apart without a reference.
-const TELLS_APART: f64 = 1.5;
+/// Ratio of two medians from which a window without a reference can be assigned to one of them.
+const DISTINCT: f64 = 1.5;
 
 /// A cohort inside an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,18 +30,18 @@ pub struct IncidentCohort {
     pub verdict: CohortVerdict,
     /// Start of the window it was seen in first.
     pub began: Timestamp,
-    /// Ends of the windows it was seen in, as far as they still count, with their severities.
+    /// Ends and severities of the windows it was seen in that still count.
     pub sightings: Vec<(Timestamp, Severity)>,
-    /// The severity that is sure; `None` while it is pending.
+    /// The confirmed severity; `None` while it is pending.
     pub confirmed: Severity,
     /// Clean windows since it was last seen.
     pub clean_windows: u32,
     /// End of the last window that was counted, seen or clean.
     pub counted_until: Timestamp,
-    /// End of the first window without it in which a directive held its devices; `None`: it was seen
-    /// since, or no directive did.
+    /// End of the first window without it in which a directive held its devices; `None` if it was seen since,
+    /// or no directive did.
     pub mitigated_since: Option<Timestamp>,
-    /// Clean windows of the version after it, since then.
+    /// Clean windows of the next version since then.
     pub clean_successors: u32,
     /// End of the last of those.
     pub successor_until: Option<Timestamp>,
@@ -83,7 +83,7 @@ impl IncidentCohort {
 
         let at_once = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
         for severity in [Severity::Ticket, Severity::Page] {
-            // Overlapping windows repeat each other: two sightings count if they share no data.
+            // Overlapping windows are not independent: two sightings count if they share no data.
             let apart = self.sightings.iter().any(|(earlier, as_bad)| {
                 *as_bad >= severity && end.duration_since(*earlier) >= signed(verdict.window)
             });
@@ -93,29 +93,32 @@ impl IncidentCohort {
         }
     }
 
-    /// Whether the fault lasts, by the latency of a window that nothing is left to be compared with: that of
-    /// the devices hit, or what it was before. `None` where too few were hit, or are there, to tell.
+    /// Whether the fault lasts, by the latency of a window without references: it is closer to that of the
+    /// devices hit, or to the reference of then. `None` if too few devices were hit, or are left.
     pub(super) fn lasts(&self, verdict: &CohortVerdict) -> Option<bool> {
-        let told = &self.verdict;
+        let seen_last = &self.verdict;
         let VerdictNumbers {
             devices_hit,
             devices_eligible,
             ..
-        } = told.numbers;
+        } = seen_last.numbers;
         let most_hit = devices_hit as f64 >= MOST_DEVICES * devices_eligible as f64;
         let seen = verdict.numbers.devices_seen;
         let enough = seen >= MIN_ELIGIBLE && 2 * seen >= devices_hit;
-        let same_shape = told.statistics.shape_key == verdict.statistics.shape_key;
-        let (hit_us, before_us) = (told.numbers.hit_p50_us?, told.numbers.reference_p50_us?);
-        let tells = self.confirmed > Severity::None && hit_us >= TELLS_APART * before_us;
-        if !(most_hit && enough && same_shape && tells) {
+        let same_shape = seen_last.statistics.shape_key == verdict.statistics.shape_key;
+        let (hit_us, before_us) = (
+            seen_last.numbers.hit_p50_us?,
+            seen_last.numbers.reference_p50_us?,
+        );
+        let is_distinct = self.confirmed > Severity::None && hit_us >= DISTINCT * before_us;
+        if !(most_hit && enough && same_shape && is_distinct) {
             return None;
         }
         Some(verdict.statistics.p50_us? > (hit_us * before_us).sqrt())
     }
 
-    /// Takes a window that ends before the last one counted: the clock had stepped forward and is back.
-    /// What was seen ahead of it is not yet, and clean windows count anew, since some may come twice.
+    /// Handles a window that ends before the last one counted, after a clock that had stepped forward was set
+    /// back. Later sightings are dropped, and clean windows are counted from zero, since some may come twice.
     pub(super) fn go_back(&mut self, end: Timestamp) {
         self.sightings.retain(|(seen, _)| *seen <= end);
         self.clean_windows = 0;
@@ -133,7 +136,7 @@ impl IncidentCohort {
         true
     }
 
-    /// Forgets sightings that are too old to be two of three.
+    /// Drops sightings too old to confirm together with a window that ends at `end`.
     fn expire(&mut self, end: Timestamp, window: Duration) {
         let reach = signed(window) * (CONFIRM_WITHIN_WINDOWS - 1).cast_signed();
         self.sightings

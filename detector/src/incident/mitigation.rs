@@ -1,8 +1,8 @@
-//! Incidents whose devices vanish because a directive took them off the NPU.
+//! Incidents whose devices lose their vote because a directive took them off the NPU.
 //!
-//! Such devices have no vote, so what is left looks clean, and nothing was repaired. A cohort is held
-//! as mitigated while the directive covers what was hit, and cleared by clean windows once it no
-//! longer does, or by a version after it that is clean.
+//! The devices that are left look clean although nothing was repaired. A cohort is held as mitigated while the
+//! directive covers the devices hit. It is cleared by clean windows once the directive no longer does, or by
+//! clean windows of the next version.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct DirectedDevices<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str),
 impl<'a> DirectedDevices<'a> {
     pub(super) fn of(verdicts: &'a [CohortVerdict]) -> Self {
         let mut devices = BTreeMap::new();
-        // Known for chipsets, not for single firmwares.
+        // The number is known for chipsets, not for single firmwares.
         for verdict in verdicts.iter().filter(|v| v.key.firmware.is_none()) {
             let key = &verdict.key;
             if verdict.devices_directed > 0 {
@@ -33,8 +33,8 @@ impl<'a> DirectedDevices<'a> {
         Self(devices)
     }
 
-    /// Whether they are what became of the devices hit: at least half as many. A few that still hold a
-    /// revoked directive do not keep an incident open.
+    /// Whether at least half as many devices are under a directive as were hit. A few that still hold a
+    /// revoked directive must not keep an incident open.
     pub(super) fn covers(&self, cohort: &IncidentCohort) -> bool {
         let key = &cohort.verdict.key;
         let directed = self
@@ -47,10 +47,10 @@ impl<'a> DirectedDevices<'a> {
 }
 
 impl Incident {
-    /// Holds cohorts that were not seen in this window and whose devices are under a directive; says
+    /// Holds cohorts that were not seen in this window and whose devices are under a directive. Returns
     /// whether there are any.
     pub(super) fn hold_directed(&mut self, end: Timestamp, directed: &DirectedDevices<'_>) -> bool {
-        if !self.state.is_told() {
+        if !self.state.is_notified() {
             return false;
         }
         let mut any = false;
@@ -67,8 +67,8 @@ impl Incident {
         any
     }
 
-    /// Counts clean windows of the version after this one for cohorts that are mitigated; says whether
-    /// anything changed.
+    /// Counts clean windows of the next version for cohorts that are mitigated. Returns whether anything
+    /// changed.
     pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
         let is_next = verdict.key.model == self.key.model
             && verdict.key.firmware.is_none()
@@ -96,8 +96,8 @@ impl Incident {
         any
     }
 
-    /// Moves between firing and mitigated. Both are told: on-call wants to know that the directive
-    /// works, and that the fault is back.
+    /// Moves between firing and mitigated. Both changes are news: that the directive works, and that the fault
+    /// is back.
     pub(super) fn settle_mitigation(&mut self, now: Timestamp) {
         let confirmed = || {
             let cohorts = self.cohorts.iter();
@@ -115,7 +115,7 @@ impl Incident {
                 self.state = State::Firing;
                 self.mitigated_at = None;
                 self.returned_at = Some(now);
-                // It was told as the incident grew; what comes now is told as a return.
+                // The earlier growth is old news; this news is the return.
                 self.superseded = None;
                 self.news += 1;
             }

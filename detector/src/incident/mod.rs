@@ -1,9 +1,9 @@
-//! Life of an incident: Inactive -> Pending -> Firing -> Resolved; Mitigated while a directive keeps
-//! its devices off the NPU.
+//! Life of an incident: Inactive -> Pending -> Firing -> Resolved; Mitigated while a directive keeps its
+//! devices off the NPU.
 //!
-//! Pure: incidents so far, one window's verdicts and the time in; incidents as they are now out. One
-//! incident covers an app's model version and cause, with the cohorts (chipsets, firmwares) inside;
-//! each cohort is confirmed and cleared on its own. Only windows that share no data count as two.
+//! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
+//! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
+//! Each cohort is confirmed and cleared on its own. Two windows count as two only if they share no data.
 
 mod advance;
 mod cohort;

@@ -1,4 +1,4 @@
-//! An incident as it is stored and shown: what it is about, where it is in its life, and its cohorts.
+//! An incident as it is stored and shown: its key, its state, its headline and its cohorts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
 use super::cohort::IncidentCohort;
 
-/// What an incident is about: verdicts that may turn into each other are one.
+/// The cause of an incident. Classes that may turn into each other have the same cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Slower, or work moved to the CPU: a fallback may show in latency first, and on some devices in
-    /// some of their runs, before anybody sees where it runs.
+    /// Slower, or work moved to the CPU. A fallback may show first in latency, or in some runs of some devices,
+    /// before a placement shows it.
     Slower,
     /// The NPU does not start.
     NpuStartFailure,
-    /// The NPU computes something else.
+    /// The NPU computes wrong results.
     WrongOutputs,
     /// Latency varies more.
     CvSpike,
@@ -58,7 +58,7 @@ impl Cause {
         }
     }
 
-    /// Whether an incident of this cause already tells people about a verdict on the same chipset.
+    /// Whether an incident of this cause explains a verdict on the same chipset, so that it opens no other.
     #[must_use]
     pub fn explains(self, other: VerdictClass) -> bool {
         match self {
@@ -71,7 +71,7 @@ impl Cause {
     }
 }
 
-/// What makes an incident one.
+/// Identifies an open incident: there is one for each model version and cause.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IncidentKey {
     pub model: ModelKey,
@@ -99,19 +99,19 @@ impl IncidentKey {
     }
 }
 
-/// Where an incident is in its life.
+/// The state of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It was pending and nothing came of it.
+    /// It was pending and was not confirmed.
     Inactive,
-    /// Seen, not yet often or surely enough.
+    /// Seen, but not yet confirmed.
     Pending,
-    /// People are told.
+    /// Confirmed, and people are notified.
     Firing,
-    /// A directive took its devices off the NPU: people are told, and nothing is repaired yet.
+    /// A directive took its devices off the NPU: people are notified, and nothing is repaired yet.
     Mitigated,
-    /// Over, and people are told.
+    /// Over, and people are notified.
     Resolved,
 }
 
@@ -128,15 +128,15 @@ impl State {
         }
     }
 
-    /// Whether it goes on.
+    /// Whether the incident is not over.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, State::Pending | State::Firing | State::Mitigated)
     }
 
-    /// Whether it goes on and people know.
+    /// Whether the incident is not over and people were notified of it.
     #[must_use]
-    pub fn is_told(self) -> bool {
+    pub fn is_notified(self) -> bool {
         matches!(self, State::Firing | State::Mitigated)
     }
 }
@@ -147,19 +147,16 @@ impl fmt::Display for State {
     }
 }
 
-/// One incident, whole: what is stored as its document.
+/// One incident, as its stored document holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
-    /// Unique: the fingerprint and the end of its first window, so that whoever judges that window
-    /// gives the same.
+    /// The fingerprint and the end of its first window, so that every detector that judges this window makes
+    /// the same id.
     pub id: String,
-    /// What it is about.
     pub key: IncidentKey,
-    /// Where it is in its life.
     pub state: State,
     /// When its first window was judged.
     pub started_at: Timestamp,
-    /// When it fired.
     pub fired_at: Option<Timestamp>,
     /// Since when it is mitigated; `None` while it is not.
     pub mitigated_at: Option<Timestamp>,
@@ -167,38 +164,37 @@ pub struct Incident {
     pub returned_at: Option<Timestamp>,
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
-    /// The cohorts inside.
     pub cohorts: Vec<IncidentCohort>,
-    /// What people were told last; frozen until there is more to tell.
+    /// The headline that people were sent last; unchanged until there is news.
     pub headline: Option<Headline>,
-    /// What they were told before that.
+    /// The headline before that.
     pub superseded: Option<Headline>,
-    /// Grows with each thing to tell.
+    /// Number of news so far; notifiers deliver up to it.
     pub news: u64,
-    /// How far each notifier is, by name.
+    /// The last news that each notifier delivered, by name.
     pub delivered: BTreeMap<String, u64>,
 }
 
-/// What people are told about an incident: its labels.
+/// The labels of an incident in notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headline {
     pub severity: Severity,
     /// The verdict of its worst cohort.
     pub class: VerdictClass,
-    /// Confirmed chipsets of that severity.
+    /// Chipsets confirmed at that severity.
     pub chipsets: BTreeSet<String>,
 }
 
-/// How much a verdict of being slower says.
+/// How strong the evidence of a class is, among those with cause [`Cause::Slower`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvidenceStrength {
     /// Some runs are slower.
     Runs,
     /// Devices are slower.
     Devices,
-    /// What runs on the CPU, and is slower for it.
+    /// Devices are slower, and their placement shows the op types on the CPU.
     Placement,
-    /// That nothing is left on the NPU.
+    /// The same, and nothing is left on the NPU.
     Total,
 }
 
@@ -232,7 +228,7 @@ impl Incident {
         }
     }
 
-    /// Returns the cohort that speaks for the incident: confirmed, says most, most devices hit.
+    /// Returns the verdict of the worst cohort: confirmed first, then by strength of evidence and devices hit.
     #[must_use]
     pub fn lead(&self) -> Option<&CohortVerdict> {
         let worst = self.cohorts.iter().max_by_key(|cohort| {
@@ -247,15 +243,15 @@ impl Incident {
         worst.map(|cohort| &cohort.verdict)
     }
 
-    /// Returns the severity: of what people were told, else what it would be.
+    /// Returns the severity of the headline, else of the worst cohort.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        let told = self.headline.as_ref().map(|headline| headline.severity);
-        told.or(self.lead().map(|lead| lead.severity))
+        let sent = self.headline.as_ref().map(|headline| headline.severity);
+        sent.or(self.lead().map(|lead| lead.severity))
             .unwrap_or(Severity::None)
     }
 
-    /// Returns its chipsets: those people were told of, else those seen.
+    /// Returns the chipsets of the headline, else those seen.
     #[must_use]
     pub fn chipsets(&self) -> Vec<String> {
         let seen = || {
@@ -264,14 +260,14 @@ impl Incident {
                 .map(|cohort| cohort.verdict.key.chipset.clone())
                 .collect()
         };
-        let told = self
+        let sent = self
             .headline
             .as_ref()
             .map(|headline| headline.chipsets.clone());
-        told.unwrap_or_else(seen).into_iter().collect()
+        sent.unwrap_or_else(seen).into_iter().collect()
     }
 
-    /// Returns its firmwares, where some of a chipset's were judged alone.
+    /// Returns the firmwares that were judged apart from their chipset.
     #[must_use]
     pub fn firmwares(&self) -> Vec<String> {
         let firmwares = self
@@ -281,8 +277,8 @@ impl Incident {
         firmwares.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Returns devices hit and devices seen, over its chipsets; of a chipset where only single firmwares
-    /// show it, those of the firmwares.
+    /// Returns devices hit and devices seen, over its chipsets. If only single firmwares of a chipset are at
+    /// fault, their devices are counted.
     #[must_use]
     pub fn devices(&self) -> (u64, u64) {
         (
@@ -291,7 +287,7 @@ impl Incident {
         )
     }
 
-    /// Returns how many of those seen could be compared.
+    /// Returns the number of devices seen that could be compared.
     #[must_use]
     pub fn devices_compared(&self) -> u64 {
         self.added(|numbers| numbers.devices_eligible)
@@ -305,15 +301,15 @@ impl Incident {
             .filter(whole)
             .map(|verdict| &*verdict.key.chipset)
             .collect();
-        let told = verdicts().filter(|verdict| {
+        let counted = verdicts().filter(|verdict| {
             let key = &verdict.key;
             let counts = key.firmware.is_none() || !whole.contains(&*key.chipset);
             counts && chipsets.contains(&key.chipset)
         });
-        told.map(|verdict| count(&verdict.numbers)).sum()
+        counted.map(|verdict| count(&verdict.numbers)).sum()
     }
 
-    /// Whether a notifier still has to tell people something.
+    /// Whether a notifier has news to deliver.
     #[must_use]
     pub fn has_news_for(&self, notifier: &str) -> bool {
         self.delivered.get(notifier).copied().unwrap_or(0) < self.news

@@ -153,7 +153,7 @@ impl Round {
             return false;
         };
         let told = self.repeats.get(&incident.id);
-        incident.state.is_told() && told.is_none_or(|told| told.elapsed() >= every)
+        incident.state.is_notified() && told.is_none_or(|told| told.elapsed() >= every)
     }
 
     fn is_up(&mut self) {
@@ -163,7 +163,7 @@ impl Round {
 
     async fn mark_done(&mut self, incident: &Incident) {
         self.is_up();
-        if incident.state.is_told() {
+        if incident.state.is_notified() {
             self.repeats.insert(incident.id.clone(), Instant::now());
         } else {
             self.repeats.remove(&incident.id);

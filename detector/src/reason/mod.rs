@@ -1,4 +1,5 @@
-//! Why a verdict is what it is, one sentence each, with its numbers and their units.
+//! The reasons of a verdict, with the numbers that their sentences name. Stored with an incident, so the names
+//! of variants and fields are a contract.
 
 mod from_signals;
 mod numbers;
@@ -12,7 +13,7 @@ use crate::signals::SpeedReference;
 
 pub(crate) use numbers::{chance, counted, latency, percent};
 
-/// Whether over a tenth of the installations are new: a fleet that gains so many in a window is rare.
+/// Whether more than a tenth of the installations are new, which is rare in one window of a real fleet.
 pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
     10 * proven < 9 * devices
 }
@@ -24,21 +25,21 @@ pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
 pub enum Reason {
     /// EP: work moved to the CPU.
     Placement {
-        /// Devices where it did.
+        /// Devices whose work moved.
         hits: u64,
         devices: u64,
         /// Share of the work on the NPU there, in [0, 1].
         npu_share: Option<f64>,
         /// The same in the reference.
         reference_npu_share: Option<f64>,
-        /// What was counted.
+        /// The unit of the shares.
         unit: Unit,
-        /// What it was compared with.
+        /// The origin of the reference.
         origin: Origin,
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// EJ: and those devices are slower.
+    /// EJ: the devices with a worse placement are slower.
     Slower {
         slower: u64,
         /// Devices with a worse placement.
@@ -47,9 +48,9 @@ pub enum Reason {
         compared: u64,
         /// Their median p50, in microseconds.
         p50_us: f64,
-        /// That of what they were compared with.
+        /// Median p50 of the reference.
         reference_p50_us: f64,
-        /// What that is.
+        /// The kind of reference.
         reference: SpeedReference,
     },
     /// EP without EJ.
@@ -58,30 +59,30 @@ pub enum Reason {
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
     },
-    /// B: devices slower than their earlier selves.
+    /// B: devices slower than their own past.
     Shift {
         /// Devices beyond the ratio.
         hits: u64,
-        /// Devices that know their earlier selves.
+        /// Devices with a baseline.
         devices: u64,
         /// The ratio of p10.
         beyond: f64,
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// A: the median device is slower than its earlier self.
+    /// A: the median device is slower than its own past.
     MedianSlower {
         /// Median ratio of p10.
         ratio: f64,
         /// Its lower bound.
         at_least: f64,
-        /// Devices that know their earlier selves.
+        /// Devices with a baseline.
         devices: u64,
     },
     /// C or M: devices slow in some of their runs.
     Intermittent {
         hits: u64,
-        /// Devices that know their earlier selves.
+        /// Devices with a baseline.
         devices: u64,
         /// Median over the devices hit of the share of runs beyond twice their earlier p95.
         slow_share: Option<f64>,
@@ -94,30 +95,30 @@ pub enum Reason {
     CohortMoved {
         /// Median ratio of p10.
         ratio: f64,
-        /// Devices that know their earlier selves.
+        /// Devices with a baseline.
         devices: u64,
     },
-    /// A control did or did not slow down as well.
+    /// The previous version did or did not slow down as well.
     PreviousVersionControl {
         /// Share of its devices beyond the same ratio, in [0, 1].
         share: f64,
-        /// Whether that is as bad.
+        /// Whether it slowed down as much.
         slowed: bool,
     },
     /// Other models on the devices hit did or did not slow down.
     PeerControl {
         /// Share of the devices hit where they did, in [0, 1].
         share: f64,
-        /// Whether that is most of them.
+        /// Whether that is most of the devices.
         slowed: bool,
     },
-    /// The same version on other chipsets shows the same: no chipset's fault alone.
+    /// The same version on other chipsets shows the same effect.
     Everywhere {
-        /// Chipsets that were asked.
+        /// Chipsets compared.
         chipsets: u64,
         /// Share of their devices hit in the same way, in [0, 1].
         share: f64,
-        /// Their median ratio of p10, where whole cohorts moved.
+        /// Their median ratio of p10, if whole cohorts moved.
         ratio: Option<f64>,
     },
     /// Devices with one firmware are hit far more often than others of the chipset.
@@ -136,9 +137,9 @@ pub enum Reason {
         /// Its median ratio of p10.
         ratio: f64,
     },
-    /// The devices hit have another runtime than the reference: it may only count differently.
+    /// The devices hit have another runtime than the reference, which may only count nodes differently.
     NewRuntime {
-        /// Theirs, as ORT and EP version.
+        /// ORT and EP versions of the devices hit.
         runtimes: Vec<String>,
     },
     /// Work moved to the CPU on devices that all have another runtime than the reference.
@@ -146,35 +147,35 @@ pub enum Reason {
         /// ORT and EP versions.
         runtimes: Vec<String>,
     },
-    /// The back end could not be set up.
+    /// The NPU's back end could not be set up.
     Backend {
         /// The contract's reason code.
         code: String,
-        /// Devices hit that gave it.
+        /// Devices hit with this code.
         devices: u64,
     },
     /// S: the NPU does not start.
     NpuStart {
-        /// Devices where it does not.
+        /// Devices where the NPU does not start.
         hits: u64,
         devices: u64,
-        /// Of those hit, devices where a session could not be made at all.
+        /// Of those hit, devices where a session could not be created at all.
         failed: u64,
         /// Reason codes with their devices, commonest first.
         codes: Vec<(String, u64)>,
-        /// Whether nothing shows that it ever starts on this chipset.
+        /// Whether the NPU is not known to start on this chipset.
         is_unheard_of: bool,
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// O: outputs are off by more than is accepted.
+    /// O: outputs differ by more than the tolerance.
     WrongOutputs {
-        /// Devices where they are.
+        /// Devices beyond the tolerance.
         hits: u64,
         devices: u64,
         /// Median of the largest difference between NPU and CPU.
         max_abs: f64,
-        /// The accepted one.
+        /// The accepted difference.
         tolerance: f64,
         /// Median cosine of the two outputs, -1 to 1.
         cosine: Option<f64>,
@@ -189,20 +190,20 @@ pub enum Reason {
         hits: u64,
         devices: u64,
         outputs: u64,
-        /// The firmware that explains it.
+        /// The firmware of all devices hit and of no others.
         firmware: Option<String>,
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// CV: runs vary more than they did.
+    /// CV: runs vary more than before.
     Varies {
-        /// Devices where they do.
+        /// Devices whose runs vary more.
         hits: u64,
-        /// Devices that know their earlier selves.
+        /// Devices with a baseline.
         devices: u64,
         /// Median coefficient of variation of the devices hit.
         cv: Option<f64>,
-        /// What they had before.
+        /// The median of their earlier ones.
         earlier_cv: Option<f64>,
         /// Chance of so many in a healthy cohort.
         p: f64,
@@ -212,51 +213,51 @@ pub enum Reason {
         /// Share of its devices, in [0, 1].
         share: f64,
     },
-    /// A CV rule of the operator's fired.
+    /// A CV rule of the config fired.
     CvRule {
         name: String,
         /// Coefficient of variation of all runs.
         cv: f64,
         /// The limit, if the rule has one.
         limit: Option<f64>,
-        /// That of earlier windows, if the rule compares with it.
+        /// The coefficient in earlier windows, if the rule compares with it.
         baseline: Option<f64>,
     },
     /// Far fewer devices reported than usual.
     FewReporting {
-        /// Devices that did, on this chipset.
+        /// Devices that reported, on this chipset.
         devices: u64,
         /// Median of earlier windows.
         usual: u64,
-        /// How many windows that are.
+        /// Number of those windows.
         windows: u64,
     },
-    /// Far more devices reported than usual, and no more than those are hit.
+    /// Far more devices reported than usual, and the surplus could explain all hits.
     Crowd {
-        /// Devices that did, on this chipset.
+        /// Devices that reported, on this chipset.
         devices: u64,
         /// Median of earlier windows.
         usual: u64,
-        /// How many windows that are.
+        /// Number of those windows.
         windows: u64,
     },
-    /// More new installations than the app usually has: they do not vote.
+    /// More new installations than the app usually has; they do not vote.
     Flood {
         /// Installations without a vote.
         devices: u64,
     },
-    /// A directive took devices off the NPU: they do not vote.
+    /// A directive took devices off the NPU; they do not vote.
     Directed { devices: u64 },
-    /// What was found does not hold on the installations that were known before.
+    /// The finding does not hold on the installations that were known before the window.
     NewcomersOnly {
         /// Installations known before the window.
         proven: u64,
         /// Devices that vote.
         devices: u64,
-        /// Whether more are new than usual.
+        /// Whether more installations than usual are new.
         flood: bool,
     },
-    /// Too few are hit to wake anyone.
+    /// Too few devices are hit for a page.
     FewHit {
         /// Share of the devices hit, in [0, 1].
         share: f64,
@@ -264,30 +265,31 @@ pub enum Reason {
     /// Too few devices in the window.
     TooFewDevices {
         devices: u64,
-        /// So many show a slow-down by 2 of all of them.
+        /// Devices needed to detect a slow-down by 2 on all of them.
         needed: u64,
     },
-    /// Nothing to compare with.
+    /// No reference of any kind.
     NoReference {
-        /// The version before, if there was one.
+        /// The version before, if there is one.
         previous_version: Option<String>,
-        /// Devices whose placement had a reference.
+        /// Devices whose placement has a reference.
         comparable_placements: u64,
-        /// Devices that knew their earlier selves.
+        /// Devices with a baseline of their own on another version, firmware or runtime.
         comparable_pasts: u64,
-        /// So many are needed of either.
+        /// Devices needed of either.
         needed: u64,
     },
-    /// The NPU was asked for and has next to nothing; nothing says whether it should have more.
+    /// The sessions request the NPU, which has next to none of the work, and no reference shows how much it
+    /// should have.
     HardlyOnNpu {
         /// Devices where the NPU has under 5 % of the work.
         off_npu: u64,
-        /// Devices whose placement could be read.
+        /// Devices with a readable placement.
         devices: u64,
     },
-    /// Nothing changed since earlier windows of the version; nothing says whether they were right.
+    /// Nothing changed since earlier windows of the version, which may have been wrong too.
     AsBefore {
-        /// Devices that were compared with them.
+        /// Devices compared with those windows.
         devices: u64,
     },
 }

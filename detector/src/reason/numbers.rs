@@ -1,6 +1,6 @@
-//! Latencies, shares and chances as people write them.
+//! Latencies, shares and chances as text for people.
 
-/// A latency for people: microseconds below a millisecond, else milliseconds.
+/// Formats a latency: microseconds below a millisecond, else milliseconds.
 pub(crate) fn latency(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0} us"),
@@ -9,15 +9,15 @@ pub(crate) fn latency(us: f64) -> String {
     }
 }
 
-/// A number of things for people.
+/// Formats a number of things.
 pub(crate) fn counted(n: u64, thing: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {thing}{plural}")
 }
 
-/// A share for people.
+/// Formats a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
-    // One less a sum of shares may be a little below nothing, and nothing has a sign.
+    // A difference of shares may be slightly negative, and `-0` must not be printed.
     let percent = share.max(0.0) * 100.0 + 0.0;
     match percent {
         p if p > 0.0 && p < 1.0 => format!("{p:.1} %"),
@@ -26,7 +26,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A chance for people: `1 in 2,000`, or an upper bound where it is beyond imagination.
+/// Formats a chance: `1 in 2,000`, or a bound for the very small and the large.
 pub(crate) fn chance(p: f64) -> String {
     if p < 1e-9 {
         return "under 1 in a billion".to_owned();
@@ -35,7 +35,7 @@ pub(crate) fn chance(p: f64) -> String {
         return "to be expected".to_owned();
     }
     let one_in = 1.0 / p;
-    // Two digits say all there is to know.
+    // More than two digits would be false precision.
     let unit = 10f64.powf(one_in.log10().floor() - 1.0).max(1.0);
     let digits = format!("{:.0}", (one_in / unit).round() * unit);
     let mut grouped = String::new();

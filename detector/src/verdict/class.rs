@@ -1,39 +1,39 @@
-//! What is the matter with a cohort, and how much that asks of people.
+//! The class and the severity of a verdict.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Share of the eligible devices below which a fallback is one of some devices.
+/// Share of the eligible devices below which a fallback is [`VerdictClass::SomeDevicesFallback`].
 pub(crate) const MOST_DEVICES: f64 = 0.8;
 
-/// What is the matter with a cohort.
+/// The kind of fault in a cohort, or why none can be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictClass {
     /// Most devices run (nearly) all of the model on the CPU.
     TotalFallback,
-    /// Most devices run a part of the model on the CPU that they should not.
+    /// Most devices run a part of the model on the CPU that belongs on the NPU.
     PartialFallback,
     /// Some devices run more of the model on the CPU.
     SomeDevicesFallback,
     /// Devices are slow in some of their runs or sessions.
     IntermittentFallback,
-    /// The NPU computes something else than it should.
+    /// The NPU computes wrong results.
     WrongOutputs,
     /// The NPU's back end could not be set up.
     NpuStartFailure,
-    /// Slower, and placements do not say why.
+    /// Slower without a placement that explains it.
     SlowWithoutPlacement,
-    /// Latency varies more than it used to.
+    /// Latency varies more than before.
     CvSpike,
-    /// The devices are slower, whatever they run.
+    /// The devices are slower with every model.
     ThermalOrLoad,
-    /// What arrives cannot be compared as before.
+    /// The reports cannot be compared as before.
     DataQuality,
-    /// There is too little to say anything.
+    /// Too few devices or references to judge.
     NotEnoughData,
-    /// Compared, and nothing found.
+    /// Compared without a finding.
     Healthy,
 }
 
@@ -99,11 +99,11 @@ impl fmt::Display for VerdictClass {
     }
 }
 
-/// How much a verdict asks of people.
+/// How soon a person must look at a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Asks nothing of people.
+    /// Needs nobody's attention.
     None,
     /// To be seen on a dashboard.
     Info,

@@ -1,33 +1,33 @@
-//! Data completeness: far fewer devices reported than usual, or far more. What is missing may be what is
-//! broken, so a cohort is not called healthy then; what is too much may be made up, so alone it wakes
-//! nobody.
+//! Data completeness: far fewer devices reported than usual, or far more. Missing devices may be the broken
+//! ones, so the cohort is not called healthy. Surplus devices may be forged, so alone they do not page.
 
 use crate::read::UsualDevices;
 use crate::reason::Reason;
 
 use super::{CohortVerdict, Severity, VerdictClass};
 
-/// Below this share of the usual number something keeps reports back: an outage of the collector, a
-/// release that does not start, an SDK that lost its consent.
+/// Share of the usual number below which reports are missing: an outage of the collector, a release that does
+/// not start, a withdrawn consent.
 const FEW: f64 = 0.5;
 
-/// From this multiple of the usual number on, a chipset has devices that it did not have.
+/// Multiple of the usual number from which a chipset has new devices.
 const MANY: f64 = 1.5;
 
-/// Of the usual devices so many must be hit besides: their number wavers from window to window.
+/// Least share of the usual number that must be hit in addition to the surplus, because the usual number
+/// varies from window to window.
 const OF_USUAL: f64 = 0.25;
 
-/// Devices below which nothing is asked of a crowd: so many may come by themselves.
+/// Usual devices below which a surplus is not doubted, since so few vary by chance.
 const MIN_USUAL: u64 = 5;
 
-/// Windows before a number is usual.
+/// Windows needed before a number of devices is usual.
 const MIN_WINDOWS: u64 = 3;
 
-/// Devices below which the number wavers by itself.
+/// Usual devices below which a smaller number is not doubted, since so few vary by chance.
 const MIN_DEVICES: u64 = 20;
 
-/// Says so where fewer than half of the devices that a chipset usually has reported. `now`: devices
-/// of all versions on the chipset.
+/// Turns "healthy" into data quality if fewer than half of a chipset's usual devices reported. `now` counts
+/// devices of all versions on the chipset.
 pub(crate) fn doubt(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDevices>) {
     let Some(usual) = usual else { return };
     let known = usual.windows >= MIN_WINDOWS && usual.devices >= MIN_DEVICES;
@@ -51,9 +51,9 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDe
     }
 }
 
-/// Makes a ticket of a page that only the devices beyond the usual number could be behind. Who makes up
-/// installations may let them come again, and then they are known; that there are so many stays. A fault
-/// hits devices that were always there, too: all of those or a part, however many came to them.
+/// Turns a page into a ticket if the surplus over the usual number of devices could explain all hits. Forged
+/// installations may report again and then count as known, but their number stays unusual. A real fault hits
+/// the usual devices too, whatever the surplus.
 pub(crate) fn doubt_crowd(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDevices>) {
     let known = |usual: &UsualDevices| usual.windows >= MIN_WINDOWS && usual.devices >= MIN_USUAL;
     let Some(usual) = usual.filter(known) else {

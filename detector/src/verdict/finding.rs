@@ -1,10 +1,10 @@
-//! What the evidence amounts to, before words are put to it.
+//! The finding that a verdict is made from: class, severity, reasons and counts.
 
 use crate::reason::Reason;
 
 use super::class::{Severity, VerdictClass};
 
-/// What the evidence amounts to, before words are put to it.
+/// A class with its evidence, before the verdict's numbers and next step are added.
 #[derive(Clone)]
 pub(super) struct Finding {
     pub(super) class: VerdictClass,
@@ -15,12 +15,12 @@ pub(super) struct Finding {
     pub(super) p: f64,
 }
 
-/// Share of the devices below which nobody is woken: a fault that matters hits 5 % of them, of which
-/// a window may show a few less.
+/// Share of the devices hit below which a finding is no page. A fault that matters hits 5 % of them, and a
+/// window may show slightly less.
 pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 
 impl Finding {
-    /// A fallback of devices whose NPU does not start is that.
+    /// Turns a fallback into a start failure if half of its devices failed to start.
     pub(super) fn started_by(mut self, starts: Option<&Finding>) -> Self {
         let is_known = self.class == VerdictClass::NpuStartFailure;
         if let Some(starts) = starts.filter(|starts| !is_known && 2 * starts.hits >= self.hits) {
@@ -37,9 +37,9 @@ impl Finding {
         self
     }
 
-    /// Makes a ticket of what hits too few devices for a page, those that a directive took off the NPU
-    /// among them.
-    pub(super) fn spare_people(&mut self, directed: u64) {
+    /// Turns a page into a ticket if too few devices are hit. Devices that a directive took off the NPU count
+    /// as not hit.
+    pub(super) fn lower_if_few_hit(&mut self, directed: u64) {
         let share = self.hits as f64 / (self.eligible + directed).max(1) as f64;
         if self.severity == Severity::Page && share < MIN_PAGE_SHARE {
             self.severity = Severity::Ticket;
@@ -47,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// A flood of new installations is data quality where nothing worse was found.
+    /// Names a flood of new installations; it makes the class data quality if nothing worse was found.
     pub(super) fn name_flood(&mut self, devices: u64) {
         if devices == 0 {
             return;
@@ -61,7 +61,7 @@ impl Finding {
         }
     }
 
-    /// Says who has no vote where there are too few of the others.
+    /// Names the devices under a directive if the others are too few.
     pub(super) fn name_directed(&mut self, devices: u64) {
         if devices > 0 && self.class == VerdictClass::NotEnoughData {
             self.reasons.push(Reason::Directed { devices });

@@ -1,4 +1,4 @@
-//! Whether devices with one firmware are hit far more often than the others of the chipset.
+//! Finds the firmware whose devices are hit far more often than the others of the chipset.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::window::{CohortWindow, Installation};
 use super::VerdictClass;
 use super::finding::Finding;
 
-/// Chance below which it is no coincidence that one firmware has the hits.
+/// Chance below which the hits of one firmware are no coincidence.
 const CHANCE: f64 = 1e-3;
 
-/// Its share of devices hit over that of the others.
+/// Least ratio of its share of devices hit to that of the others.
 const AT_LEAST: f64 = 3.0;
 
-/// What others' share is taken for where there are few of them.
+/// Prior for the others' share of devices hit, which counts if there are few of them.
 const OTHERS_RATE: BaseRate = BaseRate {
     rate: 0.05,
     strength: 5.0,
 };
 
-/// Names the firmware where far more of the devices are hit than elsewhere; `None` where it says nothing.
+/// Returns the reason that names the firmware; `None` if no firmware stands out.
 pub(super) fn of_those_hit(
     window: &CohortWindow,
     evidence: &Evidence,
@@ -32,19 +32,19 @@ pub(super) fn of_those_hit(
     let hit = hit_devices(evidence, found)?;
     let devices = by_firmware(window);
     let all: HashSet<Installation> = devices.values().flatten().copied().collect();
-    let told = devices.iter().filter_map(|(firmware, having)| {
+    let candidates = devices.iter().filter_map(|(firmware, having)| {
         let own = tally(hit, having);
-        // Who updated within the window ran both: what is wrong there is counted once.
+        // A device that was updated within the window has both firmwares; it counts for this firmware only.
         let others = tally(hit, all.difference(having));
         if firmware.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
             return None;
         }
-        // Each firmware is asked.
+        // Corrected for testing each firmware.
         let chance = surprise(own, OTHERS_RATE, others) * devices.len() as f64;
-        let tells = share(own) >= AT_LEAST * share(others) && chance <= CHANCE;
-        tells.then_some((*firmware, own, others))
+        let stands_out = share(own) >= AT_LEAST * share(others) && chance <= CHANCE;
+        stands_out.then_some((*firmware, own, others))
     });
-    let (firmware, own, others) = told.max_by(|(_, a, _), (_, b, _)| {
+    let (firmware, own, others) = candidates.max_by(|(_, a, _), (_, b, _)| {
         let by_share = share(*a).total_cmp(&share(*b));
         a.hits.cmp(&b.hits).then(by_share)
     })?;
@@ -57,8 +57,8 @@ pub(super) fn of_those_hit(
     })
 }
 
-/// Whoever had a session, and whoever could make none: an update that keeps the NPU from starting leaves
-/// no session behind.
+/// Returns devices by firmware: those with a session, and those with a failed start, since an update that
+/// prevents the NPU from starting leaves no session.
 fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let votes = window.votes.iter();
     let votes = votes.map(|vote| (&*vote.firmware, vote.installation));
@@ -87,9 +87,10 @@ fn share(tally: Tally) -> f64 {
     tally.hits as f64 / tally.devices as f64
 }
 
-/// The devices that the finding is about; `None` where all are, or it says itself which.
+/// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware
+/// itself.
 fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSet<Installation>> {
-    let says = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
+    let has_reason = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
     let placed = || {
         evidence
             .placement
@@ -99,14 +100,16 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
     let by_past = || {
         let is_it =
             |reason: &Reason| matches!(reason, Reason::Shift { .. } | Reason::MedianSlower { .. });
-        let shift = evidence.shift.as_ref().filter(|_| says(is_it));
+        let shift = evidence.shift.as_ref().filter(|_| has_reason(is_it));
         shift.map(|found| &found.hit_devices)
     };
     match found.class {
-        VerdictClass::NpuStartFailure if says(|r| matches!(r, Reason::NpuStart { .. })) => evidence
-            .start_failures
-            .as_ref()
-            .map(|found| &found.hit_devices),
+        VerdictClass::NpuStartFailure if has_reason(|r| matches!(r, Reason::NpuStart { .. })) => {
+            evidence
+                .start_failures
+                .as_ref()
+                .map(|found| &found.hit_devices)
+        }
         VerdictClass::NpuStartFailure
         | VerdictClass::TotalFallback
         | VerdictClass::PartialFallback

@@ -1,8 +1,7 @@
-//! From evidence to a verdict. Pure.
+//! From the evidence of a cohort window to its verdict. Pure.
 //!
-//! The strongest evidence names the class: a placement that got worse on devices that are slower for
-//! it, then slower devices alone, then a worse placement alone. A cohort that could not be compared
-//! with anything is "not enough data", never healthy.
+//! The strongest evidence decides the class: a worse placement on devices that are slower, then slower devices
+//! alone, then a worse placement alone. A cohort without any reference is "not enough data", never healthy.
 
 use crate::baseline::{Baseline, Origin};
 use crate::describe::WindowStatistics;
@@ -20,12 +19,12 @@ use super::numbers::{numbers, on_the_cpu};
 use super::{CohortVerdict, CpuNodes};
 use super::{firmware, secondary};
 
-/// Heat and load slow a device by less than this: its clock swings latency by 2 at most, where the CPU takes
-/// 3 to 80 times as long as the NPU (both measured). Where everything on a device is slower by more, its
-/// NPU is gone for all of it.
+/// Heat and load slow a device by less than this: the clock changes latency by a factor of 2 at most, while
+/// the CPU takes 3 to 80 times as long as the NPU (both measured). If every model of a device is slower by
+/// more, the device has lost its NPU.
 const FASTER_THAN_CPU: f64 = 3.0;
 
-/// Devices that show a slow-down by 2 of all of them in one window of 50 runs each, with and without
+/// Devices needed to detect a slow-down by 2 on all of them in one window of 50 runs each, with and without
 /// placements (the project's detection measurements).
 const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 const SEES_DOUBLE: u64 = 30;
@@ -41,7 +40,7 @@ pub fn judge(
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
     secondary::mention(&mut found, evidence);
-    found.spare_people(window.n_only_directed());
+    found.lower_if_few_hit(window.n_only_directed());
     found.name_flood(window.voteless.flood);
     found.name_directed(window.voteless.directed);
     let by_placement = found.reasons.iter().any(Reason::is_about_placement);
@@ -96,8 +95,8 @@ pub fn judge(
     }
 }
 
-/// Takes the page from what does not hold on the installations known before: data quality where many
-/// are new, or more than usual (`flood`); else a few devices less were too few to be sure.
+/// Lowers a page that does not hold on the installations known before the window. If many installations are
+/// new, or more than usual (`flood`), it becomes data quality; else a ticket.
 pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
     let devices = verdict.numbers.devices_seen;
     let reason = Reason::NewcomersOnly {
@@ -121,7 +120,7 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
-    // What cannot be used comes before what is slow; and both need no votes.
+    // Unusable outputs before slow ones. Neither they nor failed starts need votes.
     let is_page = |found: &Finding| found.severity == Severity::Page;
     if let Some(wrong) = secondary::wrong_outputs(evidence).filter(is_page) {
         return wrong;
@@ -130,7 +129,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     let starts = any_starts.clone().filter(is_page);
     let fallen = fallback(evidence).map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
-        // A placement that is worth a ticket takes no page from what it explains.
+        // A placement worth a ticket must not lower a page for the effect that it explains.
         let others = [starts.clone(), slower(evidence)];
         fallen.raised_to(&others)
     });
@@ -139,7 +138,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
-        // Devices without a session have no vote; enough of them have failed to be counted.
+        // Devices that failed to start have no session and no vote, but enough of them to be counted.
         if let Some(starts) = any_starts {
             return starts;
         }
@@ -156,8 +155,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     let slow = slower(evidence).or_else(|| intermittent(evidence));
     let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
-    // What explains slower devices explains a heavier model and runs that vary more, too. Heat moves no
-    // work to the CPU, keeps no NPU from starting and changes no outputs.
+    // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
+    // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
     let vary = match slow {
         Some(_) => [None, None],
         None => [heavier(evidence), secondary::cv_spike(evidence)],
@@ -178,7 +177,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     found.swap_remove(worth_it.unwrap_or(0))
 }
 
-/// EJ: worse placement and slower for it.
+/// EJ: worse placement, and slower.
 fn fallback(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref()?;
     let joined = evidence
@@ -189,7 +188,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     if !concurrent && evidence.control.vetoes() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
-    // Chipsets place differently by right: without a look at devices beside them, not a page.
+    // Chipsets place differently by design, so without devices to compare in the same window it is no page.
     let severity = match change.origin {
         Origin::OtherChipsets if !concurrent => Severity::Ticket,
         _ => Severity::Page,
@@ -207,7 +206,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A or B without EJ. Where those that B found are those whose placement got worse, that is why.
+/// A or B without EJ. If the devices that B found are those whose placement got worse, that is the cause.
 fn slower(evidence: &Evidence) -> Option<Finding> {
     let shift = evidence.shift.as_ref().filter(|shift| shift.signal.fires);
     let median = evidence
@@ -264,7 +263,7 @@ fn intermittent(evidence: &Evidence) -> Option<Finding> {
     let moved = evidence.moved.as_ref().filter(|found| found.signal.fires);
     let found = tail.or(moved)?;
     let control = evidence.intermittent_control;
-    // Input mix moves medians too: without a look beside, it says little.
+    // The mix of inputs moves medians too, so M is weak evidence without a control.
     let is_page = found.shape_is_known && (tail.is_some() || control != Control::Absent);
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
@@ -315,7 +314,7 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
         compared: joined.signal.devices,
     }));
     reasons.extend(Reason::backend(change));
-    // Where most of those compared are slower, it is more than another way to count.
+    // If most of those compared are slower, it is more than a different count of nodes.
     let is_not_slower =
         not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
     let recounted = change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && is_not_slower;
@@ -378,15 +377,15 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A count of slower devices as likely as this is no sign of any.
+/// Chance above which the count of slower devices is no sign of a change.
 const UNCHANGED_P: f64 = 0.05;
 
-/// Nor is such a median ratio: what a firmware or another app costs.
+/// Median ratio below which there is no sign of a change: firmware or another app may cost as much.
 const UNCHANGED_RATIO: f64 = 1.25;
 
 fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
-    // Its own past says what changed, not whether it was right; and other chipsets that have little on
-    // the NPU say nothing for one that has next to nothing there.
+    // A version's own past shows what changed, not whether it was right. Other chipsets do not vouch for a
+    // chipset with next to nothing on the NPU, because they may have little there too.
     let vouches = |change: &&PlacementChange| match change.origin {
         Origin::PreviousVersion | Origin::Certified => true,
         Origin::OtherChipsets => hardly_on_npu(window).is_none(),
@@ -418,7 +417,7 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)
 }
 
-/// That next to nothing runs on the NPU on most of the devices, all of which asked for it.
+/// Returns the reason that most devices run next to nothing on the NPU although they requested it.
 fn hardly_on_npu(window: &CohortWindow) -> Option<Reason> {
     let devices_with = |matches: &dyn Fn(f64) -> bool| {
         let share = |vote: &DeviceVote| vote.placement.npu_share().map(|(share, _)| share);

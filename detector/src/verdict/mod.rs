@@ -1,4 +1,5 @@
-//! The answer about one cohort window: a class, a severity, and the numbers behind them.
+//! Verdicts: the class and the severity of one cohort window, with the numbers behind them. [`judge`] makes them
+//! from the evidence of the signals; `evaluate` lowers those that rest on new installations.
 
 mod class;
 pub(crate) mod completeness;
@@ -25,44 +26,44 @@ pub use class::{Severity, VerdictClass};
 pub(crate) use judge::doubt;
 pub use judge::judge;
 
-/// A cohort window, judged.
+/// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CohortVerdict {
     /// The cohort that was judged.
     pub key: CohortKey,
-    /// Where the window ends.
+    /// End of the window, exclusive.
     pub window_end: Timestamp,
-    /// How long it is.
+    /// Length of the window.
     pub window: Duration,
-    /// What is the matter.
+    /// The kind of fault, if any.
     pub class: VerdictClass,
-    /// How much that asks of people.
+    /// How soon a person must look at it.
     pub severity: Severity,
-    /// Why, strongest first.
+    /// The reasons, strongest first.
     pub reasons: Vec<Reason>,
     /// Sizes and effects.
     pub numbers: VerdictNumbers,
-    /// CV and humps.
+    /// CV and modes.
     pub statistics: WindowStatistics,
     /// Op types on the CPU of the devices hit, the costliest first.
     pub cpu_ops: Vec<String>,
     /// Share of the model's MACs that those devices run on the CPU, in [0, 1].
     pub cpu_macs_share: Option<f64>,
-    /// What a person can do first.
+    /// The first thing a person can do.
     pub next_step: String,
-    /// All signals that could be asked.
+    /// All signals that could be computed.
     pub signals: Vec<Signal>,
-    /// Counts for the history of later versions, beside the signals.
+    /// Further counts for the history of later versions.
     pub tallies: Vec<Signal>,
-    /// Devices that a directive took off the NPU: they have no vote.
+    /// Devices without a vote because a directive took them off the NPU.
     pub devices_directed: u64,
     /// The version before this one, if it is known.
     pub follows: Option<String>,
-    /// What its placements were compared with, where something was found: an incident holds it still.
+    /// References of its placements, if there is a finding. An open incident pins them.
     pub references: Vec<PlacementReference>,
     /// CV rules that fired, by name.
     pub cv_rules: Vec<String>,
-    /// The chance of the deciding count in a healthy cohort; 1 if nothing was found.
+    /// The chance of the deciding count in a healthy cohort; 1 without a finding.
     pub p: f64,
 }
 
@@ -77,14 +78,14 @@ pub struct VerdictNumbers {
     pub devices_hit: u64,
     /// Clean runs of all voting devices.
     pub runs: u64,
-    /// p50 of the devices hit over what they are compared with; without a finding, over their own
+    /// Ratio of p50 on the devices hit to their reference; without a finding, of all devices to their own
     /// earlier p50.
     pub latency_ratio: Option<f64>,
     /// Median p50 of the devices hit, in microseconds.
     pub hit_p50_us: Option<f64>,
-    /// Median p50 of what they are compared with, in microseconds.
+    /// Median p50 of their references, in microseconds.
     pub reference_p50_us: Option<f64>,
-    /// Share of the work on the NPU on the devices hit, in [0, 1].
+    /// Share of the work on the NPU on the devices hit, in [0, 1]; without a finding, on all devices.
     pub npu_share: Option<f64>,
     /// The same in the reference.
     pub reference_npu_share: Option<f64>,
@@ -95,13 +96,13 @@ pub struct VerdictNumbers {
 pub struct CpuNode {
     /// Op type as ONNX names it.
     pub op_type: String,
-    /// Why, in the contract's words.
+    /// The contract's reason code.
     pub reason: String,
     /// Share of the model's MACs, in [0, 1].
     pub macs_share: Option<f64>,
 }
 
-/// Nodes on the CPU that should not be there, by (fingerprint algorithm, normalised fingerprint).
+/// Nodes on the CPU that are not benign, by (fingerprint algorithm, normalised fingerprint).
 pub type CpuNodes = HashMap<(u32, u64), Vec<CpuNode>>;
 
 #[cfg(test)]

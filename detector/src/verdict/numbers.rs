@@ -1,4 +1,4 @@
-//! The numbers of a verdict, and what runs on the CPU of the devices that it is about.
+//! The numbers of a verdict, and the op types on the CPU of the devices hit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,8 +57,8 @@ fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
     epwatch_stats::order_stat::median(&shares)
 }
 
-/// Op types that only a smaller share of the devices hit has on the CPU are left out: they come from
-/// single devices that run everything there, and would lead who is paged astray.
+/// Least share of the devices hit that must have an op type on the CPU. Others come from single devices that
+/// run everything there, and would mislead the person on call.
 const MIN_SHARE_OF_DEVICES: f64 = 0.1;
 
 /// One op type on the CPU of the devices hit.
@@ -69,7 +69,7 @@ struct CpuOp {
     devices: u64,
 }
 
-/// Op types on the CPU of the devices hit, by MACs then by number, and their share of the MACs.
+/// Returns the op types on the CPU of the devices hit, by MACs then by number, and their share of the MACs.
 pub(super) fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<String>, Option<f64>) {
     let mut ops: BTreeMap<&str, CpuOp> = BTreeMap::new();
     let mut commonest_share = None;

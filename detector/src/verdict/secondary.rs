@@ -1,5 +1,4 @@
-//! Findings beside placement and latency: the NPU does not start, its outputs are wrong or differ,
-//! runs vary more than they did.
+//! Findings from failed starts, outputs and the coefficient of variation.
 
 use crate::reason::Reason;
 use crate::signals::{Control, Evidence};
@@ -7,7 +6,7 @@ use crate::signals::{Control, Evidence};
 use super::finding::{Finding, MIN_PAGE_SHARE};
 use super::{Severity, VerdictClass};
 
-/// Too few of the devices wake nobody, and must not hide what would.
+/// Returns a ticket if too few devices are hit for a page, so that it does not hide another page.
 fn severity(is_page: bool, share: f64) -> Severity {
     if is_page && share >= MIN_PAGE_SHARE {
         Severity::Page
@@ -44,7 +43,7 @@ pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// OH: outputs that differ between devices, but not beyond that.
+/// OH: outputs that differ between devices, within the tolerance.
 pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
     let signal = &minority.signal;
@@ -58,8 +57,8 @@ pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// CV: runs vary more than they did. Never a page: in healthy fleets contention and governors do the
-/// same, and what is worth waking for fires C or M as well.
+/// CV: runs vary more than before. Never a page: in healthy fleets contention and governors have the same
+/// effect, and a fault worth a page fires C or M as well.
 pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
     let spread = evidence.cv_increase.as_ref()?;
     let signal = &spread.signal;
@@ -84,7 +83,7 @@ pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// Names what else was found, where another finding leads.
+/// Adds the reasons of failed starts and wrong outputs to a finding of another class.
 pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     if found.severity < Severity::Ticket {
         return;
@@ -164,7 +163,7 @@ mod tests {
         check(&verdict, VerdictClass::Healthy, Severity::None);
     }
 
-    /// The fallback is what the app made of it.
+    /// The app fell back to the CPU after the failed start.
     #[test]
     fn a_fallback_of_devices_that_failed_to_start_is_a_start_failure() {
         let fallen = Fleet::with_fallback(1.0).window();
@@ -204,7 +203,7 @@ mod tests {
         assert!(verdict.reasons[0].to_string().contains("firmware f2"));
     }
 
-    /// A phone on the CPU gives the CPU's output: the finding is the fallback.
+    /// A phone on the CPU returns the CPU's output, so the finding is the fallback.
     #[test]
     fn a_fallback_leads_over_outputs_that_differ_for_it() {
         let mut window = Fleet::with_fallback(0.5).window();
@@ -224,7 +223,7 @@ mod tests {
             cv_within: Some(0.17),
             ..reference()
         };
-        // Half of the runs four times as slow is C as well, which leads where the shape is known.
+        // Half of the runs four times as slow is C as well, which comes first if the shape is known.
         let verdict = judged(&noisy, None, &baseline);
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
         let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
@@ -246,7 +245,7 @@ mod tests {
         assert_eq!(with_control.class, VerdictClass::ThermalOrLoad);
     }
 
-    /// Nothing on the NPU and nothing to compare it with, but a code that says why: worth a ticket.
+    /// Nothing on the NPU and no reference, but a reason code: worth a ticket.
     #[test]
     fn a_back_end_code_needs_no_reference() {
         let mut dead = placed(5, 0, 25, None);
