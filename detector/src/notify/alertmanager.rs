@@ -1,8 +1,8 @@
 //! Prometheus Alertmanager, API v2.
 //!
-//! An alert is its labels; one alert an incident. It is sent again while it fires, with an end a few
-//! repeats ahead: if the detector dies, Alertmanager resolves it by time-out instead of keeping a
-//! lie. When labels change (another severity, more chipsets) the old alert is ended together with the new one.
+//! One alert for each incident, identified by its labels. It is sent again while it fires, with an end a few
+//! repeats ahead, so that Alertmanager resolves it by time-out if the detector dies. When labels change
+//! (another severity, more chipsets), the old alert is ended together with the new one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::http_notifier::{Format, HttpNotifier};
 use super::notifier::Notification;
 use super::text::{description, summary};
 
-/// Repeats that may fail before Alertmanager takes the alert for over.
+/// Repeats that may fail before Alertmanager resolves the alert.
 const REPEATS_UNTIL_END: i32 = 4;
 
 #[derive(Debug)]

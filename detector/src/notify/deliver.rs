@@ -1,7 +1,7 @@
-//! Brings every notifier up to what each incident is: no queue, so nothing to overflow.
+//! Delivers the latest state of every incident to one notifier, without a queue that could overflow.
 //!
-//! A notifier that is down is tried again with growing pauses; what changes meanwhile is told as it
-//! stands when it comes back. Order holds for each incident, because only its latest news is sent.
+//! A notifier that is down is tried again with growing pauses. When it is back, it gets the state of then, once
+//! for each incident. News of an incident stay in order, because only the latest is sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::notifier::{Notification, Notifier};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// How far one notifier is with one incident.
+/// Records that a notifier delivered an incident up to `news`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) incident_id: String,
@@ -30,10 +30,10 @@ pub(crate) struct Delivered {
     pub(crate) news: u64,
 }
 
-/// Where deliveries are told.
+/// The queue by which deliveries reach the run loop.
 pub(crate) type Deliveries = mpsc::Sender<Delivered>;
 
-/// Runs until cancelled; then tries what is undelivered once more.
+/// Runs until it is cancelled, then tries undelivered news once more.
 pub(crate) async fn deliver(
     notifier: Arc<dyn Notifier>,
     mut incidents: watch::Receiver<Arc<Vec<Incident>>>,
@@ -60,7 +60,7 @@ pub(crate) async fn deliver(
             () = sleep_until(until) => {}
             () = cancel.cancelled() => break,
         }
-        // News do not shorten a pause: the channel is down for all of them.
+        // News do not shorten a pause, because the channel is down for all incidents.
         if round.pause.is_some() {
             tokio::select! {
                 () = sleep_until(until) => {}
@@ -76,18 +76,17 @@ struct Round {
     notifier: Arc<dyn Notifier>,
     deliveries: Deliveries,
     metrics: Arc<Metrics>,
-    /// Incident: its news that this notifier is done with, so that a delivery not yet stored is
-    /// not repeated.
+    /// News done by incident id, so that a delivery that is not stored yet is not repeated.
     done: HashMap<String, u64>,
-    /// Firing incident: when it was told last.
+    /// Time of the last delivery by id of a firing incident.
     repeats: HashMap<String, Instant>,
     backoff: Backoff,
-    /// While the channel is down: how long it is left alone.
+    /// The pause while the channel is down.
     pause: Option<Duration>,
 }
 
 impl Round {
-    /// Tells whatever is due; returns how long nothing will be.
+    /// Delivers everything that is due; returns the time until something is due again.
     async fn run(&mut self, incidents: &[Incident], now: Timestamp) -> Option<Duration> {
         let open: BTreeMap<&str, &Incident> = incidents
             .iter()
@@ -101,9 +100,9 @@ impl Round {
             .filter(|incident| incident.news > 0 && incident.severity() >= least);
         for incident in mine {
             let name = self.notifier.name();
-            let told = incident.delivered.get(name).copied().unwrap_or(0);
-            let told = told.max(self.done.get(&incident.id).copied().unwrap_or(0));
-            let is_news = told < incident.news;
+            let stored = incident.delivered.get(name).copied().unwrap_or(0);
+            let done = self.done.get(&incident.id).copied().unwrap_or(0);
+            let is_news = stored.max(done) < incident.news;
             if !is_news && !self.repeat_is_due(incident) {
                 continue;
             }
@@ -145,15 +144,15 @@ impl Round {
         self.is_up();
         let next = self.repeats.values().min().copied();
         let every = self.notifier.repeat_every()?;
-        next.map(|told| (told + every).saturating_duration_since(Instant::now()))
+        next.map(|last| (last + every).saturating_duration_since(Instant::now()))
     }
 
     fn repeat_is_due(&self, incident: &Incident) -> bool {
         let Some(every) = self.notifier.repeat_every() else {
             return false;
         };
-        let told = self.repeats.get(&incident.id);
-        incident.state.is_notified() && told.is_none_or(|told| told.elapsed() >= every)
+        let last = self.repeats.get(&incident.id);
+        incident.state.is_notified() && last.is_none_or(|last| last.elapsed() >= every)
     }
 
     fn is_up(&mut self) {
@@ -177,7 +176,7 @@ impl Round {
             notifier: self.notifier.name().to_owned(),
             news: incident.news,
         };
-        // Nobody listens only while the detector stops; then the store is told by the next start.
+        // The queue is closed only while the detector stops; the next start delivers it again.
         let _ = self.deliveries.send(delivered).await;
     }
 }
@@ -197,11 +196,11 @@ mod tests {
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::CohortVerdict;
 
-    /// Answers "busy" until an hour is over.
+    /// Returns "busy" for an hour.
     #[derive(Debug, Default)]
     struct DownForAnHour {
         attempts: Mutex<u32>,
-        told: Mutex<Vec<(Occasion, Vec<String>)>>,
+        received: Mutex<Vec<(Occasion, Vec<String>)>>,
     }
 
     impl Notifier for DownForAnHour {
@@ -224,17 +223,17 @@ mod tests {
                 })
             } else {
                 let chipsets = notification.incident.chipsets();
-                let mut told = self.told.lock();
-                told.push((notification.occasion, chipsets));
+                let mut received = self.received.lock();
+                received.push((notification.occasion, chipsets));
                 Ok(())
             };
             std::future::ready(result).boxed()
         }
     }
 
-    /// Time passes only as the round asks for: an hour is over at once.
+    /// Time advances only by the pauses that the round returns.
     #[tokio::test]
-    async fn a_channel_that_is_down_for_an_hour_is_told_once_what_is_true_then() {
+    async fn a_channel_that_is_down_for_an_hour_gets_the_latest_state_once() {
         let sick = |chipset: &str, second| {
             let mut window = Fleet::with_fallback(0.5).window();
             (window.key.chipset, window.end) = (chipset.into(), at(second));
@@ -269,9 +268,9 @@ mod tests {
             assert!(wait <= LONGEST_PAUSE, "{wait:?}");
             now += SignedDuration::try_from(wait).unwrap();
         }
-        let told = pager.told.lock().clone();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0].1, ["SM7550", "SM8635"]);
+        let received = pager.received.lock().clone();
+        assert_eq!(received.len(), 1, "{received:?}");
+        assert_eq!(received[0].1, ["SM7550", "SM8635"]);
         // Six pauses to reach a minute, then one attempt a minute.
         let attempts = *pager.attempts.lock();
         assert!((60..=70).contains(&attempts), "{attempts}");

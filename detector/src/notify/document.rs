@@ -1,4 +1,4 @@
-//! An incident as programs read it: what the webhook sends, and PagerDuty's details.
+//! An incident as a JSON document for programs: the webhook's body, and PagerDuty's details.
 
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -8,10 +8,10 @@ use crate::summary::IncidentSummary;
 
 use super::text::{description, summary};
 
-/// Fields of a summary that the document does not have, or under another name.
+/// Fields of a summary that the document lacks or has under another name.
 const NOT_IN_DOCUMENTS: [&str; 3] = ["incident", "devices_compared", "cv"];
 
-/// Returns an incident's facts. Names are stable; more may be added.
+/// Returns the document. Names are stable; fields may be added.
 pub(super) fn document(incident: &Incident, dashboard: Option<String>) -> Map<String, Value> {
     let facts = serde_json::to_value(IncidentSummary::from(incident));
     let Ok(Value::Object(mut document)) = facts else {
@@ -37,7 +37,7 @@ pub(super) fn document(incident: &Incident, dashboard: Option<String>) -> Map<St
     document
 }
 
-/// The dashboard at `base` with the incident's app, model and chipsets as variables.
+/// Returns the dashboard at `base` with the incident's app, model and chipsets as variables.
 pub(super) fn dashboard_link(base: Option<&str>, incident: &Incident) -> Option<String> {
     let model = &incident.key.model;
     let mut variables = vec![

@@ -1,9 +1,9 @@
-//! Why a notification did not get through, and what to do then.
+//! Errors of a delivery, each with its retry.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a notification did not get through.
+/// Why a notification was not delivered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(
@@ -26,14 +26,14 @@ pub enum NotifyError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The receiver works and asks for another attempt, `after` a pause if it names one.
+    /// The receiver wants another attempt, `after` a pause if it names one.
     #[error("failed to notify {channel}: it answered {status}")]
     Busy {
         channel: String,
         status: u16,
         after: Option<Duration>,
     },
-    /// Another attempt would be refused too. `detail` is the beginning of the answer.
+    /// The receiver would reject another attempt too. `detail` is the beginning of its answer.
     #[error("failed to notify {channel}: it refused with {status}: {detail}")]
     Refused {
         channel: String,
@@ -48,10 +48,10 @@ pub enum NotifyError {
     },
 }
 
-/// What to do about a failed notification.
+/// The retry of a failed notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing: it is a dead letter.
+    /// No retry: it is a dead letter.
     Never,
     /// Another attempt, with a longer pause each time.
     WithBackoff,
@@ -60,7 +60,7 @@ pub enum Retry {
 }
 
 impl NotifyError {
-    /// Returns what to do about it.
+    /// Returns whether and when to try again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -10,10 +10,10 @@ use super::notifier::Notifier;
 use super::stdout::Stdout;
 use super::{alertmanager, pagerduty, slack, webhook};
 
-/// Makes the notifiers of a configuration; `text` takes those of standard output.
+/// Creates the notifiers of a configuration; the one for standard output writes to `text`.
 ///
 /// # Errors
-/// A secret cannot be read, an address is none, or TLS could not be set up.
+/// A secret cannot be read, an address is invalid, or TLS cannot be set up.
 pub fn notifiers(
     config: &DetectorConfig,
     text: impl Write + Send + 'static,
@@ -46,8 +46,8 @@ pub fn notifiers(
     Ok(notifiers)
 }
 
-/// The first of a kind has the kind's name, the next has a number: incidents keep by name what was
-/// delivered.
+/// Returns the name of the notifier: its kind, with a number from the second of a kind on. Incidents keep
+/// deliveries by this name.
 fn numbered(kind: &str, at: usize) -> String {
     match at {
         0 => kind.to_owned(),

@@ -1,8 +1,8 @@
-//! One POST to a channel's address, and what the answer means.
+//! One POST to a channel's address, and the meaning of its answer.
 //!
-//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed as curl does. Redirects are not
-//! followed: a payload goes where it was meant to go, or nowhere. Every notification opens a connection
-//! of its own, since the next one may be hours away.
+//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed as curl does. Redirects are not followed,
+//! so that a payload reaches no other address. Every notification opens its own connection, since the next
+//! one may be hours later.
 
 use std::error::Error;
 use std::fmt;
@@ -32,13 +32,13 @@ use url::{Position, Url};
 use super::config::parse_url;
 use super::error::NotifyError;
 
-/// How long one attempt may take.
+/// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of a refusal is kept.
 const MAX_DETAIL_CHARS: usize = 300;
 
-/// How much of an answer is read: a character takes four bytes at most.
+/// Bytes read of an answer: a character takes four at most.
 const MAX_ANSWER_BYTES: usize = 4 * MAX_DETAIL_CHARS;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -59,11 +59,11 @@ pub(super) struct HttpChannel {
 enum Route {
     /// Connects to this address, the channel's own or that of a proxy which forwards requests.
     Direct(Connector, Uri),
-    /// Asks a proxy to connect to this address by CONNECT, since only both ends may read `https`.
+    /// Sends CONNECT to the proxy at this address, since only both ends may read `https`.
     Tunnel(Box<HttpsConnector<Tunnel<Connector>>>, Uri),
 }
 
-/// An address may hold a secret, so it is left out.
+/// Leaves the address out, because it may hold a secret.
 impl fmt::Debug for HttpChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("HttpChannel");
@@ -130,7 +130,7 @@ impl HttpChannel {
         &self.name
     }
 
-    /// Posts JSON; only `taken` means that it got through.
+    /// Posts JSON; only the status `taken` means that it was delivered.
     pub(super) async fn post(
         &self,
         headers: HeaderMap,
@@ -179,7 +179,7 @@ impl HttpChannel {
     }
 }
 
-/// User and password of an address, as a header.
+/// Returns user and password of an address as a header.
 fn basic_auth(url: &Url) -> Option<HeaderValue> {
     let password = url.password().unwrap_or_default();
     if url.username().is_empty() && password.is_empty() {
@@ -193,7 +193,7 @@ fn basic_auth(url: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Trusts the system's certificate authorities, since an Alertmanager often has one of its company.
+/// Trusts the system's certificate authorities, since an Alertmanager often has a certificate of its company.
 fn tls() -> Result<ClientConfig, BoxError> {
     let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()?;
@@ -201,10 +201,10 @@ fn tls() -> Result<ClientConfig, BoxError> {
 }
 
 /// An answer, and the connection that its body is still read from.
-type Answer = (Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>);
+type OpenResponse = (Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>);
 
 impl Route {
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, BoxError> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<OpenResponse, BoxError> {
         match self {
             Self::Direct(connector, to) => exchange(connect(connector, to).await?, request).await,
             Self::Tunnel(connector, to) => {
@@ -226,13 +226,13 @@ async fn connect<C: Service<Uri> + Clone>(
 async fn exchange(
     stream: impl Read + Write + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<Answer, BoxError> {
+) -> Result<OpenResponse, BoxError> {
     let (mut sender, connection) = handshake(stream).await?;
     let connection = AbortOnDropHandle::new(tokio::spawn(connection));
     Ok((sender.send_request(request).await?, connection))
 }
 
-/// The beginning of an answer's text; empty if it breaks off.
+/// Returns the beginning of an answer's text; empty if the connection breaks.
 async fn beginning(mut body: Incoming) -> String {
     let mut answer = Vec::new();
     while answer.len() < MAX_ANSWER_BYTES {

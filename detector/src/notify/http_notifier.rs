@@ -1,4 +1,4 @@
-//! The channels that take each notification as one POST; a channel's file says what is in it.
+//! The notifier for channels that take each notification as one POST. A channel's file holds its [`Format`].
 
 use std::fmt;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::error::NotifyError;
 use super::http::HttpChannel;
 use super::notifier::{Notification, Notifier};
 
-/// What one kind of channel expects.
+/// The request of one kind of channel.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// The answer that means it got through.
+    /// The status that means it was delivered.
     fn taken(&self) -> StatusCode {
         StatusCode::OK
     }
 
-    /// Returns headers of its own, if it has any, and the JSON to post.
+    /// Returns the channel's own headers, and the JSON to post.
     fn request(&self, notification: &Notification, now: Timestamp) -> (HeaderMap, Vec<u8>);
 }
 

@@ -1,7 +1,7 @@
-//! Notifications of incidents: one trait, one file a channel, and the text that all channels share.
+//! Notifications of incidents: one trait, one file for each channel, and the text that all channels share.
 //!
-//! The run loop starts `deliver` for each notifier, which brings it up to the state of every incident.
-//! Nothing here judges, and no payload holds an installation.
+//! The run loop starts `deliver` for each notifier; it delivers the latest state of every incident. Nothing
+//! here judges, and no payload holds an installation.
 
 mod alertmanager;
 mod config;

@@ -1,4 +1,4 @@
-//! What a channel to people implements, and what it is given.
+//! The trait of a notifier, and the notification that it delivers.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::error::NotifyError;
 
 /// A channel to people.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Returns its name: a metric label, and the key under which incidents keep what it delivered.
+    /// Returns its name: a metric label, and the key of its deliveries in incidents.
     fn name(&self) -> &str;
 
-    /// Returns the least severity of incidents that it delivers.
+    /// Returns the lowest severity of incidents that it delivers.
     fn min_severity(&self) -> Severity {
         Severity::Ticket
     }
 
-    /// Returns how often a firing incident is sent again; `None` for channels that remember.
+    /// Returns the interval at which a firing incident is sent again; `None` for channels that keep state.
     fn repeat_every(&self) -> Option<Duration> {
         None
     }
@@ -29,7 +29,7 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Delivers the state of an incident. The same news may come twice after a crash.
     ///
     /// # Errors
-    /// It did not get through; [`NotifyError::retry`] says what to do.
+    /// It was not delivered; [`NotifyError::retry`] returns whether to try again.
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
@@ -51,15 +51,15 @@ pub struct Notification {
 pub enum Occasion {
     /// The incident fired.
     Firing,
-    /// It grew: worse, or more chipsets.
+    /// The incident grew: worse, or more chipsets.
     Grown,
     /// A directive took its devices off the NPU.
     Mitigated,
-    /// It is back after that.
+    /// The fault is back after a mitigation.
     Returned,
-    /// Nothing new; the channel forgets.
+    /// No news; the channel keeps no state.
     Repeated,
-    /// It is over.
+    /// The incident is over.
     Resolved,
 }
 

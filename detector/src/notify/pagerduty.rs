@@ -1,5 +1,5 @@
-//! PagerDuty, Events API v2. One alert an incident: `dedup_key` is the incident's id, so news of it
-//! update the alert and its end resolves it.
+//! PagerDuty, Events API v2. One alert for each incident: `dedup_key` is the incident's id, so news update the
+//! alert and its end resolves it.
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
@@ -80,7 +80,7 @@ impl Events {
     }
 }
 
-/// PagerDuty's word for ours.
+/// Returns PagerDuty's name of a severity.
 fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Page => "critical",

@@ -1,4 +1,4 @@
-//! Slack, by an incoming webhook, in blocks. The address is the secret.
+//! Slack, by an incoming webhook, in blocks. The webhook's address is the secret.
 
 use http::HeaderMap;
 use jiff::Timestamp;
@@ -77,12 +77,12 @@ impl Messages {
                 }],
             }));
         }
-        // `text` is what a notification on the phone shows.
+        // Notifications on the phone show `text` only.
         json!({"text": escaped(&format!("{title}: {summary}")), "blocks": blocks})
     }
 }
 
-/// Slack's three: what devices call themselves must not become a link or a mention.
+/// Escapes Slack's three control characters, so that names from devices become no link or mention.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

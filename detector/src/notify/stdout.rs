@@ -12,7 +12,7 @@ use super::error::NotifyError;
 use super::notifier::{Notification, Notifier};
 use super::text::block;
 
-/// Writes one block a notification.
+/// Writes one block for each notification.
 pub struct Stdout {
     writer: Mutex<Box<dyn Write + Send>>,
 }
@@ -24,10 +24,10 @@ impl fmt::Debug for Stdout {
 }
 
 impl Stdout {
-    /// The name it has as a notifier.
+    /// Its name as a notifier.
     pub const NAME: &'static str = "stdout";
 
-    /// Writes to `writer`, which the command gives: this library prints nothing by itself.
+    /// Writes to `writer`; the command passes standard output, because this library prints nothing.
     #[must_use]
     pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! What people read at night: what, where, since when, how many, how sure, which op, what next. No
-//! number without its unit.
+//! The text of a notification for people: fault, place, start, numbers, certainty, op types, next step. Every
+//! number has its unit.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::verdict::{CohortVerdict, Severity};
 
 use super::notifier::{Notification, Occasion};
 
-/// Returns one line: what and where.
+/// Returns one line: the fault and its place.
 #[must_use]
 pub(crate) fn summary(incident: &Incident) -> String {
     let title = incident
@@ -31,7 +31,7 @@ pub(crate) fn summary(incident: &Incident) -> String {
     )
 }
 
-/// Returns the numbers and the next step, one fact a line.
+/// Returns the numbers and the next step, one fact in each line.
 #[must_use]
 pub(crate) fn description(incident: &Incident) -> String {
     let facts = facts(incident);
@@ -42,7 +42,7 @@ pub(crate) fn description(incident: &Incident) -> String {
     lines.join("\n")
 }
 
-/// Returns a block for a terminal or a log that people read.
+/// Returns the notification as a block of text for a terminal or a log.
 #[must_use]
 pub fn block(notification: &Notification) -> String {
     let incident = &notification.incident;
@@ -54,7 +54,7 @@ pub fn block(notification: &Notification) -> String {
     block
 }
 
-/// Returns how loud it is, and why it is told again.
+/// Returns the severity and the occasion.
 pub(super) fn title(notification: &Notification) -> &'static str {
     let is_page = notification.incident.severity() == Severity::Page;
     let state = notification.incident.state;
@@ -70,7 +70,7 @@ pub(super) fn title(notification: &Notification) -> &'static str {
     }
 }
 
-/// Returns the facts of an incident, in the order that a person asks for them.
+/// Returns the facts of an incident in the order in which a person needs them.
 pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     let model = &incident.key.model;
     let mut facts = vec![
@@ -115,10 +115,10 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Chipsets that are told of beside the worst.
+/// Number of chipsets listed in addition to the worst.
 const MAX_OTHERS: usize = 4;
 
-/// The other chipsets that are as bad, each in a line: one may have fallen back wholly, another in part.
+/// Returns a line for each other chipset of the same severity, since their fallbacks may differ.
 fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, String)> {
     let severity = incident.severity();
     let others = incident.cohorts.iter().filter(|cohort| {

@@ -1,4 +1,4 @@
-//! A webhook of one's own: the incident as JSON, signed.
+//! The operator's own webhook: the incident as signed JSON.
 //!
 //! Headers: `Epwatch-Timestamp` (seconds since 1970), `Epwatch-Signature: v1=<hex>`, the HMAC-SHA256
 //! of `<timestamp>.<body>` under the shared key, and `Epwatch-Delivery: <incident>:<news>`, the same
