@@ -28,7 +28,7 @@ fn sick(second: i64) -> CohortVerdict {
     verdict(&Fleet::with_fallback(1.0), second)
 }
 
-/// Enough to decide, not enough to be sure at once.
+/// Enough devices to decide, too few to fire at once.
 fn doubtful(second: i64) -> CohortVerdict {
     verdict(
         &Fleet {
@@ -46,7 +46,7 @@ fn healthy(second: i64) -> CohortVerdict {
 #[derive(Default)]
 struct Life {
     open: BTreeMap<IncidentKey, Incident>,
-    told: Vec<Incident>,
+    sent: Vec<Incident>,
 }
 
 impl Life {
@@ -56,11 +56,11 @@ impl Life {
         self.open.retain(|_, incident| incident.state.is_open());
         for incident in &changed {
             let known = self
-                .told
+                .sent
                 .iter()
-                .any(|told| told.id == incident.id && told.news == incident.news);
+                .any(|sent| sent.id == incident.id && sent.news == incident.news);
             if incident.news > 0 && !known {
-                self.told.push(incident.clone());
+                self.sent.push(incident.clone());
             }
         }
         changed.into_iter().map(|incident| incident.state).collect()
@@ -73,13 +73,13 @@ impl Life {
 }
 
 #[test]
-fn overwhelming_evidence_fires_at_once_and_is_told_once() {
+fn overwhelming_evidence_fires_at_once_and_is_sent_once() {
     let mut life = Life::default();
     assert_eq!(life.window(&[sick(0)]), [State::Firing]);
     for step in 1..6 {
         life.window(&[sick(step * 600)]);
     }
-    assert_eq!(life.told.len(), 1);
+    assert_eq!(life.sent.len(), 1);
     let incident = life.only();
     assert_eq!(incident.severity(), Severity::Page);
     assert_eq!(incident.chipsets(), ["SM8635"]);
@@ -87,7 +87,7 @@ fn overwhelming_evidence_fires_at_once_and_is_told_once() {
     assert_eq!(incident.key.cause, Cause::Slower);
 }
 
-/// A page about nobody would be read as a mistake.
+/// A page without devices would look like a mistake.
 #[test]
 fn devices_of_single_firmwares_count_where_the_chipset_as_a_whole_does_not_show_it() {
     let of_firmware = |firmware: &str| {
@@ -123,7 +123,7 @@ fn a_single_doubtful_window_comes_to_nothing() {
     life.window(&[healthy(WINDOW)]);
     life.window(&[healthy(2 * WINDOW)]);
     assert_eq!(life.window(&[healthy(3 * WINDOW)]), [State::Inactive]);
-    assert!(life.open.is_empty() && life.told.is_empty());
+    assert!(life.open.is_empty() && life.sent.is_empty());
 }
 
 #[test]
@@ -138,12 +138,12 @@ fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
         assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
     }
     assert_eq!(life.window(&[healthy(6 * WINDOW)]), [State::Resolved]);
-    assert_eq!(life.told.len(), 2);
+    assert_eq!(life.sent.len(), 2);
     life.window(&[sick(7 * WINDOW)]);
-    assert_ne!(life.only().id, life.told[0].id);
+    assert_ne!(life.only().id, life.sent[0].id);
     assert_eq!(
         life.only().key.fingerprint(),
-        life.told[0].key.fingerprint()
+        life.sent[0].key.fingerprint()
     );
 }
 
@@ -161,7 +161,7 @@ fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
     }
     assert_eq!(life.window(&[healthy(3 * WINDOW)]), [State::Resolved]);
 
-    // While it is judged, it speaks for itself.
+    // A firmware that is judged apart is cleared by its own verdicts only.
     let mut life = Life::default();
     life.window(&[sick(0), of_firmware(sick(0))]);
     for window in 1..5 {
@@ -171,7 +171,7 @@ fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
     assert_eq!(life.only().state, State::Firing);
 }
 
-/// Overlapping clean windows repeat each other.
+/// Overlapping clean windows are not independent.
 #[test]
 fn clean_windows_that_share_data_count_once() {
     let mut life = Life::default();
@@ -207,7 +207,7 @@ fn silence_is_not_recovery() {
     assert_eq!(life.window(&[much_later]), [State::Resolved]);
 }
 
-/// What it was compared with is gone: then its own latency tells.
+/// Without references its own latency decides.
 #[test]
 fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
     let silent = |window: i64, p50_us: f64| {
@@ -229,11 +229,11 @@ fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
 }
 
 #[test]
-fn another_chipset_grows_the_same_incident_and_is_told() {
+fn another_chipset_grows_the_same_incident_and_is_sent() {
     let mut life = Life::default();
     life.window(&[sick(0), on("SM7550", healthy(0))]);
     life.window(&[sick(600), on("SM7550", sick(600))]);
-    assert_eq!(life.told.len(), 2);
+    assert_eq!(life.sent.len(), 2);
     let incident = life.only();
     assert_eq!(incident.chipsets(), ["SM7550", "SM8635"]);
     assert_eq!(incident.devices(), (120, 120));
@@ -251,7 +251,7 @@ fn a_ticket_that_worsens_becomes_a_page() {
     assert_eq!(life.only().severity(), Severity::Ticket);
     life.window(&[sick(600)]);
     assert_eq!(life.only().severity(), Severity::Page);
-    let severities: Vec<Severity> = life.told.iter().map(Incident::severity).collect();
+    let severities: Vec<Severity> = life.sent.iter().map(Incident::severity).collect();
     assert_eq!(severities, [Severity::Ticket, Severity::Page]);
 }
 
@@ -265,7 +265,7 @@ fn a_page_names_the_chipsets_that_page() {
     };
     life.window(&[sick(0), on("SM8550", verdict(&harmless, 0))]);
     assert_eq!(life.only().chipsets(), ["SM8635"]);
-    assert_eq!(life.told.len(), 1);
+    assert_eq!(life.sent.len(), 1);
 }
 
 fn of_class(class: VerdictClass, mut verdict: CohortVerdict) -> CohortVerdict {
@@ -273,7 +273,7 @@ fn of_class(class: VerdictClass, mut verdict: CohortVerdict) -> CohortVerdict {
     verdict
 }
 
-/// One fault may show in latency first, in some runs first, or in a firmware first: one page.
+/// One fault may show first in latency, in some runs, or in one firmware; it is one page.
 #[test]
 fn a_fault_that_shows_in_several_ways_is_one_incident() {
     let mut of_firmware = of_class(VerdictClass::IntermittentFallback, sick(0));
@@ -282,30 +282,30 @@ fn a_fault_that_shows_in_several_ways_is_one_incident() {
     let mut life = Life::default();
     life.window(&[of_firmware]);
     life.window(&[slow(WINDOW)]);
-    assert_eq!(life.told.len(), 1);
-    // Now people can be told what runs on the CPU.
+    assert_eq!(life.sent.len(), 1);
+    // Now the op types on the CPU are known.
     life.window(&[sick(2 * WINDOW)]);
-    let told: Vec<(u64, VerdictClass)> = life
-        .told
+    let sent: Vec<(u64, VerdictClass)> = life
+        .sent
         .iter()
         .map(|incident| (incident.news, incident.headline.as_ref().unwrap().class))
         .collect();
     let grown = [(1, VerdictClass::IntermittentFallback), (2, sick(0).class)];
-    assert_eq!(told, grown);
-    // Devices whose placement does not come, and what a repair leaves, say less.
+    assert_eq!(sent, grown);
+    // Devices without a placement, or those left after a repair, are weaker evidence.
     life.window(&[slow(3 * WINDOW)]);
     life.window(&[of_class(
         VerdictClass::IntermittentFallback,
         sick(4 * WINDOW),
     )]);
-    assert_eq!(life.told.len(), 2);
+    assert_eq!(life.sent.len(), 2);
     assert_eq!(life.only().lead().unwrap().class, sick(0).class);
     assert_eq!(life.only().key.cause, Cause::Slower);
     life.window(&[on("SM8750", slow(5 * WINDOW))]);
     assert_eq!(life.only().chipsets(), ["SM8635", "SM8750"]);
 }
 
-/// A ticket about a placement that harms nobody does not keep a page from people.
+/// A ticket about a harmless placement must not hide a page.
 #[test]
 fn a_ticket_hides_no_page() {
     let harmless = Fleet {
@@ -326,7 +326,7 @@ fn a_ticket_hides_no_page() {
     assert_eq!(life.open.len(), 2);
 }
 
-/// The NPU that does not start is why they are slow, on the chipset and on a firmware of it.
+/// The failed start explains slow devices, on the chipset and on one of its firmwares.
 #[test]
 fn failed_starts_explain_slowness_of_the_same_chipset() {
     let mut life = Life::default();
@@ -368,7 +368,7 @@ fn the_document_is_the_whole_state() {
     assert_eq!(&back, life.only());
     life.open.insert(back.key.clone(), back);
     assert_eq!(life.window(&[sick(600)]), [State::Firing]);
-    assert_eq!(life.told.len(), 1);
+    assert_eq!(life.sent.len(), 1);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn fingerprints_depend_on_every_part_and_on_nothing_else() {
     assert_eq!(key("ab", "c").fingerprint().len(), 16);
 }
 
-/// What is left of a cohort when a directive has taken so many devices off the NPU.
+/// Returns the verdict on the rest of a cohort after a directive took devices off the NPU.
 fn under_directive(left: CohortVerdict, devices: u64) -> CohortVerdict {
     CohortVerdict {
         devices_directed: devices,
@@ -395,7 +395,7 @@ fn under_directive(left: CohortVerdict, devices: u64) -> CohortVerdict {
     }
 }
 
-/// Nobody votes any more.
+/// No device has a vote any more.
 fn nobody_left(second: i64, devices: u64) -> CohortVerdict {
     let fleet = Fleet {
         devices: 0,
@@ -415,32 +415,32 @@ fn devices_that_a_directive_took_away_do_not_resolve_an_incident() {
     let mut life = Life::default();
     life.window(&[sick(0)]);
     let id = life.only().id.clone();
-    // Everyone is gone, or those who are left look clean: both say nothing about the fault.
+    // No device is left, or the rest looks clean: neither means that the fault is repaired.
     assert_eq!(life.window(&[nobody_left(WINDOW, 60)]), [State::Mitigated]);
     for hour in 2..6 {
         let left = under_directive(healthy(hour * WINDOW), 40);
         assert_eq!(life.window(&[left]), [State::Mitigated], "{hour}");
     }
-    assert_eq!(life.told.len(), 2, "that it fires, that it is mitigated");
+    assert_eq!(life.sent.len(), 2, "that it fires, that it is mitigated");
     // The directive is revoked and the fault is gone.
     for hour in 6..8 {
         let left = under_directive(healthy(hour * WINDOW), 3);
         assert_eq!(life.window(&[left]), [State::Mitigated], "{hour}");
     }
     assert_eq!(life.window(&[healthy(8 * WINDOW)]), [State::Resolved]);
-    assert_eq!(life.told.last().unwrap().id, id);
-    assert_eq!(life.told.len(), 3);
+    assert_eq!(life.sent.last().unwrap().id, id);
+    assert_eq!(life.sent.len(), 3);
 }
 
 #[test]
-fn a_fault_that_is_still_there_when_the_directive_ends_is_told_again() {
+fn a_fault_that_is_still_there_when_the_directive_ends_is_sent_again() {
     let mut life = Life::default();
     life.window(&[sick(0)]);
     life.window(&[nobody_left(WINDOW, 60)]);
     let id = life.only().id.clone();
     assert_eq!(life.window(&[sick(2 * WINDOW)]), [State::Firing]);
     assert_eq!(life.only().id, id, "the same incident");
-    assert_eq!(life.told.len(), 3);
+    assert_eq!(life.sent.len(), 3);
     assert!(life.only().returned_at.is_some() && life.only().mitigated_at.is_none());
 }
 
@@ -451,7 +451,7 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     life.window(&[nobody_left(WINDOW, 60)]);
     for hour in 2..4 {
         let next = of_version("3.0.0", "2.0.0", healthy(hour * WINDOW));
-        // One that follows another version says nothing.
+        // A version that follows another one does not count.
         let other = of_version("1.9.1", "1.9.0", healthy(hour * WINDOW));
         let held = nobody_left(hour * WINDOW, 20 * 60);
         assert_eq!(life.window(&[held, next, other]), [State::Mitigated]);
@@ -461,7 +461,7 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     assert_eq!(life.window(&[held, next]), [State::Resolved]);
 }
 
-/// Nothing was told yet, so there is nothing to hold.
+/// No notification was sent, so there is nothing to hold.
 #[test]
 fn a_directive_ends_what_was_only_pending() {
     let mut life = Life::default();

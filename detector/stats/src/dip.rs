@@ -183,7 +183,7 @@ fn furthest_apart(knots: &[Knot], minorant: &[usize], majorant: &[usize]) -> (f6
     best
 }
 
-/// Walks along a hull from left to right and tells its height.
+/// Evaluates the height of a hull at points that go from left to right.
 struct Along<'a, Y> {
     knots: &'a [Knot],
     corners: &'a [usize],

@@ -1,9 +1,8 @@
 //! A latency histogram as the few buckets that hold runs.
 //!
-//! Edges come with the buckets: which index has which edges is the business of whoever decoded
-//! them. Within a bucket the runs are taken as spread evenly over the *logarithm* of latency, which
-//! is how HDR buckets grow. So the distribution function is piecewise linear in ln(us), and
-//! quantile, share and dip are exact for that one function.
+//! Buckets carry their edges; the caller that decodes them maps indices to edges. Within a bucket the runs are
+//! assumed to be spread evenly over the *logarithm* of latency, which is how HDR buckets grow. So the
+//! distribution function is piecewise linear in ln(us), and quantile, share and dip are exact for it.
 
 use crate::Moments;
 

@@ -1,8 +1,8 @@
-//! The statistics that decide and explain: pure functions, each with its reference.
+//! The statistics of the detector: pure functions, each with its reference.
 //!
-//! In come counts and edges (latency histograms), exact moments, counts of devices and ratios of
-//! devices; out go numbers. No I/O, no clock, no state. What a statistic cannot say it does not
-//! say: the answer is `None`, never a zero or a NaN that looks like one.
+//! Input: counts and edges (latency histograms), exact moments, counts and ratios of devices. Output: numbers.
+//! No I/O, no clock, no state. A statistic that is undefined is `None`, never a zero or a NaN that looks like
+//! a result.
 //!
 //! Which of them decide: [`beta_binomial`] and [`order_stat`] do, over devices. [`variance_split`],
 //! [`dip`], [`mixture`] and [`valley`] describe a cohort and name what was found; on merged runs

@@ -10,7 +10,7 @@ use std::f64::consts::PI;
 
 use crate::{SparseHistogram, elementary};
 
-/// EM converges slowly where the components overlap, which is where the answer says least.
+/// EM converges slowly if the components overlap, which is when its result matters least.
 const MAX_STEPS: u32 = 200;
 /// Gain in log-likelihood per run below which a step changes nothing one could see.
 const TOLERANCE: f64 = 1e-9;
@@ -133,7 +133,7 @@ impl Cell {
     }
 }
 
-/// A component, ready to be asked about many cells.
+/// A component, prepared for evaluation at many cells.
 struct Law {
     top: f64,
     mean: f64,

@@ -64,7 +64,7 @@ impl Moments {
 
     /// Coefficient of variation, sample standard deviation over mean: unitless, so models compare.
     ///
-    /// `None` below two values or where the mean is not positive: the ratio says nothing there.
+    /// `None` below two values or if the mean is not positive, since the ratio is meaningless then.
     pub fn cv(&self) -> Option<f64> {
         let mean = self.mean().filter(|mean| *mean > 0.0)?;
         Some(self.sd()? / mean)

@@ -82,7 +82,7 @@ impl VarianceSplit {
 
     /// Coefficient of variation of all, sqrt(within + between) / mean, unitless.
     ///
-    /// `None` where neither part can be told or the mean is not positive.
+    /// `None` if neither part is known or the mean is not positive.
     pub fn cv_total(&self) -> Option<f64> {
         let told = self.repeated || self.n_devices > 1;
         (told && self.mean > 0.0).then(|| (self.within + self.between).sqrt() / self.mean)
@@ -97,7 +97,7 @@ mod tests {
         values.iter().copied().collect()
     }
 
-    /// The same runs when merged, told apart per device.
+    /// The same runs when merged, kept apart for each device.
     #[test]
     fn slow_devices_and_slow_runs_differ_only_in_where_the_variance_lies() {
         let mixed = device(&[10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0]);

@@ -47,7 +47,7 @@ async fn pagerduty_gets_one_alert_an_incident() {
 
 /// PagerDuty answers 202; a 200 is somebody else.
 #[tokio::test]
-async fn only_the_answer_of_the_channel_counts_as_told() {
+async fn only_the_expected_answer_counts_as_delivered() {
     let answers = [
         OK,
         (StatusCode::TOO_MANY_REQUESTS, None),

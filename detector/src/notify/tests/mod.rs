@@ -248,7 +248,7 @@ async fn alertmanager_gets_labels_numbers_and_an_end() {
     let pretty = |json: &Value| format!("{}\n", serde_json::to_string_pretty(json).unwrap());
     check("alertmanager-firing.json", &pretty(&sent[0]));
     check("alertmanager-resolved.json", &pretty(&sent[2]));
-    // What was told before ends beside what is told now.
+    // The alert with the old labels ends together with the new one.
     let grown = sent[1].as_array().unwrap();
     let chipsets: Vec<&Value> = grown
         .iter()
@@ -351,7 +351,7 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_notifier_that_was_down_is_told_when_it_is_back() {
+async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     let (receiver, url) = Receiver::start(&[(StatusCode::BAD_GATEWAY, None), OK]).await;
     let mut running = Running::start(alertmanager(&url), vec![firing()]);
     let delivered = running.delivered.recv().await.unwrap();
@@ -412,11 +412,13 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
 }
 
 #[tokio::test]
-async fn what_the_store_says_was_delivered_is_not_told_again() {
+async fn deliveries_that_are_stored_are_not_repeated() {
     let (receiver, url) = Receiver::start(&[]).await;
-    let mut told = resolved();
-    told.delivered.insert("alertmanager".into(), told.news);
-    let running = Running::start(alertmanager(&url), vec![told]);
+    let mut incident = resolved();
+    incident
+        .delivered
+        .insert("alertmanager".into(), incident.news);
+    let running = Running::start(alertmanager(&url), vec![incident]);
     running.stop().await;
     assert_eq!(receiver.alerts(), Vec::<Value>::new());
 }

@@ -81,7 +81,7 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
         devices: 200,
         ..Fleet::with_fallback(0.3)
     };
-    // They need no earlier self for that.
+    // This needs no baseline of their own.
     let fleet = Fleet {
         before: None,
         ..fleet
@@ -93,8 +93,8 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
     assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
 }
 
-/// In a window of few runs most devices have too few to tell how fast they are: they are no evidence
-/// that latency did not follow.
+/// In a window of few runs most devices have too few for a speed, which is no evidence that latency did not
+/// follow.
 #[test]
 fn devices_with_too_few_runs_to_compare_do_not_hide_those_that_are_slower() {
     for hit_share in [1.0, 0.4] {
@@ -123,7 +123,7 @@ fn devices_with_too_few_runs_to_compare_do_not_hide_those_that_are_slower() {
     }
 }
 
-/// The reference, and what windows before it had: a sixth of the devices always ran on the CPU.
+/// Returns the reference with a history in which a sixth of the devices always ran on the CPU.
 fn with_a_past() -> Baseline {
     let mut baseline = reference();
     let tally = |hits| Tally { hits, devices: 600 };
@@ -134,8 +134,8 @@ fn with_a_past() -> Baseline {
     baseline
 }
 
-/// A few more devices on the CPU than always surprise nobody, but these are slower than they were, and
-/// that is why.
+/// A few more devices on the CPU than usual are not surprising. But these got slower, so their placement is
+/// the cause.
 #[test]
 fn slower_devices_are_explained_by_placements_that_others_always_had() {
     let fleet = Fleet {
@@ -208,7 +208,7 @@ fn slower_devices_with_unreadable_placements_page_without_blaming_one() {
     assert!(verdict.cpu_ops.is_empty() && verdict.cpu_macs_share.is_none());
 }
 
-/// A placement that claims to be healthy cannot hide that devices are slow.
+/// A healthy placement must not hide slow devices.
 #[test]
 fn a_lying_placement_does_not_hide_slow_devices() {
     let fleet = Fleet {
@@ -263,7 +263,7 @@ fn heat_that_slows_another_model_on_the_same_devices_is_the_devices_matter() {
     check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
 }
 
-/// A firmware that takes the NPU away slows every model on the device, by more than any heat.
+/// A firmware that disables the NPU slows every model on the device, by more than any heat.
 #[test]
 fn a_device_whose_models_all_lost_the_npu_is_not_hot() {
     let fallen = Fleet {
@@ -302,7 +302,7 @@ fn heat_does_not_hide_a_worse_placement() {
     check(&verdict, VerdictClass::PartialFallback, Severity::Ticket);
 }
 
-/// Taken off the NPU by a directive, most devices have no vote; those that never used it are left.
+/// A directive takes most devices off the NPU and their vote; those that never used the NPU are left.
 #[test]
 fn those_left_by_a_directive_are_not_the_whole_fleet() {
     let mut dead = placed(5, 0, 25, Some(0.0));
@@ -335,8 +335,7 @@ fn under_directive(devices: u64) -> Voteless {
     }
 }
 
-/// On the day that a directive comes, those it takes off the NPU fell back as all did: they are no part
-/// of what could be compared.
+/// On the first day of a directive, its devices fell back as all did, so they are not among those compared.
 #[test]
 fn a_directive_makes_no_fallback_one_of_some_devices() {
     let mut window = Fleet::with_fallback(1.0).window();
@@ -345,7 +344,7 @@ fn a_directive_makes_no_fallback_one_of_some_devices() {
     check(&verdict, VerdictClass::PartialFallback, Severity::Page);
     let numbers = &verdict.numbers;
     assert_eq!((numbers.devices_hit, numbers.devices_seen), (60, 60));
-    // One device that can be compared says nothing of the others.
+    // One comparable device is no evidence about the others.
     let few = Fleet {
         devices: 6,
         ..Fleet::default()
@@ -457,7 +456,7 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
         VerdictClass::TotalFallback,
         Severity::Ticket,
     );
-    // They may not be able to take it either, and they show nothing that says so.
+    // Other chipsets have little there too, so they are no evidence that this one lost anything.
     for share in [0.6, 0.0] {
         let unknown = judged(&fallen, None, &others(share));
         check(&unknown, VerdictClass::NotEnoughData, Severity::Info);
@@ -467,7 +466,7 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
             "{reason}"
         );
     }
-    // Chipsets place differently by right.
+    // Chipsets place differently by design.
     check(
         &judged(&partial, None, &others(0.95)),
         VerdictClass::Healthy,
@@ -480,7 +479,7 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     );
 }
 
-/// A fallback that begins without a new version: with a firmware, say, long after the version before
+/// A fallback that begins without a new version, for example with a firmware, long after the version before
 /// was last seen.
 #[test]
 fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
@@ -506,7 +505,7 @@ fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
     let always = before(placed(21, 0, 25, Some(0.0)));
     let never_better = judged(&unknown.window(), None, &always);
     check(&never_better, VerdictClass::TotalFallback, Severity::Ticket);
-    // Slower than their own earlier selves: that pages by itself.
+    // Slower than their own past, which pages alone.
     let slower = judged(&total.window(), None, &always);
     check(&slower, VerdictClass::TotalFallback, Severity::Page);
 }
@@ -592,7 +591,7 @@ fn healthy_fleets_do_not_page() {
     assert_eq!((pages, tickets), (0, 0));
 }
 
-/// And 3 % of devices that always fell back, as in healthy fleets, do not either.
+/// Nor do 3 % of devices that always fell back, as in healthy fleets.
 #[test]
 fn devices_that_always_fell_back_do_not_page() {
     let mut pages = 0;
