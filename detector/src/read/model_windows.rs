@@ -59,7 +59,7 @@ pub struct VersionHistory {
 
 impl ModelWindows {
     /// Returns what devices did on a chipset while they were healthy: those of other versions, and as far
-    /// as B is asked those of this version, once it is [`MIN_WINDOWS`] windows old.
+    /// as B is asked those of this version, once it is `MIN_WINDOWS` windows old.
     ///
     /// B compares a device's p10, which moves little from window to window, so what a version showed for
     /// a week is what it shows: against that a fault that comes without a version stands out. Before that
