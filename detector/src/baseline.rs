@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base_rates::BaseRates;
-use crate::placement::{MIN_MACS_ATTRIBUTED, Placement, PlacementMethod, Unit};
+use crate::placement::{Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
 use crate::tally::Tally;
 
@@ -250,14 +250,6 @@ pub(crate) fn previous_version(
         .map(|other| other.version.clone())
 }
 
-/// Returns a MAC share if enough of the model's MACs were attributed to nodes.
-#[must_use]
-pub(crate) fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
-    let attributed = f64::from(attributed?);
-    // 0.95 as an `f32` is slightly less than 0.95.
-    (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,12 +325,5 @@ mod tests {
         assert_eq!(previous_version("z", &none, &known), None);
         let named = BTreeMap::from([("a".into(), 3), ("c".into(), 40), ("d".into(), 50)]);
         assert_eq!(previous_version("d", &named, &known), Some("c".into()));
-    }
-
-    #[test]
-    fn mac_shares_need_95_percent_attributed() {
-        assert_eq!(usable_macs_share(Some(0.5), Some(0.95)), Some(0.5));
-        assert_eq!(usable_macs_share(Some(0.5), Some(0.94)), None);
-        assert_eq!(usable_macs_share(Some(0.5), None), None);
     }
 }

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Identifies a device in the store: 128 bits of a hash. Never logged, never shown.
 pub type Installation = [u8; 16];
 
+/// An app's id and environment.
+pub(crate) type App = (String, String);
+
 /// A model of an app in one environment. Versions are compared within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey {

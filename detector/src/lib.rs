@@ -18,6 +18,7 @@ mod evaluate;
 mod hash;
 pub mod incident;
 mod incident_set;
+mod interner;
 mod judged;
 mod lease;
 mod metrics;
@@ -34,6 +35,7 @@ pub mod summary;
 mod tally;
 #[cfg(test)]
 mod testing;
+mod varint;
 pub mod verdict;
 mod verdict_store;
 pub mod window;

@@ -4,7 +4,7 @@ use epwatch_proto::{GraphKind, PlacementSource};
 use serde::{Deserialize, Serialize};
 
 /// Least share of a model's MACs that must be attributed to nodes before MAC shares are used.
-pub(crate) const MIN_MACS_ATTRIBUTED: f64 = 0.95;
+const MIN_MACS_ATTRIBUTED: f64 = 0.95;
 
 /// How a placement was read. Only equal methods compare: another source or fingerprint algorithm counts
 /// differently, and a precompiled graph shows a partition as one node.
@@ -52,6 +52,45 @@ pub struct Placement {
     pub npu_macs_share: Option<f64>,
     /// Reason codes of the nodes on the CPU.
     pub reasons: Vec<String>,
+}
+
+/// Nodes and MACs of a session's placement, as the store keeps them.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct NodeCounts {
+    pub(crate) n_nodes: u32,
+    pub(crate) npu_nodes: u32,
+    pub(crate) cpu_nodes: u32,
+    pub(crate) cpu_benign_nodes: u32,
+    pub(crate) npu_macs_share: Option<f32>,
+    pub(crate) macs_attributed: Option<f32>,
+}
+
+impl NodeCounts {
+    /// Returns a placement without reasons; `fingerprint` is the normalised one.
+    pub(crate) fn placement(
+        self,
+        method: PlacementMethod,
+        fingerprint: u64,
+        runtime: String,
+    ) -> Placement {
+        Placement {
+            method,
+            fingerprint,
+            runtime,
+            n_nodes: self.n_nodes,
+            npu_nodes: self.npu_nodes,
+            cpu_nodes: self.cpu_nodes.saturating_sub(self.cpu_benign_nodes),
+            npu_macs_share: usable_macs_share(self.npu_macs_share, self.macs_attributed),
+            reasons: Vec::new(),
+        }
+    }
+}
+
+/// Returns a MAC share if enough of the model's MACs were attributed to nodes.
+fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64> {
+    let attributed = f64::from(attributed?);
+    // 0.95 as an `f32` is slightly less than 0.95.
+    (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
 }
 
 /// The unit of a share of the work.
@@ -226,5 +265,12 @@ pub(crate) mod tests {
         let mut blind = placed(0, 0, 0, None);
         blind.method.source = "unavailable".into();
         check(&blind, &blind.clone(), None);
+    }
+
+    #[test]
+    fn mac_shares_need_95_percent_attributed() {
+        assert_eq!(usable_macs_share(Some(0.5), Some(0.95)), Some(0.5));
+        assert_eq!(usable_macs_share(Some(0.5), Some(0.94)), None);
+        assert_eq!(usable_macs_share(Some(0.5), None), None);
     }
 }

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::ModelKey;
+use crate::cohort::{App, ModelKey};
 use crate::hash::HashSet;
 use crate::window::Installation;
 
-use super::Span;
-use super::rows::ArrivalRow;
+use super::census::Census;
+use super::span::Span;
 
 /// However small an app is, so many new installations in a window are no flood.
 pub const MIN_FLOOD: u64 = 1_000;
@@ -23,7 +23,7 @@ pub const FLOOD_FACTOR: f64 = 3.0;
 
 /// New installations of each app in a window.
 #[derive(Debug, Default)]
-pub struct Arrivals(BTreeMap<(String, String), Arc<AppArrivals>>);
+pub struct Arrivals(BTreeMap<App, Arc<AppArrivals>>);
 
 /// New installations of one app in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,16 +33,16 @@ pub struct AppArrivals {
     /// First received in the window or in a recent one, beyond what is usual: in the order of receipt,
     /// the last ones.
     pub unproven: HashSet<Installation>,
-    /// Recent windows with more new installations than usual.
+    /// Windows with more new installations than usual: recent ones, and this one.
     pub(super) floods: Vec<Flood>,
 }
 
-/// A window before this one with more new installations than usual.
+/// A window with more new installations than usual.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flood {
-    /// Where it begins and ends, in milliseconds since 1970.
-    pub(super) from_ms: i64,
-    pub(super) to_ms: i64,
+    /// Where it begins and ends, in seconds since 1970.
+    pub(super) from_s: i64,
+    pub(super) to_s: i64,
     /// So many of them vote.
     pub(super) allowed: usize,
 }
@@ -55,14 +55,9 @@ impl Arrivals {
             .get(&(model.app_id.clone(), model.environment.clone()))
     }
 
-    /// Returns whether an app has more new installations than vote: then it matters who came first.
-    pub(super) fn has_unproven(&self) -> bool {
-        self.0.values().any(|app| !app.unproven.is_empty())
-    }
-
-    /// Returns the floods of recent windows.
-    pub(super) fn floods(&self) -> Vec<((String, String), Flood)> {
-        let of_app = |(app, arrivals): (&(String, String), &Arc<AppArrivals>)| {
+    /// Returns the windows whose new installations do not all vote.
+    pub(super) fn floods(&self) -> Vec<(App, Flood)> {
+        let of_app = |(app, arrivals): (&App, &Arc<AppArrivals>)| {
             let floods = arrivals.floods.clone().into_iter();
             floods.map(|flood| (app.clone(), flood)).collect::<Vec<_>>()
         };
@@ -72,7 +67,7 @@ impl Arrivals {
     /// Names who was new in a flood, with the time of receipt.
     pub(super) fn name_flooded(
         &mut self,
-        app: &(String, String),
+        app: &App,
         flood: &Flood,
         mut new: Vec<(i64, Installation)>,
     ) {
@@ -90,37 +85,50 @@ impl Arrivals {
             .extend(beyond.into_iter().map(installation));
     }
 
-    pub(super) fn from_rows(rows: Vec<ArrivalRow>, span: &Span) -> Self {
-        let mut by_app: BTreeMap<(String, String), Vec<Arrived>> = BTreeMap::new();
-        for row in rows {
-            by_app
-                .entry((row.app_id, row.environment))
-                .or_default()
-                .push((row.at_ms, row.installation, row.devices));
-        }
-        let apps = by_app.into_iter();
-        Arrivals(
-            apps.map(|(app, first)| (app, Arc::new(arrived(first, span))))
-                .collect(),
-        )
+    /// Counts new installations by the window that they were first received in.
+    pub(super) fn from_census(census: &Census, span: &Span) -> Self {
+        let apps = census.apps().map(|(app, census)| {
+            let first = census.first_received(span);
+            let first = first.map(|(bucket, device)| (i64::from(bucket), device));
+            (app.clone(), Arc::new(arrived(first, span)))
+        });
+        Arrivals(apps.collect())
     }
 }
 
-/// When, who, and how many; devices of earlier windows need no name.
-type Arrived = (i64, Installation, u64);
-
-fn arrived(mut first: Vec<Arrived>, span: &Span) -> AppArrivals {
-    first.sort_unstable();
-    let start_ms = span.start_s().saturating_mul(1_000);
-    let split = first.partition_point(|(at, _, _)| *at < start_ms);
-    let (earlier, new) = first.split_at(split);
-    let counts = new_by_window(earlier, start_ms, span);
+/// Takes each installation with the bucket in which it was first received, in seconds since 1970.
+fn arrived(first: impl Iterator<Item = (i64, Installation)>, span: &Span) -> AppArrivals {
+    let start_s = span.start_s();
+    let mut newcomers = HashSet::default();
+    // Of the windows before, the latest first; nothing in an app's first window.
+    let mut counts: Vec<u64> = Vec::new();
+    for (at_s, installation) in first {
+        if at_s >= start_s {
+            newcomers.insert(installation);
+            continue;
+        }
+        let windows_ago = (start_s - 1 - at_s) / window_s(span);
+        let windows_ago = usize::try_from(windows_ago).unwrap_or_default();
+        if counts.len() <= windows_ago {
+            counts.resize(windows_ago + 1, 0);
+        }
+        counts[windows_ago] += 1;
+    }
     let allowed = allowed(&counts);
-    let (newcomers, unproven) = new.split_at(allowed.min(new.len()));
+    let mut floods = floods(&counts, allowed, span);
+    if newcomers.len() > allowed {
+        // The times of receipt decide, which the census has not.
+        newcomers.clear();
+        floods.push(Flood {
+            from_s: start_s,
+            to_s: span.end_s(),
+            allowed,
+        });
+    }
     AppArrivals {
-        newcomers: newcomers.iter().map(|(_, device, _)| *device).collect(),
-        unproven: unproven.iter().map(|(_, device, _)| *device).collect(),
-        floods: floods(&counts, allowed, start_ms, span),
+        newcomers,
+        unproven: HashSet::default(),
+        floods,
     }
 }
 
@@ -140,43 +148,23 @@ fn allowed(counts: &[u64]) -> usize {
     })
 }
 
-/// New installations of the windows before, the latest first; nothing in an app's first window.
-fn new_by_window(earlier: &[Arrived], start_ms: i64, span: &Span) -> Vec<u64> {
-    let window_ms = window_ms(span);
-    let windows_ago = |at: i64| {
-        let ago = (start_ms - 1 - at).max(0) / window_ms;
-        usize::try_from(ago).unwrap_or(usize::MAX)
-    };
-    let Some((first, _, _)) = earlier.first() else {
-        return Vec::new();
-    };
-    let mut counts = vec![0_u64; windows_ago(*first).saturating_add(1)];
-    for (at, _, devices) in earlier {
-        if let Some(slot) = counts.get_mut(windows_ago(*at)) {
-            *slot += devices;
-        }
-    }
-    counts
-}
-
 /// Of the recent half: before that, who was away for a while looks new.
-fn floods(counts: &[u64], allowed: usize, start_ms: i64, span: &Span) -> Vec<Flood> {
-    let window_ms = window_ms(span);
+fn floods(counts: &[u64], allowed: usize, span: &Span) -> Vec<Flood> {
+    let (start_s, window_s) = (span.start_s(), window_s(span));
     let recent = counts.iter().take(counts.len() / 2).zip(0_i64..);
     recent
         .filter(|(count, _)| **count > allowed as u64)
         .map(|(_, ago)| Flood {
-            from_ms: start_ms - (ago + 1) * window_ms,
-            to_ms: start_ms - ago * window_ms,
+            from_s: start_s - (ago + 1) * window_s,
+            to_s: start_s - ago * window_s,
             allowed,
         })
         .collect()
 }
 
-fn window_ms(span: &Span) -> i64 {
-    i64::try_from(span.window.as_millis())
-        .unwrap_or(i64::MAX)
-        .max(1)
+fn window_s(span: &Span) -> i64 {
+    let window_s = i64::try_from(span.window.as_secs()).unwrap_or(i64::MAX);
+    window_s.max(1)
 }
 
 #[cfg(test)]
@@ -184,7 +172,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const HOUR_MS: i64 = 3_600_000;
+    const HOUR_S: i64 = 3_600;
 
     fn device(number: usize) -> Installation {
         let mut id = [0; 16];
@@ -194,63 +182,63 @@ mod tests {
 
     fn span() -> Span {
         Span {
-            end: jiff::Timestamp::from_second(10 * 3_600).unwrap(),
+            end: jiff::Timestamp::from_second(10 * HOUR_S).unwrap(),
             window: Duration::from_secs(3_600),
             lookback: Duration::from_secs(14 * 3_600),
         }
     }
 
+    /// Of so many devices in each bucket, each in one.
+    fn found(buckets: &[(i64, usize)]) -> AppArrivals {
+        let mut first: Vec<(i64, Installation)> = Vec::new();
+        for (at_s, n) in buckets {
+            let new = first.len()..first.len() + n;
+            first.extend(new.map(|number| (*at_s, device(number))));
+        }
+        let app = ("camera".to_owned(), "production".to_owned());
+        let counted = arrived(first.iter().copied(), &span());
+        let mut arrivals = Arrivals(BTreeMap::from([(app.clone(), Arc::new(counted))]));
+        for (app, flood) in arrivals.floods() {
+            let is_new = |(at_s, _): &&(i64, _)| (flood.from_s..flood.to_s).contains(at_s);
+            let new = first.iter().filter(is_new);
+            // In the order of receipt, whichever order they are read in.
+            let new = new.rev().map(|(at_s, device)| (at_s * 1_000, *device));
+            arrivals.name_flooded(&app, &flood, new.collect());
+        }
+        AppArrivals::clone(&arrivals.0[&app])
+    }
+
     #[test]
     fn in_the_first_window_everyone_is_new_and_votes() {
-        let first = (0..5_000)
-            .map(|n| (9 * HOUR_MS + 5, device(n), 1))
-            .collect();
-        let found = arrived(first, &span());
+        let found = found(&[(9 * HOUR_S + 5, 5_000)]);
         assert_eq!((found.newcomers.len(), found.unproven.len()), (5_000, 0));
     }
 
     #[test]
     fn a_flood_of_newcomers_does_not_vote_beyond_the_usual() {
-        let mut first: Vec<_> = (0..400).map(|n| (8 * HOUR_MS, device(n), 1)).collect();
-        first.extend((400..10_400).map(|n| (9 * HOUR_MS + 1, device(n), 1)));
-        let found = arrived(first, &span());
+        let found = found(&[(8 * HOUR_S, 400), (9 * HOUR_S + 1, 10_000)]);
         assert_eq!(
             (found.newcomers.len(), found.unproven.len()),
             (1_200, 8_800)
         );
         assert!(!found.newcomers.contains(&device(0)));
-    }
-
-    /// The store names only the new ones and counts the others.
-    #[test]
-    fn devices_that_were_new_before_may_be_counted_instead_of_named() {
-        let new = (400..3_000).map(|n| (9 * HOUR_MS + 1, device(n), 1));
-        let mut named: Vec<_> = (0..400).map(|n| (8 * HOUR_MS + 7, device(n), 1)).collect();
-        named.extend(new.clone());
-        let mut counted = vec![(9 * HOUR_MS - 1, [0; 16], 400)];
-        counted.extend(new);
-        assert_eq!(arrived(named, &span()), arrived(counted, &span()));
+        assert!(found.newcomers.contains(&device(400)), "the first");
+        assert!(found.unproven.contains(&device(10_399)), "the last");
     }
 
     /// They come again the next hour, and then nothing is new.
     #[test]
     fn a_flood_of_the_hours_before_is_remembered_and_those_who_were_away_are_none() {
-        let mut counted = vec![(HOUR_MS, [0; 16], 50_000), (2 * HOUR_MS, [0; 16], 20_000)];
-        counted.extend((3..8).map(|hour| (hour * HOUR_MS, [0; 16], 100)));
-        counted.push((8 * HOUR_MS, [0; 16], 5_000));
-        let found = arrived(counted, &span());
+        let mut buckets = vec![(HOUR_S, 50_000), (2 * HOUR_S, 20_000)];
+        buckets.extend((3..8).map(|hour| (hour * HOUR_S, 100)));
+        buckets.push((8 * HOUR_S, 5_000));
+        let found = found(&buckets);
         let flood = Flood {
-            from_ms: 8 * HOUR_MS,
-            to_ms: 9 * HOUR_MS,
+            from_s: 8 * HOUR_S,
+            to_s: 9 * HOUR_S,
             allowed: 1_000,
         };
-        assert_eq!(found.floods, std::slice::from_ref(&flood));
-
-        let app = ("camera".to_owned(), "production".to_owned());
-        let mut arrivals = Arrivals(BTreeMap::from([(app.clone(), Arc::new(found))]));
-        let new = (0..5_000).map(|n| (8 * HOUR_MS + 1, device(n))).rev();
-        arrivals.name_flooded(&app, &flood, new.collect());
-        let found = &arrivals.0[&app];
+        assert_eq!(found.floods, [flood]);
         assert_eq!(
             (found.newcomers.len(), found.unproven.len()),
             (1_000, 4_000)

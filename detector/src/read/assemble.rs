@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
+use crate::interner::{TextId, Texts};
 use crate::placement::Placement;
 use crate::window::{AgainstSelf, Installation, MIN_RUNS_HIGH, VoteLatency, histogram_of};
 
@@ -24,8 +25,7 @@ use super::arrivals::AppArrivals;
 use super::rows::{At, EarlierRow, PlacementRow, Ran, VoteRow};
 use finish::WithoutVote;
 use placed::Placed;
-pub(super) use vote::Texts;
-use vote::{Adding, Method, TextId, Told, Unfinished, VoteKey, added_up};
+use vote::{Adding, Method, Told, Unfinished, VoteKey, added_up};
 
 /// (version, chipset) or (firmware, shape).
 type Pair = (TextId, TextId);
@@ -225,7 +225,7 @@ impl WindowBuilder {
                 without.flood.insert(device);
             } else if row.directed {
                 // The later name of two, whichever came first.
-                let firmware = self.texts.get(key.firmware);
+                let firmware = self.texts.get(key.firmware).clone();
                 let known = without.directed.entry(device);
                 let known = known.or_insert_with(|| firmware.clone());
                 *known = firmware.max(known.clone());

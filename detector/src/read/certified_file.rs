@@ -11,11 +11,11 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::Chipset;
+use epwatch_proto::device::runtime_name;
 use serde::{Deserialize, Deserializer};
 
-use crate::baseline::usable_macs_share;
 use crate::cohort::ModelKey;
-use crate::placement::{Placement, PlacementMethod};
+use crate::placement::{NodeCounts, PlacementMethod};
 
 use super::certified::{ANY, Certified, CertifiedPlacement};
 
@@ -189,20 +189,21 @@ impl Row {
                 .as_str()
                 .to_owned()
         };
-        let placement = Placement {
-            method: PlacementMethod {
-                graph_kind: self.graph_kind,
-                source: self.placement_source,
-                fingerprint_algorithm: self.fingerprint_algorithm,
-            },
-            fingerprint: self.fingerprint_normalised,
-            runtime: format!("{}/{}", self.ort_version, self.ep_version),
+        let method = PlacementMethod {
+            graph_kind: self.graph_kind,
+            source: self.placement_source,
+            fingerprint_algorithm: self.fingerprint_algorithm,
+        };
+        let counts = NodeCounts {
             n_nodes: self.n_nodes,
             npu_nodes: self.npu_nodes,
-            cpu_nodes: self.cpu_nodes - self.cpu_benign_nodes,
-            npu_macs_share: usable_macs_share(self.npu_macs_share, self.macs_attributed),
-            reasons: Vec::new(),
+            cpu_nodes: self.cpu_nodes,
+            cpu_benign_nodes: self.cpu_benign_nodes,
+            npu_macs_share: self.npu_macs_share,
+            macs_attributed: self.macs_attributed,
         };
+        let runtime = runtime_name(&self.ort_version, &self.ep_version);
+        let placement = counts.placement(method, self.fingerprint_normalised, runtime);
         let model = ModelKey {
             app_id: self.app_id,
             environment: self.environment,

@@ -46,7 +46,7 @@ impl Source {
             certified: begun.certified.preceded_by(&self.certified),
             usual,
         };
-        let mut models = begun.models;
+        let mut models = source.models(span).await?;
         known.add_failing(&mut models);
         Ok(Begun {
             source,

@@ -5,6 +5,7 @@ pub mod arrivals;
 mod assemble;
 mod batches;
 mod builders;
+mod census;
 mod certified;
 mod certified_file;
 mod error;
@@ -12,7 +13,6 @@ mod known;
 mod model_windows;
 mod newcomers;
 mod past;
-mod presence;
 mod reader;
 pub mod recorded;
 mod reported;
@@ -151,7 +151,7 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
-        self.reader.models(span).await
+        Ok(self.reader.census(span).await?.models(span))
     }
 
     /// Returns when the first and the last report were received; `None` without any.

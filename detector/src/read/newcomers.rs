@@ -9,20 +9,10 @@ impl Source {
     /// # Errors
     /// The store did not answer.
     pub async fn arrivals(&self, span: &Span) -> Result<Arrivals, SourceError> {
-        let held = self.reader.held_arrivals(span);
-        let held = held.map(|rows| Arrivals::from_rows(rows, span));
-        let mut arrivals = match held {
-            Some(held) if !held.has_unproven() => held,
-            // Then times within a bucket decide, which are not held.
-            _ => Arrivals::from_rows(self.reader.arrivals(span).await?, span),
-        };
+        let census = self.reader.census(span).await?;
+        let mut arrivals = Arrivals::from_census(&census, span);
         for (app, flood) in arrivals.floods() {
-            let rows = self
-                .reader
-                .arrivals_in(&app, &flood, span)
-                .await?
-                .into_iter();
-            let new = rows.map(|row| (row.at_ms, row.installation)).collect();
+            let new = self.reader.arrivals_in(&app, &flood, span).await?;
             arrivals.name_flooded(&app, &flood, new);
         }
         Ok(arrivals)

@@ -1,22 +1,21 @@
 //! Reading reports: one trait, for the store's views and for a recording. Both give the same rows for the
 //! same reports, so everything after them is one code.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::baseline::{PlacementCount, VersionSeen};
-use crate::cohort::ModelKey;
+use crate::cohort::{App, Installation, ModelKey};
 use crate::hash::HashMap;
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
 use super::arrivals::{Arrivals, Flood};
+use super::census::{Census, ModelCensus};
 use super::certified::Certified;
 use super::reported::{StartRow, TestRow};
-use super::rows::{ArrivalRow, HistogramRow};
+use super::rows::HistogramRow;
 use super::span::PastSpan;
 use super::usual::Usual;
 use super::{Asked, FoundModel, HeldLookBack, SelvesBefore, SourceError, Span, VersionHistory};
@@ -29,30 +28,23 @@ pub(super) trait ReportReader: Send + Sync {
     /// Returns when the first and the last report were received; `None` without any.
     fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>>;
 
-    /// Returns the models that anything arrived for in the window, in order.
-    fn models<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<FoundModel>>;
-
     /// Returns a reader for one evaluation, with the same answers: what its queries share is read once.
     fn prepared<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>>;
 
     /// Reads what an evaluation begins with.
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning>;
 
-    /// Returns who is new by the first receipt in each bucket, where that is held and enough.
-    fn held_arrivals(&self, _span: &Span) -> Option<Vec<ArrivalRow>> {
-        None
-    }
+    /// Returns which devices reported in the look-back, and with which placement.
+    fn census<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<Census>>;
 
-    /// Returns who is new, by the time of the first receipt.
-    fn arrivals<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<ArrivalRow>>;
-
-    /// Returns who of an app was new in an earlier window.
+    /// Returns which installations of an app were first received in a window, with their times of receipt in
+    /// milliseconds since 1970.
     fn arrivals_in<'a>(
         &'a self,
-        app: &'a (String, String),
+        app: &'a App,
         flood: &'a Flood,
         span: &'a Span,
-    ) -> Answer<'a, Vec<ArrivalRow>>;
+    ) -> Answer<'a, Vec<(i64, Installation)>>;
 
     /// Reads the windows of some models of the same or of neighbouring apps, and their past.
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows>;
@@ -98,7 +90,6 @@ pub(super) trait ReportReader: Send + Sync {
 pub(super) struct Beginning {
     /// Answers for this evaluation, as [`ReportReader::prepared`].
     pub(super) reader: Arc<dyn ReportReader>,
-    pub(super) models: Vec<FoundModel>,
     pub(super) reported: (Vec<TestRow>, Vec<StartRow>),
     pub(super) certified: Certified,
 }
@@ -124,23 +115,9 @@ pub struct FoundWindows {
 #[derive(Debug, Default)]
 pub(super) struct WindowsOfModel {
     pub(super) cohorts: Option<Result<Vec<CohortWindow>, SourceError>>,
-    pub(super) census: Vec<PlacementCount>,
+    pub(super) census: ModelCensus,
     /// Of earlier windows, where they are the store's.
     pub(super) histories: Arc<[VersionHistory]>,
-    /// By version, in milliseconds since 1970.
-    pub(super) first_seen: BTreeMap<String, i64>,
-}
-
-impl WindowsOfModel {
-    /// Versions in the order of their names.
-    pub(super) fn versions(&self) -> Vec<VersionSeen> {
-        let seen = self.first_seen.iter();
-        seen.map(|(version, first_seen_ms)| VersionSeen {
-            version: version.clone(),
-            first_seen_ms: *first_seen_ms,
-        })
-        .collect()
-    }
 }
 
 /// A version of a model on a chipset.

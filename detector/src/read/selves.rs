@@ -9,11 +9,11 @@ use epwatch_stats::{HistogramError, Moments};
 use jiff::Timestamp;
 
 use crate::hash::HashMap;
+use crate::interner::Texts;
 use crate::window::{
     CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind, histogram_of,
 };
 
-use super::assemble::Texts;
 use super::rows::SelfRow;
 
 /// Devices of a make that speak for it.

@@ -2,7 +2,7 @@
 
 use crate::cohort::ModelKey;
 
-use super::reader::{FoundWindows, WindowsAsked};
+use super::reader::{FoundWindows, WindowsAsked, apps_of};
 use super::{Arrivals, FoundModel, ModelWindows, Source, SourceError, Span, UsualOfModel};
 
 impl Source {
@@ -23,7 +23,15 @@ impl Source {
             max_votes: self.max_votes,
             without_past: self.past.is_some(),
         };
-        self.reader.windows(asked).await
+        let mut found = self.reader.windows(asked).await?;
+        let census = self.reader.census(span).await?;
+        let apps = apps_of(models.iter().map(|found| &found.model));
+        for (model, of_model) in census.of_apps(&apps, span) {
+            if let Some(slot) = found.models.get_mut(&model) {
+                slot.census = of_model;
+            }
+        }
+        Ok(found)
     }
 
     /// Returns everything about one model, which is taken out of `found`.
@@ -40,9 +48,9 @@ impl Source {
         let past = self.past.as_ref();
         Ok(ModelWindows {
             model: model.clone(),
-            versions: found.versions(),
             cohorts: found.cohorts.unwrap_or_else(|| Ok(Vec::new()))?,
-            census: found.census,
+            census: found.census.placements,
+            versions: found.census.versions,
             histories: past.map_or(found.histories, |past| past.histories(model, span).into()),
             certified: Vec::new(),
             usual: UsualOfModel::default(),

@@ -1,11 +1,13 @@
-//! What the detector keeps of the look-back between evaluations is what the store would answer:
+//! What the detector holds of the look-back, kept between evaluations or not, is what the store answers:
 //! whatever comes, comes late, comes again, is closed, erased or judged out of order.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use epwatch_detector::read::{Source, Span};
 use jiff::Timestamp;
 
+use crate::census::{self, Census};
 use crate::support::{Place, Reports, TestStore, V1, V2, V2_FALLEN, base};
 use crate::windows::after;
 
@@ -243,6 +245,68 @@ async fn told(source: &Source, span: &Span) -> Vec<String> {
     told
 }
 
+/// The same as [`census::of`], from a source.
+async fn counted(source: &Source, span: &Span) -> Census {
+    let models = source.models(span).await.unwrap();
+    let arrivals = source.arrivals(span).await.unwrap();
+    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
+    let mut counted = Census::default();
+    for found in models {
+        let model = found.model;
+        let read = source.model_windows(&model, span, &mut fetched).unwrap();
+        for one in read.census {
+            let (placement, method) = (&one.placement, &one.placement.method);
+            let line = format!(
+                "{} {} {} {} {} {} {} {} {} {} {:?} {} {}",
+                one.model_version,
+                one.chipset,
+                method.graph_kind,
+                method.source,
+                method.fingerprint_algorithm,
+                placement.fingerprint,
+                placement.runtime,
+                placement.n_nodes,
+                placement.npu_nodes,
+                placement.cpu_nodes,
+                placement.npu_macs_share,
+                one.devices,
+                one.devices_before
+            );
+            let lines = counted.placements.entry(model.clone()).or_default();
+            lines.push(line);
+            lines.sort();
+        }
+        let versions = read.versions.into_iter();
+        let versions = versions.map(|seen| (seen.version, seen.first_seen_ms));
+        counted.versions.insert(model.clone(), versions.collect());
+        let new = arrivals.of(&model).unwrap();
+        let new = (
+            new.newcomers.iter().copied().collect(),
+            new.unproven.iter().copied().collect(),
+        );
+        let app = (model.app_id.clone(), model.environment.clone());
+        counted.new.insert(app, new);
+        counted.models.push((model, found.cohorts, found.sessions));
+    }
+    counted
+}
+
+/// What the store answers of the models of the window.
+async fn answered(store: &TestStore, span: &Span) -> Census {
+    let mut answered = census::of(&store.client(), span).await;
+    let models: BTreeSet<_> = answered.models.iter().map(|row| row.0.clone()).collect();
+    let apps: BTreeSet<_> = models
+        .iter()
+        .map(|model| (model.app_id.clone(), model.environment.clone()))
+        .collect();
+    answered
+        .placements
+        .retain(|model, _| models.contains(model));
+    answered.versions.retain(|model, _| models.contains(model));
+    answered.new.retain(|app, _| apps.contains(app));
+    answered
+}
+
 /// One course of everything that can happen to a store, asked after each step.
 async fn kept_is_asked(seed: u64, bucket_s: i64) {
     let mut course = Course::start(seed, bucket_s).await;
@@ -292,6 +356,11 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
         assert_eq!(
             told(&prepared, &span).await,
             told(&asked, &span).await,
+            "seed {seed}, step {step}"
+        );
+        assert_eq!(
+            counted(&prepared, &span).await,
+            answered(&course.store, &span).await,
             "seed {seed}, step {step}"
         );
     }
@@ -396,6 +465,8 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
         for source in [&kept, &small] {
             let prepared = source.prepared(&span).await.unwrap();
             assert!(told(&prepared, &span).await == answer, "window {end}");
+            let counted = counted(&prepared, &span).await;
+            assert!(counted == answered(&store, &span).await, "window {end}");
         }
     }
     let held = kept.held_look_back().await.unwrap().bytes;
@@ -436,6 +507,10 @@ async fn copies_of_open_buckets_do_not_count_however_many_they_are() {
         let prepared = asked.prepared(&span).await.unwrap();
         assert!(
             told(&prepared, &span).await == told(&asked, &span).await,
+            "{from} copies"
+        );
+        assert!(
+            counted(&prepared, &span).await == answered(&store, &span).await,
             "{from} copies"
         );
         let model = &prepared.models(&span).await.unwrap()[0].model;

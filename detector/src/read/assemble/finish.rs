@@ -70,7 +70,7 @@ impl WindowBuilder {
                 }
                 // Nobody said where it ran.
                 None => {
-                    let method = self.texts.method(key.method);
+                    let method = key.method.named(&self.texts);
                     Arc::new(unknown_placement(method, key.fingerprint))
                 }
             };
@@ -134,9 +134,9 @@ impl WindowBuilder {
     ) -> DeviceVote {
         DeviceVote {
             installation: key.installation,
-            firmware: self.texts.get(key.firmware),
+            firmware: self.texts.get(key.firmware).clone(),
             device_model: "".into(),
-            shape_key: self.texts.get(key.shape_key),
+            shape_key: self.texts.get(key.shape_key).clone(),
             placement,
             latency,
             is_proven: !self.arrivals.newcomers.contains(&key.installation),
@@ -146,7 +146,10 @@ impl WindowBuilder {
     fn histograms(&mut self, cohort: Pair) -> Result<ByFirmwareAndShape, SourceError> {
         let parts = self.counts.remove(&cohort).unwrap_or_default().into_iter();
         let built = parts.map(|((firmware, shape_key), counts)| {
-            let part = (self.texts.get(firmware), self.texts.get(shape_key));
+            let part = (
+                self.texts.get(firmware).clone(),
+                self.texts.get(shape_key).clone(),
+            );
             Ok((part, self.histogram(counts.buckets())?))
         });
         built.collect()

@@ -21,7 +21,7 @@ impl Placed {
         let known = &self.placement;
         let is_known = |reason: &&str| known.reasons.iter().any(|known| known == reason);
         self.fingerprint_exact == row.fingerprint_exact
-            && known.runtime == row.numbers.0
+            && known.runtime == row.runtime
             && row.reasons.iter().all(is_known)
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::placement::NodeCounts;
 use crate::testing::{at, model};
 use crate::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 
@@ -84,7 +85,13 @@ fn placed(runtime: &'static str, exact: u64, reason: &'static str) -> PlacementR
         votes: true,
         directed: false,
         fingerprint_exact: exact,
-        numbers: (runtime, 43, 42, 1, 0, None, None),
+        runtime,
+        counts: NodeCounts {
+            n_nodes: 43,
+            npu_nodes: 42,
+            cpu_nodes: 1,
+            ..NodeCounts::default()
+        },
         reasons: vec![reason],
     }
 }
@@ -109,9 +116,9 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
         for one in order {
             let mut row = placed("", 0, rows[one].reasons[0]);
             row.fingerprint_exact = rows[one].fingerprint_exact;
-            row.numbers = rows[one].numbers;
+            (row.runtime, row.counts) = (rows[one].runtime, rows[one].counts);
             // The nodes tell which one spoke.
-            row.numbers.1 = u32::try_from(row.fingerprint_exact).unwrap();
+            row.counts.n_nodes = u32::try_from(row.fingerprint_exact).unwrap();
             let key = builder.key_of(&row.ran);
             builder.add_placement(key, row).unwrap();
         }

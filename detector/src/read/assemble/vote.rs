@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_proto::{ParseError, SparseHistogram as Counted};
 use epwatch_stats::{Moments, SparseHistogram};
 
-use crate::hash::HashMap;
+use crate::interner::{TextId, Texts};
 use crate::placement::PlacementMethod;
 use crate::read::rows::{At, VoteRow};
 use crate::window::{AgainstSelf, BaselineAbsence, Installation, SelfBaseline, SelfBaselineKind};
@@ -80,56 +80,23 @@ impl Told {
     }
 }
 
-/// The number of one of [`Texts`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::read) struct TextId(u32);
-
-/// Every text once.
-#[derive(Debug, Default)]
-pub(in crate::read) struct Texts {
-    ids: HashMap<Arc<str>, TextId>,
-    texts: Vec<Arc<str>>,
-}
-
-impl Texts {
-    /// Returns the number of a text.
-    pub(super) fn id(&mut self, text: &str) -> TextId {
-        if let Some(known) = self.ids.get(text) {
-            return *known;
-        }
-        let next = u32::try_from(self.texts.len()).expect("fewer texts than rows of a window");
-        let id = TextId(next);
-        let text: Arc<str> = text.into();
-        self.texts.push(text.clone());
-        self.ids.insert(text, id);
-        id
-    }
-
-    pub(super) fn get(&self, TextId(id): TextId) -> Arc<str> {
-        self.texts[id as usize].clone()
-    }
-
-    /// Returns what a method's numbers stand for.
-    pub(super) fn method(&self, method: Method) -> PlacementMethod {
-        PlacementMethod {
-            graph_kind: self.get(method.graph_kind).to_string(),
-            source: self.get(method.source).to_string(),
-            fingerprint_algorithm: method.algorithm,
-        }
-    }
-
-    pub(in crate::read) fn shared(&mut self, text: &str) -> Arc<str> {
-        let id = self.id(text);
-        self.get(id)
-    }
-}
-
 /// How a placement was read, by the numbers of its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Method {
     pub(super) graph_kind: TextId,
     pub(super) source: TextId,
     pub(super) algorithm: u32,
+}
+
+impl Method {
+    /// Returns what its numbers stand for.
+    pub(super) fn named(self, texts: &Texts) -> PlacementMethod {
+        PlacementMethod {
+            graph_kind: texts.get(self.graph_kind).to_string(),
+            source: texts.get(self.source).to_string(),
+            fingerprint_algorithm: self.algorithm,
+        }
+    }
 }
 
 /// Buckets as a row holds them; in any order, since only the collector's rows are known to be sorted.

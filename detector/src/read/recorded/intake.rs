@@ -5,19 +5,20 @@
 //! that was read first.
 
 use std::collections::BTreeMap;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::event_time;
-use epwatch_proto::placement::{CPU_EP, is_npu_ep};
+use epwatch_proto::placement::stored_share;
 use epwatch_proto::{
     BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, SendClock, Session,
 };
 
 use crate::cohort::ModelKey;
 use crate::hash::{HashMap, HashSet};
+use crate::interner::Interner;
 
+use super::super::census::{AppCensus, Bucket, Census, PlaceId};
 use super::super::rows::NodesRow;
 use super::reported::{Teller, Told, asked_for_npu};
 use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
@@ -43,26 +44,19 @@ pub struct Intake {
     bucket_ms: i64,
     summary: IntakeSummary,
     texts: HashSet<Arc<str>>,
-    devices: Numbered<[u8; 16]>,
-    device_models: Numbered<Arc<str>>,
+    devices: Interner<[u8; 16]>,
+    device_models: Interner<Arc<str>>,
     models: BTreeMap<Arc<ModelKey>, Names>,
     apps: Vec<(Arc<str>, Arc<str>)>,
     kept: Vec<Kept>,
 }
 
-/// Things and their numbers, in the order they were met.
-#[derive(Debug)]
-struct Numbered<T> {
-    numbers: HashMap<T, u32>,
-    things: Vec<T>,
-}
-
 /// What a model's rows refer to by number.
 #[derive(Debug, Default)]
 struct Names {
-    kinds: Numbered<Kind>,
-    places: Numbered<Place>,
-    shapes: Numbered<Arc<str>>,
+    kinds: Interner<Kind>,
+    places: Interner<Place>,
+    shapes: Interner<Arc<str>>,
     nodes: HashMap<(Arc<str>, u32, u64), (i64, Nodes)>,
 }
 
@@ -87,27 +81,6 @@ struct Part {
     told: Told,
 }
 
-impl<T> Default for Numbered<T> {
-    fn default() -> Self {
-        Self {
-            numbers: HashMap::default(),
-            things: Vec::new(),
-        }
-    }
-}
-
-impl<T: Clone + Eq + Hash> Numbered<T> {
-    fn number(&mut self, thing: T) -> u32 {
-        if let Some(number) = self.numbers.get(&thing) {
-            return *number;
-        }
-        let number = u32::try_from(self.things.len()).unwrap_or(u32::MAX);
-        self.numbers.insert(thing.clone(), number);
-        self.things.push(thing);
-        number
-    }
-}
-
 impl Intake {
     /// Takes reports into buckets of this length, by receive time.
     #[must_use]
@@ -116,8 +89,8 @@ impl Intake {
             bucket_ms: i64::try_from(bucket.as_millis()).unwrap_or(i64::MAX).max(1),
             summary: IntakeSummary::default(),
             texts: HashSet::default(),
-            devices: Numbered::default(),
-            device_models: Numbered::default(),
+            devices: Interner::default(),
+            device_models: Interner::default(),
             models: BTreeMap::new(),
             apps: Vec::new(),
             kept: Vec::new(),
@@ -153,7 +126,7 @@ impl Intake {
         self.summary.late += u64::from(is_late);
         let names = app;
         let app = (self.text(app.0), self.text(app.1));
-        let device = self.devices.number(*report.key.installation.as_bytes());
+        let device = self.devices.id(*report.key.installation.as_bytes());
         let mut context = Context {
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
@@ -169,7 +142,7 @@ impl Intake {
         let chipset = Chipset::normalise(&told.chipset_raw, &told.soc_manufacturer, &told.board);
         context.chipset = self.text(chipset.as_str());
         let device_model = self.text(&told.model);
-        context.device_model = self.device_models.number(device_model);
+        context.device_model = self.device_models.id(device_model);
         let parts = self.parts(names, report, &context);
         let app = self.app(app);
         self.kept.push(Kept {
@@ -194,8 +167,8 @@ impl Intake {
         // Stable: among equal times what was read first comes first.
         self.kept.sort_by_key(|kept| kept.received_ms);
         let mut recording = Recording {
-            devices: self.devices.things,
-            device_models: self.device_models.things,
+            devices: self.devices.into_items(),
+            device_models: self.device_models.into_items(),
             ..Recording::default()
         };
         for (model, names) in self.models {
@@ -206,9 +179,9 @@ impl Intake {
                 .collect();
             nodes.sort_by_key(|(first, id, _)| (*first, *id));
             let record = ModelRecord {
-                kinds: names.kinds.things,
-                places: names.places.things,
-                shapes: names.shapes.things,
+                kinds: names.kinds.into_items(),
+                places: names.places.into_items(),
+                shapes: names.shapes.into_items(),
                 nodes: nodes.into_iter().map(|(_, _, nodes)| nodes).collect(),
                 ..ModelRecord::default()
             };
@@ -226,6 +199,12 @@ impl Intake {
                 record.series.reserve_exact(series);
             }
         }
+        let mut census = Census::default();
+        let apps = self.apps.iter();
+        let census_apps: Vec<usize> = apps
+            .map(|(app_id, environment)| census.number_of(app_id, environment))
+            .collect();
+        let mut last_bucket = Bucket::default();
         let mut counted: HashSet<(u32, u64, u64)> = HashSet::default();
         counted.reserve(self.kept.len());
         for kept in self.kept {
@@ -241,20 +220,23 @@ impl Intake {
             let app = self.apps[kept.app as usize].clone();
             let arrivals = recording.arrivals.entry(app).or_default();
             arrivals.push((bucket, received, kept.device));
+            let bucket = Bucket::try_from(bucket).unwrap_or_default();
+            if bucket != last_bucket {
+                census.close(&[last_bucket]);
+                last_bucket = bucket;
+            }
+            let app = census.app_mut(census_apps[kept.app as usize]);
+            let device = recording.devices[kept.device as usize];
+            if kept.parts.iter().all(|part| part.seen.is_empty()) {
+                app.add_sessionless(bucket, device);
+            }
             for part in kept.parts {
                 let Some(record) = recording.models.get_mut(&*part.model) else {
                     continue;
                 };
                 for seen in &part.seen {
-                    let place = &record.places[seen.place as usize];
-                    let version = record.kinds[place.kind as usize].model_version.clone();
-                    let last = record.versions.iter().rev().take(8);
-                    let known = last
-                        .into_iter()
-                        .any(|(at, known, _)| *at == seen.bucket && *known == version);
-                    if !known {
-                        record.versions.push((seen.bucket, version, received));
-                    }
+                    let place = record.census_place(&part.model.model_id, seen, app);
+                    app.add(bucket, received, place, device);
                 }
                 record.seen.extend(part.seen);
                 record.series.extend(part.series);
@@ -264,6 +246,8 @@ impl Intake {
         recording
             .models
             .retain(|_, record| !record.seen.is_empty() || !record.told.starts.is_empty());
+        census.close(&[last_bucket]);
+        recording.census = Arc::new(census);
         (recording, self.summary)
     }
 
@@ -273,11 +257,7 @@ impl Intake {
         report: &Report,
         context: &Context,
     ) -> Box<[Part]> {
-        let runtime = format!(
-            "{}/{}",
-            report.runtime.ort_version, report.runtime.ep_version
-        );
-        let runtime = self.text(&runtime);
+        let runtime = self.text(&report.runtime.name());
         let mut parts: Vec<Part> = Vec::new();
         for session in &report.sessions {
             let model = ModelKey {
@@ -292,13 +272,11 @@ impl Intake {
                 .map(|(key, _)| key.clone());
             let model = known.unwrap_or_else(|| Arc::new(model));
             let names = self.models.entry(model.clone()).or_default();
-            let kind = names.kinds.number(context.kind(session, version.clone()));
+            let kind = names.kinds.id(context.kind(session, version.clone()));
             names.note_nodes(session, &version, context.received_ms);
-            let place = names
-                .places
-                .number(place_of(session, kind, runtime.clone()));
+            let place = names.places.id(place_of(session, kind, runtime.clone()));
             let votes_at_all = {
-                let place = &names.places.things[place as usize];
+                let place = &names.places.items()[place as usize];
                 place.requests_npu && !place.is_directed && context.votes
             };
             let part = part_of(&mut parts, &model);
@@ -321,7 +299,7 @@ impl Intake {
                 .filter(|series| series.session_uid == session.uid && series.stratum.is_clean());
             for series in own {
                 let texts = &mut self.texts;
-                let shape = names.shapes.number(text(texts, &series.stratum.shape_key));
+                let shape = names.shapes.id(text(texts, &series.stratum.shape_key));
                 part.series.push(context.series(series, kind, shape, texts));
             }
         }
@@ -420,10 +398,7 @@ impl Context {
             firmware: self.firmware.clone(),
             graph_kind: placement.graph_kind.as_str(),
             source: placement.source.as_str(),
-            algorithm: placement
-                .normalised
-                .or(placement.exact)
-                .map_or(0, |print| print.algorithm),
+            algorithm: placement.fingerprint_algorithm(),
             normalised: placement.normalised.map_or(0, |print| print.value),
         }
     }
@@ -471,6 +446,19 @@ impl Context {
     }
 }
 
+impl ModelRecord {
+    /// Returns the number that the census has for where a session ran.
+    fn census_place(&mut self, model_id: &str, seen: &Seen, census: &mut AppCensus) -> PlaceId {
+        self.census_places.resize(self.places.len(), [None; 2]);
+        let number = &mut self.census_places[seen.place as usize][usize::from(seen.votes)];
+        *number.get_or_insert_with(|| {
+            let place = &self.places[seen.place as usize];
+            let kind = &self.kinds[place.kind as usize];
+            census.place(&place.session(model_id, kind, seen.votes))
+        })
+    }
+}
+
 impl Names {
     fn note_nodes(&mut self, session: &Session, version: &Arc<str>, received_ms: i64) {
         let placement = &session.placement;
@@ -491,7 +479,9 @@ impl Names {
                 .clone()
                 .map(|node| node.reason.as_str().to_owned())
                 .collect(),
-            macs_share: nodes.map(|node| share(node.macs_share)).collect(),
+            macs_share: nodes
+                .map(|node| node.macs_share.map(stored_share))
+                .collect(),
         };
         let nodes = Nodes {
             model_version: version.clone(),
@@ -504,18 +494,16 @@ impl Names {
 
 fn place_of(session: &Session, kind: u32, runtime: Arc<str>) -> Place {
     let placement = &session.placement;
-    let npu = placement.eps.iter().filter(|share| is_npu_ep(&share.ep));
-    let benign = placement.cpu_nodes.iter().filter(|node| node.benign);
     Place {
         kind,
         runtime,
         exact: placement.exact.map_or(0, |print| print.value),
         n_nodes: placement.n_nodes,
-        npu_nodes: npu.map(|share| share.n_nodes).sum(),
-        cpu_nodes: placement.ep(CPU_EP).map_or(0, |share| share.n_nodes),
-        cpu_benign_nodes: u32::try_from(benign.count()).unwrap_or(u32::MAX),
-        npu_macs_share: share(placement.npu_macs_share()).map(f32::to_bits),
-        macs_attributed: share(placement.macs_attributed).map(f32::to_bits),
+        npu_nodes: placement.n_npu_nodes(),
+        cpu_nodes: placement.n_cpu_nodes(),
+        cpu_benign_nodes: placement.n_benign_cpu_nodes(),
+        npu_macs_share: placement.npu_macs_share().map(stored_bits),
+        macs_attributed: placement.macs_attributed.map(stored_bits),
         reasons: placement
             .reasons
             .iter()
@@ -526,8 +514,7 @@ fn place_of(session: &Session, kind: u32, runtime: Arc<str>) -> Place {
     }
 }
 
-/// Shares have six digits in the store, so here too.
-#[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
-fn share(share: Option<f64>) -> Option<f32> {
-    share.map(|share| share as f32)
+/// Bits of what the store holds, so that places compare.
+fn stored_bits(share: f64) -> u32 {
+    stored_share(share).to_bits()
 }

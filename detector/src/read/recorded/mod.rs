@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::cohort::ModelKey;
+use crate::cohort::{App, ModelKey};
 use crate::hash::{HashMap, HashSet};
+use crate::placement::NodeCounts;
 use crate::window::Installation;
 
-use super::rows::{
-    ArrivalRow, At, CensusRow, EarlierRow, HistogramRow, NodesRow, PlacementRow, Ran, SelfRow,
-    VersionRow, VoteRow,
-};
-use super::{Asked, FoundModel, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
+use super::arrivals::Flood;
+use super::census::{Census, CensusSession, PlaceId};
+use super::rows::{At, EarlierRow, HistogramRow, NodesRow, PlacementRow, Ran, SelfRow, VoteRow};
+use super::{Asked, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
 
 pub use intake::{Intake, IntakeSummary};
 pub(super) use reader::RecordingReader;
@@ -112,18 +112,15 @@ struct Nodes {
 struct ModelRecord {
     kinds: Vec<Kind>,
     places: Vec<Place>,
+    /// Numbers of `places` in the census, for sessions of reports that do not vote and of those that do.
+    census_places: Vec<[Option<PlaceId>; 2]>,
     shapes: Vec<Arc<str>>,
     seen: Vec<Seen>,
     series: Vec<Series>,
     /// (algorithm, exact), first seen first.
     nodes: Vec<Nodes>,
-    /// Version and when it was received, for each session of a new version and bucket.
-    versions: Vec<(i64, Arc<str>, i64)>,
     told: reported::Told,
 }
-
-/// An app in an environment.
-type App = (Arc<str>, Arc<str>);
 
 /// Recorded reports, counted once.
 #[derive(Debug, Default)]
@@ -132,8 +129,9 @@ pub struct Recording {
     devices: Vec<Installation>,
     device_models: Vec<Arc<str>>,
     /// When each device of an app was received, by bucket: (bucket, receive time in ms, device).
-    arrivals: BTreeMap<App, Vec<(i64, i64, u32)>>,
+    arrivals: BTreeMap<(Arc<str>, Arc<str>), Vec<(i64, i64, u32)>>,
     received: Option<(i64, i64)>,
+    census: Arc<Census>,
 }
 
 /// What votes of one device are told apart by.
@@ -154,23 +152,6 @@ impl Recording {
             Timestamp::from_millisecond(first).ok()?,
             Timestamp::from_millisecond(last).ok()?,
         ))
-    }
-
-    pub(super) fn models(&self, span: &Span) -> Vec<FoundModel> {
-        let found = self.models.iter().map(|(model, record)| {
-            let seen = between(&record.seen, |row| row.bucket, span.start_s(), span.end_s());
-            let kinds: HashSet<u32> = seen.iter().map(|row| record.place(row).kind).collect();
-            let cohorts: HashSet<(&str, &str)> = kinds
-                .into_iter()
-                .map(|kind| record.kind(kind).cohort())
-                .collect();
-            FoundModel {
-                model: model.clone(),
-                cohorts: cohorts.len() as u64,
-                sessions: seen.len() as u64,
-            }
-        });
-        found.filter(|found| found.cohorts > 0).collect()
     }
 
     pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<VoteRow<'_>> {
@@ -277,88 +258,12 @@ impl Recording {
                 directed,
                 // Put together already.
                 fingerprint_exact: 0,
-                numbers: record.places[place as usize].numbers(),
+                runtime: &record.places[place as usize].runtime,
+                counts: record.places[place as usize].counts(),
                 reasons: reasons.into_iter().collect(),
             }
         });
         rows.collect()
-    }
-
-    pub(super) fn census(&self, model: &ModelKey, span: &Span) -> Vec<CensusRow> {
-        let Some(record) = self.models.get(model) else {
-            return Vec::new();
-        };
-        type Key<'a> = (&'a str, &'a str, &'static str, &'static str, u32, u64);
-        let mut counts: BTreeMap<Key<'_>, (u32, HashMap<u32, bool>)> = BTreeMap::new();
-        for row in between(
-            &record.seen,
-            |row| row.bucket,
-            span.earliest_s(),
-            span.end_s(),
-        ) {
-            let place = record.place(row);
-            if !place.requests_npu || place.is_directed || !row.votes {
-                continue;
-            }
-            let kind = record.kind(place.kind);
-            let key = (
-                &*kind.model_version,
-                &*kind.chipset,
-                kind.graph_kind,
-                kind.source,
-                kind.algorithm,
-                kind.normalised,
-            );
-            let slot = counts
-                .entry(key)
-                .or_insert_with(|| (row.place, HashMap::default()));
-            slot.0 = record.first_of(slot.0, row.place);
-            *slot.1.entry(row.device).or_default() |= row.bucket < span.start_s();
-        }
-        let rows = counts.into_iter().map(|(key, (place, devices))| {
-            let (version, chipset, graph_kind, source, algorithm, normalised) = key;
-            CensusRow {
-                app_id: String::new(),
-                environment: String::new(),
-                model_id: String::new(),
-                model_version: version.to_owned(),
-                chipset: chipset.to_owned(),
-                graph_kind: graph_kind.to_owned(),
-                placement_source: source.to_owned(),
-                fingerprint_algorithm: algorithm,
-                fingerprint_normalised: normalised,
-                numbers: owned(record.places[place as usize].numbers()),
-                votes: true,
-                // Versions are asked for apart.
-                first_seen_ms: 0,
-                devices: devices.len() as u64,
-                devices_before: devices.values().filter(|before| **before).count() as u64,
-            }
-        });
-        rows.collect()
-    }
-
-    pub(super) fn versions(&self, model: &ModelKey, span: &Span) -> Vec<VersionRow> {
-        let Some(record) = self.models.get(model) else {
-            return Vec::new();
-        };
-        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
-        for (_, version, received) in between(
-            &record.versions,
-            |row| row.0,
-            span.earliest_s(),
-            span.end_s(),
-        ) {
-            let slot = first.entry(version).or_insert(*received);
-            *slot = (*slot).min(*received);
-        }
-        first
-            .into_iter()
-            .map(|(version, first_seen_ms)| VersionRow {
-                model_version: version.to_owned(),
-                first_seen_ms,
-            })
-            .collect()
     }
 
     pub(super) fn latency_before(
@@ -478,23 +383,26 @@ impl Recording {
         wanted.map(|nodes| nodes.row.clone()).collect()
     }
 
-    pub(super) fn arrivals(&self, span: &Span) -> Vec<ArrivalRow> {
-        let mut rows = Vec::new();
-        for ((app_id, environment), received) in &self.arrivals {
-            let mut first: BTreeMap<u32, i64> = BTreeMap::new();
-            for (_, at, device) in between(received, |row| row.0, span.earliest_s(), span.end_s()) {
-                let slot = first.entry(*device).or_insert(*at);
-                *slot = (*slot).min(*at);
-            }
-            rows.extend(first.into_iter().map(|(device, at_ms)| ArrivalRow {
-                app_id: app_id.to_string(),
-                environment: environment.to_string(),
-                installation: self.devices[device as usize],
-                at_ms,
-                devices: 1,
-            }));
+    pub(super) fn arrivals_in(
+        &self,
+        (app_id, environment): &App,
+        flood: &Flood,
+        span: &Span,
+    ) -> Vec<(i64, Installation)> {
+        let app = (app_id.as_str().into(), environment.as_str().into());
+        let received = self.arrivals.get(&app).map_or(&[][..], Vec::as_slice);
+        let mut first: HashMap<u32, (i64, i64)> = HashMap::default();
+        for row in between(received, |row| row.0, span.earliest_s(), span.end_s()) {
+            let (bucket, received_ms, device) = *row;
+            first.entry(device).or_insert((bucket, received_ms));
         }
-        rows
+        let is_new =
+            |(_, (bucket, _)): &(u32, (i64, i64))| (flood.from_s..flood.to_s).contains(bucket);
+        first
+            .into_iter()
+            .filter(is_new)
+            .map(|(device, (_, received_ms))| (received_ms, self.devices[device as usize]))
+            .collect()
     }
 
     /// How many votes a model has in a window at the most: what the bound is held against.
@@ -567,25 +475,33 @@ impl ModelRecord {
 }
 
 impl Place {
-    fn numbers(&self) -> super::rows::PlacementNumbers<&str> {
-        (
-            &*self.runtime,
-            self.n_nodes,
-            self.npu_nodes,
-            self.cpu_nodes,
-            self.cpu_benign_nodes,
-            self.npu_macs_share.map(f32::from_bits),
-            self.macs_attributed.map(f32::from_bits),
-        )
+    fn counts(&self) -> NodeCounts {
+        NodeCounts {
+            n_nodes: self.n_nodes,
+            npu_nodes: self.npu_nodes,
+            cpu_nodes: self.cpu_nodes,
+            cpu_benign_nodes: self.cpu_benign_nodes,
+            npu_macs_share: self.npu_macs_share.map(f32::from_bits),
+            macs_attributed: self.macs_attributed.map(f32::from_bits),
+        }
     }
-}
 
-fn owned(numbers: super::rows::PlacementNumbers<&str>) -> super::rows::PlacementNumbers {
-    let (runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed) = numbers;
-    let runtime = runtime.to_owned();
-    (
-        runtime, n_nodes, npu_nodes, cpu_nodes, benign, macs, attributed,
-    )
+    /// What the census counts of a session; `votes` where its report does.
+    fn session<'a>(&'a self, model_id: &'a str, kind: &'a Kind, votes: bool) -> CensusSession<'a> {
+        CensusSession {
+            model_id,
+            model_version: &kind.model_version,
+            chipset: &kind.chipset,
+            votes: votes && self.requests_npu && !self.is_directed,
+            graph_kind: kind.graph_kind,
+            placement_source: kind.source,
+            fingerprint_algorithm: kind.algorithm,
+            fingerprint_normalised: kind.normalised,
+            fingerprint_exact: self.exact,
+            runtime: &self.runtime,
+            counts: self.counts(),
+        }
+    }
 }
 
 impl Series {

@@ -3,28 +3,30 @@
 
 use epwatch_proto::SparseHistogram;
 
+use crate::varint;
+
 pub(super) fn pack(histogram: &SparseHistogram) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(histogram.indices().len() * 3);
     let mut before = 0;
     for (index, count) in histogram.buckets() {
-        push(&mut bytes, u64::from(index - before));
-        push(&mut bytes, count);
+        varint::push(&mut bytes, u64::from(index - before));
+        varint::push(&mut bytes, count);
         before = index;
     }
     bytes.into_boxed_slice()
 }
 
 /// Adds a packed histogram to another.
-pub(super) fn add(bytes: &[u8], to: &mut SparseHistogram) {
+pub(super) fn add(mut bytes: &[u8], to: &mut SparseHistogram) {
     // A bucket takes two bytes at the least.
     let room = bytes.len() / 2;
     let (mut indices, mut counts) = (Vec::with_capacity(room), Vec::with_capacity(room));
-    let (mut at, mut index) = (0, 0_u16);
-    while at < bytes.len() {
-        let difference = take(bytes, &mut at);
+    let mut index = 0_u16;
+    while !bytes.is_empty() {
+        let difference = varint::take(&mut bytes);
         index = index.saturating_add(u16::try_from(difference).unwrap_or(u16::MAX));
         indices.push(index);
-        counts.push(take(bytes, &mut at));
+        counts.push(varint::take(&mut bytes));
     }
     let unpacked = SparseHistogram::from_parts(indices, counts)
         .expect("only histograms that were valid are packed");
@@ -33,27 +35,6 @@ pub(super) fn add(bytes: &[u8], to: &mut SparseHistogram) {
     } else {
         to.merge(&unpacked);
     }
-}
-
-fn push(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push((value & 0x7f) as u8);
-}
-
-fn take(bytes: &[u8], at: &mut usize) -> u64 {
-    let (mut value, mut shift) = (0_u64, 0);
-    while let Some(byte) = bytes.get(*at) {
-        *at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte & 0x80 == 0 || shift > 63 {
-            break;
-        }
-    }
-    value
 }
 
 #[cfg(test)]

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::baseline::PlacementCount;
-use crate::cohort::ModelKey;
+use crate::cohort::{App, Installation, ModelKey};
 use crate::hash::HashMap;
 use crate::read::arrivals::Flood;
 use crate::read::assemble::WindowBuilder;
+use crate::read::census::Census;
 use crate::read::certified::Certified;
 use crate::read::error::SourceError;
 use crate::read::reader::{
     Answer, Beginning, FoundWindows, ReportReader, VersionOnChipset, WindowsAsked, WindowsOfModel,
 };
-use crate::read::rows::{ArrivalRow, HistogramRow, unexpected};
+use crate::read::rows::{HistogramRow, unexpected};
 use crate::read::span::PastSpan;
 use crate::read::usual::Usual;
-use crate::read::{Asked, FoundModel, SelvesBefore, Span};
+use crate::read::{Asked, SelvesBefore, Span};
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
@@ -70,10 +70,6 @@ impl ReportReader for RecordingReader {
         at_once(Ok(self.0.received()))
     }
 
-    fn models<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<FoundModel>> {
-        at_once(Ok(self.0.models(span)))
-    }
-
     fn prepared<'a>(&'a self, _span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>> {
         at_once(Ok(Arc::new(self.clone())))
     }
@@ -81,41 +77,29 @@ impl ReportReader for RecordingReader {
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
         at_once(Ok(Beginning {
             reader: Arc::new(self.clone()),
-            models: self.0.models(span),
             reported: self.0.reported(span),
             certified: Certified::default(),
         }))
     }
 
-    fn arrivals<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<ArrivalRow>> {
-        at_once(Ok(self.0.arrivals(span)))
+    fn census<'a>(&'a self, _span: &'a Span) -> Answer<'a, Arc<Census>> {
+        at_once(Ok(self.0.census.clone()))
     }
 
     fn arrivals_in<'a>(
         &'a self,
-        app: &'a (String, String),
+        app: &'a App,
         flood: &'a Flood,
         span: &'a Span,
-    ) -> Answer<'a, Vec<ArrivalRow>> {
-        let mut rows = self.0.arrivals(span);
-        rows.retain(|row| {
-            let is_app = row.app_id == app.0 && row.environment == app.1;
-            is_app && (flood.from_ms..flood.to_ms).contains(&row.at_ms)
-        });
-        at_once(Ok(rows))
+    ) -> Answer<'a, Vec<(i64, Installation)>> {
+        at_once(Ok(self.0.arrivals_in(app, flood, span)))
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows> {
         let mut found = FoundWindows::default();
         for model in asked.models.iter().map(|found| &found.model) {
-            let census = self.0.census(model, asked.span).into_iter();
-            let versions = self.0.versions(model, asked.span).into_iter();
             let of_model = WindowsOfModel {
                 cohorts: Some(self.cohorts(model, asked)),
-                census: census.map(PlacementCount::from).collect(),
-                first_seen: versions
-                    .map(|row| (row.model_version, row.first_seen_ms))
-                    .collect(),
                 ..WindowsOfModel::default()
             };
             found.models.insert(model.clone(), of_model);

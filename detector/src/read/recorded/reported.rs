@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_proto::placement::is_npu_ep;
-use epwatch_proto::{SelfTest, StartFailure};
+use epwatch_proto::{SelfTest, StartFailure, hex};
 
 use crate::cohort::ModelKey;
 use crate::window::Installation;
@@ -78,11 +78,6 @@ pub(super) fn asked_for_npu(failure: &StartFailure) -> bool {
     eps.is_empty() || eps.iter().any(|ep| is_npu_ep(ep))
 }
 
-fn hex(hash: Option<[u8; 16]>) -> String {
-    let bytes = hash.iter().flatten();
-    bytes.map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Recording {
     pub(in super::super) fn reported(&self, span: &Span) -> (Vec<TestRow>, Vec<StartRow>) {
         let (mut tests, mut starts) = (Vec::new(), Vec::new());
@@ -123,7 +118,7 @@ impl Recording {
                 input_id: input_id.to_owned(),
                 told: (
                     seen.teller.firmware.to_string(),
-                    hex(test.npu_output_hash),
+                    hex(test.npu_output_hash.as_slice().as_flattened()),
                     test.tolerance,
                     test.max_abs,
                     test.cosine,

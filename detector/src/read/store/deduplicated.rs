@@ -8,7 +8,6 @@ use clickhouse::query::Query;
 
 use super::queries::OPEN_SURPLUS;
 use crate::read::error::{SourceError, failed};
-use crate::read::presence::Presence;
 
 /// The view that queries name.
 const VIEW: &str = "counted_reports_v1";
@@ -23,8 +22,6 @@ pub(super) struct Counted {
     pub(super) client: Client,
     /// What stands for the view, once the open buckets were looked at.
     stand_in: Option<Arc<str>>,
-    /// The look-back, where it is held.
-    pub(super) presence: Option<Arc<Presence>>,
 }
 
 impl Counted {
@@ -32,7 +29,6 @@ impl Counted {
         Self {
             client,
             stand_in: None,
-            presence: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Keeps [`Presence`] what the store would answer: reads the buckets that are new, and those that
+//! Keeps the [`Census`] what the store would answer: reads the buckets that are new, and those that
 //! changed since they were read.
 //!
 //! A copy never changes, so a bucket is what it was while the same copies count in it. Which do is
@@ -6,6 +6,7 @@
 //! holds. Late reports, named copies, deletions and retention all show in it, in open and in closed
 //! buckets alike.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clickhouse::Row;
@@ -13,18 +14,17 @@ use clickhouse::query::Query;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
-use crate::hash::{HashMap, HashSet};
+use crate::hash::HashMap;
 
 use super::deduplicated::Counted;
 use super::places::Places;
 use super::queries::{COUNTED_COPIES, SEEN, SESSIONLESS};
 use crate::read::Span;
+use crate::read::census::{Bucket, Census, buckets_of};
 use crate::read::error::{SourceError, failed};
-use crate::read::presence::{Bucket, Presence, buckets_of};
-use crate::read::rows::SessionlessRow;
 
-/// A look-back that takes more memory is not held: then the store is asked each time. About
-/// 30,000,000 devices in buckets.
+/// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in
+/// buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Reports that are read at once, so that a query that fails loses little.
@@ -46,14 +46,45 @@ pub struct HeldLookBack {
 #[derive(Debug)]
 pub(super) struct LookBack {
     max_bytes: usize,
-    presence: Arc<Presence>,
+    held: Held,
+    buckets_read: u64,
+}
+
+/// Buckets that were read.
+#[derive(Debug, Default)]
+struct Held {
+    census: Arc<Census>,
     places: Places,
+    copies: BTreeMap<Bucket, Copies>,
     /// The last bucket of those that were read first. When it is gone all is read anew: devices and
     /// placements that nothing names any more go with it.
     first_read_until: Bucket,
-    /// A look-back of so many reports was too large.
-    too_large: Option<u64>,
-    buckets_read: u64,
+}
+
+/// The copies that were read of a bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Copies {
+    /// Which they are, in one number.
+    sum: u64,
+    reports: u64,
+}
+
+impl Copies {
+    /// Adds a copy by its hash; 0 names one that was added.
+    pub(super) fn add(&mut self, copy: u64) {
+        self.sum = self.sum.wrapping_add(copy);
+        self.reports += u64::from(copy != 0);
+    }
+}
+
+/// A report without a session.
+#[derive(Debug, Row, Deserialize)]
+struct SessionlessRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    device: u128,
+    at_s: Bucket,
+    copy: u64,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -67,69 +98,66 @@ impl LookBack {
     pub(super) fn of_at_most(max_bytes: usize) -> Self {
         Self {
             max_bytes,
-            presence: Arc::default(),
-            places: Places::default(),
-            first_read_until: 0,
-            too_large: None,
+            held: Held::default(),
             buckets_read: 0,
         }
     }
 
-    /// Returns what the look-back has; `None` where it is too large to be held.
+    /// Returns what the look-back has.
     pub(super) async fn read(
         &mut self,
         store: &Counted,
         span: &Span,
-    ) -> Result<Option<Arc<Presence>>, SourceError> {
+    ) -> Result<Arc<Census>, SourceError> {
         let counted = counted_copies(store, span).await?;
-        let reports: u64 = counted.iter().map(|row| row.reports).sum();
-        if self.too_large.is_some_and(|known| reports >= known) {
-            return Ok(None);
-        }
-        self.too_large = None;
-
-        self.forget(&counted, span);
-        let known: HashSet<Bucket> = self.presence.buckets().map(|(at, _)| at).collect();
-        let is_new = |row: &BucketRow| !known.contains(&row.bucket);
+        self.held.forget(&counted, span);
+        let is_new = |row: &BucketRow| !self.held.copies.contains_key(&row.bucket);
         let mut wanted: Vec<BucketRow> = counted.into_iter().filter(is_new).collect();
         wanted.sort_unstable_by_key(|row| row.bucket);
-        if known.is_empty() {
-            self.first_read_until = wanted.last().map_or(0, |row| row.bucket);
+        if self.held.copies.is_empty() {
+            self.held.first_read_until = wanted.last().map_or(0, |row| row.bucket);
         }
         for some in portions(&wanted) {
             // Where this ends half-way, what is there has another sum and goes the next time.
-            self.read_buckets(store, some).await?;
-            if self.presence.bytes() > self.max_bytes {
-                self.presence = Arc::default();
-                self.too_large = Some(reports);
-                return Ok(None);
-            }
+            self.held.read_buckets(store, some).await?;
+            self.buckets_read += some.len() as u64;
         }
-        Ok(Some(self.presence.clone()))
+        let census = self.held.census.clone();
+        if census.bytes() > self.max_bytes {
+            self.held = Held::default();
+        }
+        Ok(census)
     }
 
     pub(super) fn held(&self) -> HeldLookBack {
         HeldLookBack {
             buckets_read: self.buckets_read,
-            bytes: self.presence.bytes(),
+            bytes: self.held.census.bytes(),
         }
     }
+}
 
+impl Held {
     /// Drops what is not what it was, and what is no part of the look-back any more.
     fn forget(&mut self, counted: &[BucketRow], span: &Span) {
         if self.first_read_until < buckets_of(span).start {
-            self.presence = Arc::default();
+            *self = Self::default();
         }
         let counted: HashMap<Bucket, u64> =
             counted.iter().map(|row| (row.bucket, row.copies)).collect();
-        let held = self.presence.buckets();
-        let gone: Vec<Bucket> = held
-            .filter(|(at, copies)| counted.get(at) != Some(copies))
-            .map(|(at, _)| at)
+        let is_gone = |(at, copies): &(&Bucket, &Copies)| counted.get(*at) != Some(&copies.sum);
+        let gone: Vec<Bucket> = self
+            .copies
+            .iter()
+            .filter(is_gone)
+            .map(|(at, _)| *at)
             .collect();
         if !gone.is_empty() {
-            let presence = Arc::make_mut(&mut self.presence);
-            gone.into_iter().for_each(|at| presence.forget(at));
+            let census = Arc::make_mut(&mut self.census);
+            for bucket in gone {
+                census.forget(bucket);
+                self.copies.remove(&bucket);
+            }
         }
     }
 
@@ -139,46 +167,50 @@ impl LookBack {
         wanted: &[BucketRow],
     ) -> Result<(), SourceError> {
         let buckets: Vec<Bucket> = wanted.iter().map(|row| row.bucket).collect();
-        let presence = Arc::make_mut(&mut self.presence);
-        add_seen(store, &buckets, presence, &mut self.places).await?;
-        let is_short = |row: &&BucketRow| presence.reports(row.bucket) != row.reports;
+        self.add_sessions(store, &buckets).await?;
+        let n_read = |row: &BucketRow| self.copies.get(&row.bucket).map_or(0, |c| c.reports);
+        let is_short = |row: &&BucketRow| n_read(row) != row.reports;
         let short: Vec<Bucket> = wanted.iter().filter(is_short).map(|r| r.bucket).collect();
-        add_sessionless(store, &short, presence).await?;
-        presence.end(&buckets);
-        self.buckets_read += wanted.len() as u64;
+        self.add_sessionless(store, &short).await?;
+        Arc::make_mut(&mut self.census).close(&buckets);
         Ok(())
     }
-}
 
-async fn add_seen(
-    store: &Counted,
-    buckets: &[Bucket],
-    presence: &mut Presence,
-    places: &mut Places,
-) -> Result<(), SourceError> {
-    let query = of_buckets(store.query(SEEN), buckets);
-    let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
-    while let Some(block) = blocks.next().await.map_err(failed(WHAT))? {
-        places.add(&block, presence).map_err(failed(WHAT))?;
+    async fn add_sessions(
+        &mut self,
+        store: &Counted,
+        buckets: &[Bucket],
+    ) -> Result<(), SourceError> {
+        let census = Arc::make_mut(&mut self.census);
+        let query = of_buckets(store.query(SEEN), buckets);
+        let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
+        while let Some(block) = blocks.next().await.map_err(failed(WHAT))? {
+            let added = self.places.add(&block, census, &mut self.copies);
+            added.map_err(failed(WHAT))?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Adds the reports that are in no other answer, of buckets that have more than was read.
-async fn add_sessionless(
-    store: &Counted,
-    short: &[Bucket],
-    presence: &mut Presence,
-) -> Result<(), SourceError> {
-    if short.is_empty() {
-        return Ok(());
+    /// Adds the reports that are in no other answer, of buckets that have more than was read.
+    async fn add_sessionless(
+        &mut self,
+        store: &Counted,
+        short: &[Bucket],
+    ) -> Result<(), SourceError> {
+        if short.is_empty() {
+            return Ok(());
+        }
+        let census = Arc::make_mut(&mut self.census);
+        let query = of_buckets(store.plain_query(SESSIONLESS), short);
+        let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
+        while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
+            self.copies.entry(row.at_s).or_default().add(row.copy);
+            let app = census.number_of(row.app_id, row.environment);
+            let device = row.device.to_le_bytes();
+            census.app_mut(app).add_sessionless(row.at_s, device);
+        }
+        Ok(())
     }
-    let query = of_buckets(store.plain_query(SESSIONLESS), short);
-    let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
-    while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
-        presence.add_sessionless(&row);
-    }
-    Ok(())
 }
 
 fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {

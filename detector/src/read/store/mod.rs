@@ -16,30 +16,32 @@ mod windows;
 
 use std::sync::Arc;
 
-use clickhouse::Client;
+use clickhouse::{Client, Row};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use serde::Deserialize;
 
-use crate::cohort::ModelKey;
+use crate::cohort::{App, Installation, ModelKey};
 use crate::hash::HashMap;
 use crate::verdict::CpuNodes;
 
 use super::arrivals::Flood;
+use super::census::Census;
 use super::error::{SourceError, failed};
 use super::reader::{
     Answer, Beginning, FoundWindows, ReportReader, VersionOnChipset, WindowsAsked, apps_of,
 };
-use super::rows::{ArrivalRow, HistogramRow, ModelRow, NodesRow};
+use super::rows::{HistogramRow, NodesRow};
 use super::span::PastSpan;
 use super::usual::Usual;
-use super::{Asked, FoundModel, SelvesBefore, Span};
+use super::{Asked, SelvesBefore, Span};
 use deduplicated::Counted;
 use held_past::HeldPast;
 pub use look_back::HeldLookBack;
 use look_back::LookBack;
 pub(super) use look_back::MAX_HELD_BYTES;
 use nodes::NodesAsked;
-use queries::{ARRIVALS, FLOODED, LATENCY_BEFORE, MODELS, NODES, of_clean_series};
+use queries::{FLOODED, LATENCY_BEFORE, NODES, of_clean_series};
 use windows::Reader;
 
 #[derive(Clone)]
@@ -47,9 +49,18 @@ pub(super) struct StoreReader {
     counted: Counted,
     /// All evaluations share it.
     look_back: Arc<tokio::sync::Mutex<LookBack>>,
+    /// Of the look-back of one evaluation.
+    census: Option<Arc<Census>>,
     held_past: Arc<HeldPast>,
     /// Nodes that one evaluation asked for.
     nodes: Arc<NodesAsked>,
+}
+
+/// When an installation was first received.
+#[derive(Row, Deserialize)]
+struct FirstReceipt {
+    at_ms: i64,
+    new: Installation,
 }
 
 impl StoreReader {
@@ -60,6 +71,7 @@ impl StoreReader {
         Self {
             counted: Counted::new(client),
             look_back: Arc::new(tokio::sync::Mutex::new(look_back)),
+            census: None,
             held_past: Arc::default(),
             nodes: Arc::default(),
         }
@@ -67,21 +79,26 @@ impl StoreReader {
 
     /// Looks at the copies of open buckets, once for all queries.
     async fn settled(&self) -> Result<Self, SourceError> {
-        Ok(self.with_counted(self.counted.settled().await?))
+        Ok(Self {
+            counted: self.counted.settled().await?,
+            nodes: Arc::default(),
+            census: None,
+            ..self.clone()
+        })
     }
 
     /// Reads of the look-back what is not held.
-    async fn with_look_back(&self, span: &Span) -> Result<Self, SourceError> {
-        let mut counted = self.counted.clone();
-        counted.presence = self.look_back.lock().await.read(&counted, span).await?;
-        Ok(self.with_counted(counted))
+    async fn with_census(self, span: &Span) -> Result<Self, SourceError> {
+        Ok(Self {
+            census: Some(self.read_census(span).await?),
+            ..self
+        })
     }
 
-    fn with_counted(&self, counted: Counted) -> Self {
-        Self {
-            counted,
-            nodes: Arc::default(),
-            ..self.clone()
+    async fn read_census(&self, span: &Span) -> Result<Arc<Census>, SourceError> {
+        match &self.census {
+            Some(census) => Ok(census.clone()),
+            None => self.look_back.lock().await.read(&self.counted, span).await,
         }
     }
 
@@ -90,14 +107,6 @@ impl StoreReader {
             store: &self.counted,
             span,
         }
-    }
-
-    async fn read_models(&self, span: &Span) -> Result<Vec<FoundModel>, SourceError> {
-        let (from, to) = (span.start_s(), span.end_s());
-        let query = self.counted.query(MODELS).bind(from).bind(to).bind(from);
-        let rows = query.fetch_all::<ModelRow>().await;
-        let rows = rows.map_err(failed("models"))?;
-        Ok(rows.into_iter().map(FoundModel::from).collect())
     }
 
     async fn read_windows(&self, asked: WindowsAsked<'_>) -> Result<FoundWindows, SourceError> {
@@ -133,13 +142,9 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn models<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<FoundModel>> {
-        Box::pin(self.read_models(span))
-    }
-
     fn prepared<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>> {
         Box::pin(async move {
-            let prepared = self.settled().await?.with_look_back(span).await?;
+            let prepared = self.settled().await?.with_census(span).await?;
             Ok(Arc::new(prepared) as Arc<dyn ReportReader>)
         })
     }
@@ -150,49 +155,39 @@ impl ReportReader for StoreReader {
         Box::pin(async move {
             let counted = async {
                 let settled = self.settled().await?;
-                tokio::try_join!(
-                    settled.with_look_back(span),
-                    settled.read_models(span),
-                    device_events::read(&settled.counted, span)
-                )
+                let reported = device_events::read(&settled.counted, span);
+                tokio::try_join!(settled.clone().with_census(span), reported)
             };
             let certified = certified::read(&self.counted.client);
-            let ((prepared, models, reported), certified) = tokio::try_join!(counted, certified)?;
+            let ((prepared, reported), certified) = tokio::try_join!(counted, certified)?;
             Ok(Beginning {
                 reader: Arc::new(prepared),
-                models,
                 reported,
                 certified,
             })
         })
     }
 
-    fn held_arrivals(&self, span: &Span) -> Option<Vec<ArrivalRow>> {
-        self.counted.presence.as_ref()?.arrivals(span)
-    }
-
-    fn arrivals<'a>(&'a self, span: &'a Span) -> Answer<'a, Vec<ArrivalRow>> {
-        let length_ms = span.window.as_millis().max(1);
-        let length_ms = i64::try_from(length_ms).unwrap_or(i64::MAX);
-        let query = self.counted.query(ARRIVALS).bind(span.start_s() * 1_000);
-        let query = query.bind(length_ms).bind(length_ms);
-        let query = query.bind(span.earliest_s()).bind(span.end_s());
-        let query = query.bind(span.earliest_s());
-        Box::pin(async { query.fetch_all().await.map_err(failed("new installations")) })
+    fn census<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<Census>> {
+        Box::pin(self.read_census(span))
     }
 
     fn arrivals_in<'a>(
         &'a self,
-        (app_id, environment): &'a (String, String),
+        (app_id, environment): &'a App,
         flood: &'a Flood,
         span: &'a Span,
-    ) -> Answer<'a, Vec<ArrivalRow>> {
+    ) -> Answer<'a, Vec<(i64, Installation)>> {
         let query = self.counted.query(FLOODED).bind(app_id).bind(environment);
         let query = query.bind(span.earliest_s()).bind(span.end_s());
         let query = query.bind(span.earliest_s());
-        let query = query.bind(flood.from_ms).bind(flood.to_ms);
+        let query = query.bind(flood.from_s).bind(flood.to_s);
         let what = "installations of a flood";
-        Box::pin(async move { query.fetch_all().await.map_err(failed(what)) })
+        Box::pin(async move {
+            let rows = query.fetch_all::<FirstReceipt>().await;
+            let rows = rows.map_err(failed(what))?.into_iter();
+            Ok(rows.map(|row| (row.at_ms, row.new)).collect())
+        })
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows> {

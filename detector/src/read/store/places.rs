@@ -1,11 +1,16 @@
 //! Sessions of the census as the store sends them, and numbers for the places where they ran.
 
+use std::collections::BTreeMap;
+
 use clickhouse::error::Error;
+use epwatch_proto::device::runtime_name;
 use epwatch_store::native::decode::{Block, FixedBytes, Millis, columns};
 
 use crate::hash::HashMap;
-use crate::read::presence::Presence;
-use crate::read::rows::{PlaceRow, SeenRow};
+use crate::placement::NodeCounts;
+use crate::read::census::{AppCensus, Bucket, Census, CensusSession, PlaceId};
+
+use super::look_back::Copies;
 
 columns!(Sessions of Session, is_array: false, "" {
     app_id: &'a str,
@@ -40,11 +45,12 @@ const TEXTS: usize = 9;
 #[derive(Debug, Default)]
 pub(super) struct Places {
     texts: HashMap<String, u32>,
-    numbers: HashMap<Place, u64>,
+    /// Number of the app, and of the place in its census.
+    places: HashMap<PlaceKey, (usize, PlaceId)>,
 }
 
 /// Numbers of its texts, algorithm, exact and normalised fingerprint, whether it votes.
-type Place = ([u32; TEXTS], u32, u64, u64, bool);
+type PlaceKey = ([u32; TEXTS], u32, u64, u64, bool);
 
 /// Numbers of texts by where they lie: a block has each of its texts once. Not for another block.
 struct Recent<'a>(Vec<[Option<(&'a str, u32)>; SLOTS]>);
@@ -75,41 +81,42 @@ impl<'a> Recent<'a> {
 
 impl Places {
     /// Adds the sessions of a block to the census.
-    pub(super) fn add(&mut self, block: &Block, presence: &mut Presence) -> Result<(), Error> {
+    pub(super) fn add(
+        &mut self,
+        block: &Block,
+        census: &mut Census,
+        copies: &mut BTreeMap<Bucket, Copies>,
+    ) -> Result<(), Error> {
         let sessions = Sessions::of(block)?;
         let mut recent = Recent::new();
         for at in 0..block.n_rows() {
             let session = sessions.row(at).ok_or(Error::NotEnoughData)?;
-            let seen = SeenRow {
-                place: self.number(&session, &mut recent),
-                device: session.installation.0,
-                at_s: session.at_s,
-                at_ms: session.received_at.0,
-                copy: session.copy,
-            };
-            if !presence.add(&seen) {
-                let runtime = format!("{}/{}", session.ort_version, session.ep_version);
-                presence.name(&session.place(seen.place, &runtime));
-                presence.add(&seen);
-            }
+            copies.entry(session.at_s).or_default().add(session.copy);
+            let key = self.key(&session, &mut recent);
+            let (app, place) = *self.places.entry(key).or_insert_with(|| {
+                let app = census.number_of(session.app_id, session.environment);
+                (app, session.place(census.app_mut(app)))
+            });
+            let (received_ms, device) = (session.received_at.0, session.installation.0);
+            census
+                .app_mut(app)
+                .add(session.at_s, received_ms, place, device);
         }
         Ok(())
     }
 
-    fn number<'a>(&mut self, session: &Session<'a>, recent: &mut Recent<'a>) -> u64 {
+    fn key<'a>(&mut self, session: &Session<'a>, recent: &mut Recent<'a>) -> PlaceKey {
         let mut texts = [0; TEXTS];
         for (column, (number, text)) in texts.iter_mut().zip(session.texts()).enumerate() {
             *number = recent.number(column, text, &mut self.texts);
         }
-        let next = self.numbers.len() as u64;
-        let place = (
+        (
             texts,
             session.fingerprint_algorithm,
             session.fingerprint_exact,
             session.fingerprint_normalised,
             session.votes,
-        );
-        *self.numbers.entry(place).or_insert(next)
+        )
     }
 }
 
@@ -128,32 +135,26 @@ impl<'a> Session<'a> {
         ]
     }
 
-    fn place<'b>(&self, place: u64, runtime: &'b str) -> PlaceRow<'b>
-    where
-        'a: 'b,
-    {
-        PlaceRow {
-            place,
-            app_id: self.app_id,
-            environment: self.environment,
+    fn place(&self, app: &mut AppCensus) -> PlaceId {
+        app.place(&CensusSession {
             model_id: self.model_id,
             model_version: self.model_version,
             chipset: self.chipset,
+            votes: self.votes,
             graph_kind: self.graph_kind,
             placement_source: self.placement_source,
             fingerprint_algorithm: self.fingerprint_algorithm,
             fingerprint_normalised: self.fingerprint_normalised,
             fingerprint_exact: self.fingerprint_exact,
-            votes: self.votes,
-            numbers: (
-                runtime,
-                self.n_nodes,
-                self.npu_nodes,
-                self.cpu_nodes,
-                self.cpu_benign_nodes,
-                self.npu_macs_share,
-                self.macs_attributed,
-            ),
-        }
+            runtime: &runtime_name(self.ort_version, self.ep_version),
+            counts: NodeCounts {
+                n_nodes: self.n_nodes,
+                npu_nodes: self.npu_nodes,
+                cpu_nodes: self.cpu_nodes,
+                cpu_benign_nodes: self.cpu_benign_nodes,
+                npu_macs_share: self.npu_macs_share,
+                macs_attributed: self.macs_attributed,
+            },
+        })
     }
 }

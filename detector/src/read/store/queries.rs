@@ -5,21 +5,6 @@ use clickhouse::query::Query;
 
 use crate::read::hist_scheme;
 
-/// What the sessions of a report say of where they ran, for `ARRAY JOIN`.
-macro_rules! sessions {
-    () => {
-        "session_model_id AS model_id, session_model_version AS model_version,
-            session_directive_id AS directive_id, session_requests_npu AS requests_npu,
-            session_graph_kind AS graph_kind, session_placement_source AS placement_source,
-            session_fingerprint_algorithm AS fingerprint_algorithm,
-            session_fingerprint_exact AS fingerprint_exact,
-            session_fingerprint_normalised AS fingerprint_normalised,
-            session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
-            session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
-            session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed"
-    };
-}
-
 /// Clean series that vote, of some apps, with what is asked of them here: `device_series_v1` unfolds every
 /// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span,
 /// its start, slices, slice.
@@ -101,56 +86,6 @@ pub(super) const EARLIER: &str = concat!(
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key"
 );
 
-/// How many devices had which placement, in the window and before it, and when it was first
-/// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
-/// out, so that most rows are only counted. Binds: start of the window, apps, look-back, start of
-/// the look-back.
-pub(super) const CENSUS: &str = concat!(
-    "
-    SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, votes,
-        argMin((p.runtime, p.n_nodes, p.npu_nodes, p.cpu_nodes, p.cpu_benign_nodes,
-            p.npu_macs_share, p.macs_attributed), (p.runtime, p.fingerprint_exact)) AS numbers,
-        uniqExactMerge(p.devices) AS devices, uniqExactMerge(p.devices_before) AS devices_before,
-        toUnixTimestamp64Milli(min(p.first_seen)) AS first_seen_ms
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, graph_kind,
-            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
-            requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '' AS votes,
-            concat(ort_version, '/', ep_version) AS runtime,
-            any(n_nodes) AS n_nodes, any(npu_nodes) AS npu_nodes, any(cpu_nodes) AS cpu_nodes,
-            any(cpu_benign_nodes) AS cpu_benign_nodes, any(npu_macs_share) AS npu_macs_share,
-            any(macs_attributed) AS macs_attributed,
-            uniqExactState(installation) AS devices,
-            uniqExactStateIf(installation, bucket < toDateTime(?)) AS devices_before,
-            min(received_at) AS first_seen
-        FROM counted_reports_v1
-        ARRAY JOIN ",
-    sessions!(),
-    "
-        WHERE (app_id, environment) IN ?
-            AND bucket >= toDateTime(?) AND bucket < toDateTime(?)
-            AND received_at >= toDateTime(?)
-        GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind,
-            placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
-            votes, ort_version, ep_version
-    ) AS p
-    GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
-        fingerprint_algorithm, fingerprint_normalised, votes"
-);
-
-/// The models that anything arrived for. Binds: window, start of the window.
-pub(super) const MODELS: &str = "
-    SELECT app_id, environment, model_id, count() AS cohorts, sum(n) AS sessions
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, count() AS n
-        FROM counted_reports_v1
-        ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version
-        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-        GROUP BY app_id, environment, model_id, model_version, chipset
-    )
-    GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
-
 /// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
 /// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
 /// overlap, those of one eighth speak. Read from the detector's own table, where a window that was judged
@@ -223,39 +158,21 @@ pub(super) const NODES: &str = "
         AND fingerprint_normalised IN ?
     ORDER BY first_seen, fingerprint_exact";
 
-/// New installations with the time each was first received; the others counted by the window they
-/// were new in, under the end of that window. Binds: start of the window in ms, length in ms
-/// (twice), look-back, its start.
-pub(super) const ARRIVALS: &str = "
-    SELECT app_id, environment, who AS installation, at_ms, count() AS devices
-    FROM (
-        SELECT app_id, environment, min(toUnixTimestamp64Milli(r.received_at)) AS first_ms,
-            ? AS start_ms, first_ms >= start_ms AS is_new,
-            if(is_new, r.installation, toFixedString('', 16)) AS who,
-            if(is_new, first_ms, start_ms - 1 - intDiv(start_ms - 1 - first_ms, ?) * ?) AS at_ms
-        FROM counted_reports_v1 AS r
-        WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-        GROUP BY app_id, environment, r.installation
-    )
-    GROUP BY app_id, environment, who, at_ms";
-
-/// Who of an app was first received in an earlier window. Binds: app, environment, look-back, its
-/// start, from and to in ms.
+/// Which installations of an app were first received in a window. Binds: app, environment, look-back, its
+/// start, the window.
 pub(super) const FLOODED: &str = "
-    SELECT app_id, environment, r.installation AS installation,
-        min(toUnixTimestamp64Milli(r.received_at)) AS at_ms, toUInt64(1) AS devices
+    SELECT min(toUnixTimestamp64Milli(r.received_at)) AS at_ms, r.installation AS new
     FROM counted_reports_v1 AS r
     WHERE app_id = ? AND environment = ?
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-    GROUP BY app_id, environment, installation
-    HAVING at_ms >= ? AND at_ms < ?";
+    GROUP BY new
+    HAVING min(r.bucket) >= toDateTime(?) AND min(r.bucket) < toDateTime(?)";
 
 /// Every session with the place where it ran, its bucket and the time of its report, in the columns of
 /// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as
 /// they lie: putting them together here costs the store twice as much again. Binds: buckets, the first of
 /// them.
-pub(super) const SEEN: &str = concat!(
-    "
+pub(super) const SEEN: &str = "
     SELECT app_id, environment, chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,
         if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy,
@@ -264,18 +181,23 @@ pub(super) const SEEN: &str = concat!(
         fingerprint_exact, fingerprint_normalised, n_nodes, npu_nodes, cpu_nodes,
         cpu_benign_nodes, npu_macs_share, macs_attributed
     FROM counted_reports_v1
-    ARRAY JOIN arrayEnumerate(session_model_id) AS nth, ",
-    sessions!(),
-    "
-    WHERE bucket IN ? AND received_at >= toDateTime(?)"
-);
+    ARRAY JOIN arrayEnumerate(session_model_id) AS nth,
+        session_model_id AS model_id, session_model_version AS model_version,
+        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS fingerprint_algorithm,
+        session_fingerprint_exact AS fingerprint_exact,
+        session_fingerprint_normalised AS fingerprint_normalised,
+        session_n_nodes AS n_nodes, session_npu_nodes AS npu_nodes,
+        session_cpu_nodes AS cpu_nodes, session_cpu_benign_nodes AS cpu_benign_nodes,
+        session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
+    WHERE bucket IN ? AND received_at >= toDateTime(?)";
 
 /// Who reported without any session, by bucket; a join that keeps such reports costs the store six
 /// times as much. Binds: buckets, the first of them.
 pub(super) const SESSIONLESS: &str = "
     SELECT app_id, environment, reinterpretAsUInt128(installation) AS device,
-        toUInt32(bucket) AS at_s, toUnixTimestamp64Milli(received_at) AS at_ms,
-        cityHash64(collector_id, wal_offset) AS copy
+        toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy
     FROM counted_reports_v1
     WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_model_id)";
 

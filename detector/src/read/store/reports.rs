@@ -5,6 +5,7 @@
 use clickhouse::error::Error;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
+use crate::placement::NodeCounts;
 use crate::read::builders::Builders;
 use crate::read::hist_scheme;
 use crate::read::rows::{At, PlacementRow, Ran, VoteRow};
@@ -165,15 +166,15 @@ impl<'a> Session<'a> {
             votes,
             directed: !self.directive_id.is_empty(),
             fingerprint_exact: self.fingerprint_exact,
-            numbers: (
-                runtime,
-                self.n_nodes,
-                self.npu_nodes,
-                self.cpu_nodes,
-                self.cpu_benign_nodes,
-                self.npu_macs_share,
-                self.macs_attributed,
-            ),
+            runtime,
+            counts: NodeCounts {
+                n_nodes: self.n_nodes,
+                npu_nodes: self.npu_nodes,
+                cpu_nodes: self.cpu_nodes,
+                cpu_benign_nodes: self.cpu_benign_nodes,
+                npu_macs_share: self.npu_macs_share,
+                macs_attributed: self.macs_attributed,
+            },
             reasons: self.reasons.collected(),
         }
     }

@@ -4,7 +4,6 @@
 use clickhouse::query::Query;
 use epwatch_store::native::decode::Blocks;
 
-use crate::baseline::PlacementCount;
 use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 use crate::read::assemble::WindowBuilder;
@@ -12,12 +11,12 @@ use crate::read::batches::MAX_SESSIONS;
 use crate::read::builders::Builders;
 use crate::read::error::{SourceError, failed};
 use crate::read::reader::{FoundWindows, VersionOnChipset, WindowsAsked, apps_of};
-use crate::read::rows::{CensusRow, EarlierRow, SelfRow};
+use crate::read::rows::{EarlierRow, SelfRow};
 use crate::read::selves::SelvesBuilder;
 use crate::read::{Asked, SelvesBefore, Span};
 
 use super::deduplicated::Counted;
-use super::queries::{CENSUS, EARLIER, SELVES_BEFORE, of_clean_series};
+use super::queries::{EARLIER, SELVES_BEFORE, of_clean_series};
 use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
@@ -30,7 +29,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads everything but what earlier windows told.
+    /// Reads the reports of the window.
     pub(super) async fn windows(
         &self,
         asked: WindowsAsked<'_>,
@@ -62,7 +61,6 @@ impl Reader<'_> {
             let slot = found.models.entry(model).or_default();
             slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
         }
-        self.add_census(&apps, &mut found).await?;
         Ok(found)
     }
 
@@ -91,41 +89,6 @@ impl Reader<'_> {
             while let Some(row) = rows.next().await.map_err(failed(what))? {
                 let model = (row.app_id, row.environment, row.model_id);
                 builders.add(model, |builder| builder.add_earlier(row));
-            }
-        }
-        Ok(())
-    }
-
-    async fn add_census(
-        &self,
-        apps: &[(&str, &str)],
-        found: &mut FoundWindows,
-    ) -> Result<(), SourceError> {
-        let span = self.span;
-        if let Some(presence) = &self.store.presence {
-            for (app_id, environment) in apps {
-                for (model, held) in presence.census(app_id, environment, span) {
-                    if let Some(slot) = found.models.get_mut(&model) {
-                        (slot.census, slot.first_seen) = (held.census, held.first_seen);
-                    }
-                }
-            }
-            return Ok(());
-        }
-        let query = of_apps(self.store.query(CENSUS).bind(span.start_s()), apps);
-        let query = query.bind(span.earliest_s()).bind(span.end_s());
-        let query = query.bind(span.earliest_s());
-        let what = "placements before";
-        let mut rows = query.fetch::<CensusRow>().map_err(failed(what))?;
-        while let Some(row) = rows.next().await.map_err(failed(what))? {
-            let Some(model) = found.models.get_mut(&row.model_key()) else {
-                continue;
-            };
-            let seen = model.first_seen.entry(row.model_version.clone());
-            let first = seen.or_insert(row.first_seen_ms);
-            *first = row.first_seen_ms.min(*first);
-            if row.votes {
-                model.census.push(PlacementCount::from(row));
             }
         }
         Ok(())
