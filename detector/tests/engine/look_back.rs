@@ -247,10 +247,13 @@ async fn told(source: &Source, span: &Span) -> Vec<String> {
 
 /// The same as [`census::of`], from a source.
 async fn counted(source: &Source, span: &Span) -> Census {
+    let mut counted = Census::default();
     let models = source.models(span).await.unwrap();
+    if models.is_empty() {
+        return counted;
+    }
     let arrivals = source.arrivals(span).await.unwrap();
     let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
-    let mut counted = Census::default();
     for found in models {
         let model = found.model;
         let read = source.model_windows(&model, span, &mut fetched).unwrap();
