@@ -25,7 +25,8 @@ use super::arrivals::AppArrivals;
 use super::rows::{At, EarlierRow, PlacementRow, Ran, VoteRow};
 use finish::WithoutVote;
 use placed::Placed;
-use vote::{Adding, Method, Told, Unfinished, VoteKey, added_up};
+pub(super) use vote::VoteKey;
+use vote::{Adding, Method, Told, Unfinished, added_up};
 
 /// (version, chipset) or (firmware, shape).
 type Pair = (TextId, TextId);

@@ -23,6 +23,16 @@ pub(in crate::read) struct VoteKey {
     pub(super) fingerprint: u64,
 }
 
+impl VoteKey {
+    /// The same of another device.
+    pub(in crate::read) fn of(self, installation: Installation) -> Self {
+        Self {
+            installation,
+            ..self
+        }
+    }
+}
+
 /// A vote with too few runs, until earlier windows are added.
 pub(super) struct Unfinished {
     pub(super) histogram: SparseHistogram,

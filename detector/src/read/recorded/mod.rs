@@ -10,9 +10,10 @@ mod reader;
 mod reported;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_proto::SparseHistogram;
 use jiff::Timestamp;
 
 use crate::cohort::{App, ModelKey};
@@ -27,7 +28,7 @@ use super::{Asked, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChip
 
 pub use intake::{Intake, IntakeSummary};
 pub(super) use reader::RecordingReader;
-use sums::{Sum, earlier_row};
+use sums::Sum;
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -154,25 +155,14 @@ impl Recording {
         ))
     }
 
-    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<VoteRow<'_>> {
+    /// Returns the window's clean series of a model, each with the number of its kind.
+    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<(u32, VoteRow<'_>)> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
-        let series = between(
-            &record.series,
-            |row| row.bucket,
-            span.start_s(),
-            span.end_s(),
-        );
-        let mut sums: HashMap<VoteId, Sum<'_>> = HashMap::default();
-        for row in series {
-            sums.entry(row.vote_id()).or_default().add(row);
-        }
-        let mut rows: Vec<(VoteId, Sum<'_>)> = sums.into_iter().collect();
-        rows.sort_unstable_by_key(|(id, _)| *id);
-        rows.into_iter()
-            .map(|(id, sum)| self.vote_row(record, id, sum))
-            .collect()
+        let series = record.series_between(span.start_s(), span.end_s()).iter();
+        let rows = series.map(|series| (series.kind, self.vote_row(record, series)));
+        rows.collect()
     }
 
     /// Whole windows, the latest first: how often a device reports within one changes nothing.
@@ -180,15 +170,14 @@ impl Recording {
         let Some((model, record)) = self.models.get_key_value(model) else {
             return Vec::new();
         };
-        let bucket = |row: &Series| row.bucket;
         let mut runs: HashMap<VoteId, u64> = HashMap::default();
-        for row in between(&record.series, bucket, span.start_s(), span.end_s()) {
+        for row in record.series_between(span.start_s(), span.end_s()) {
             *runs.entry(row.vote_id()).or_default() += row.n;
         }
         runs.retain(|_, n| *n < crate::window::MIN_RUNS_HIGH);
         let length = (span.end_s() - span.start_s()).max(1);
         let mut sums: BTreeMap<(i64, VoteId), Sum<'_>> = BTreeMap::new();
-        for row in between(&record.series, bucket, span.earliest_s(), span.start_s()) {
+        for row in record.series_between(span.earliest_s(), span.start_s()) {
             if runs.contains_key(&row.vote_id()) {
                 let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
                 let key = (windows_back, row.vote_id());
@@ -201,69 +190,95 @@ impl Recording {
             let used = used.entry(id).or_default();
             *used += 1;
             if *used <= MAX_EARLIER_WINDOWS {
-                rows.push(earlier_row(model, self.vote_row(record, id, sum)));
+                rows.push(self.earlier_row(model, record, id, sum));
             }
         }
         rows
     }
 
-    fn vote_row<'a>(
+    fn earlier_row<'a>(
         &'a self,
+        model: &'a ModelKey,
         record: &'a ModelRecord,
-        id: VoteId,
+        (device, kind, shape): VoteId,
         mut sum: Sum<'a>,
-    ) -> VoteRow<'a> {
-        let (device, kind, shape) = id;
-        let (previous, earlier, absence) = sum.baselines();
+    ) -> EarlierRow<'a> {
+        let kind = record.kind(kind);
         let moments = sum.moments();
-        VoteRow {
-            ran: record.kind(kind).ran(self.devices[device as usize]),
-            device_model: &self.device_models[sum.device_model() as usize],
+        EarlierRow {
+            app_id: &model.app_id,
+            environment: &model.environment,
+            model_id: &model.model_id,
+            model_version: &kind.model_version,
+            chipset: &kind.chipset,
+            firmware: &kind.firmware,
+            installation: self.devices[device as usize],
+            graph_kind: kind.graph_kind,
+            placement_source: kind.source,
+            fingerprint_algorithm: kind.algorithm,
+            fingerprint_normalised: kind.normalised,
             shape_key: &record.shapes[shape as usize],
             n: moments.n(),
             sum_us: moments.sum(),
             m2_us2: moments.m2(),
-            previous,
-            earlier,
-            absence,
-            at: sum.at(),
             hist_bucket: sum.histogram.indices().to_vec(),
             hist_count: sum.histogram.counts().to_vec(),
         }
     }
 
-    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<PlacementRow<'_>> {
+    fn vote_row<'a>(&'a self, record: &'a ModelRecord, series: &'a Series) -> VoteRow<'a> {
+        let mut histogram = SparseHistogram::default();
+        series.add_to(&mut histogram);
+        let known = series.baselines.as_deref();
+        let previous = known.and_then(|known| known.previous.as_ref());
+        let previous = previous
+            .map(|(version, (n, p10, p50, p95, cv))| (version.as_ref(), *n, *p10, *p50, *p95, *cv));
+        VoteRow {
+            ran: record
+                .kind(series.kind)
+                .ran(self.devices[series.device as usize]),
+            device_model: &self.device_models[series.device_model as usize],
+            shape_key: &record.shapes[series.shape as usize],
+            n: series.n,
+            sum_us: series.sum_us,
+            m2_us2: series.m2_us2,
+            previous: previous.unwrap_or_default(),
+            earlier: known.and_then(|known| known.earlier).unwrap_or_default(),
+            absence: series.absence,
+            at: series.order,
+            hist_bucket: histogram.indices().to_vec(),
+            hist_count: histogram.counts().to_vec(),
+        }
+    }
+
+    /// Returns where the window's sessions of a model ran, each place of a device once, with the number of its
+    /// kind.
+    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<(u32, PlacementRow<'_>)> {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
-        type Key = (u32, u32, bool, bool);
-        let mut best: BTreeMap<Key, (u32, BTreeSet<&'static str>)> = BTreeMap::new();
-        for row in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
-            let place = record.place(row);
-            if !(place.requests_npu || place.is_directed) {
+        let mut known: HashSet<(u32, u32, bool)> = HashSet::default();
+        let mut rows = Vec::new();
+        for seen in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
+            let place = record.place(seen);
+            let takes_part = place.requests_npu || place.is_directed;
+            if !takes_part || !known.insert((seen.device, seen.place, seen.votes)) {
                 continue;
             }
-            let key = (row.device, place.kind, row.votes, place.is_directed);
-            let slot = best
-                .entry(key)
-                .or_insert_with(|| (row.place, BTreeSet::new()));
-            slot.0 = record.first_of(slot.0, row.place);
-            slot.1.extend(&place.reasons);
+            let row = PlacementRow {
+                ran: record
+                    .kind(place.kind)
+                    .ran(self.devices[seen.device as usize]),
+                votes: seen.votes,
+                directed: place.is_directed,
+                fingerprint_exact: place.exact,
+                runtime: &place.runtime,
+                counts: place.counts(),
+                reasons: place.reasons.clone(),
+            };
+            rows.push((place.kind, row));
         }
-        let rows = best.into_iter().map(|(key, (place, reasons))| {
-            let (device, kind, votes, directed) = key;
-            PlacementRow {
-                ran: record.kind(kind).ran(self.devices[device as usize]),
-                votes,
-                directed,
-                // Put together already.
-                fingerprint_exact: 0,
-                runtime: &record.places[place as usize].runtime,
-                counts: record.places[place as usize].counts(),
-                reasons: reasons.into_iter().collect(),
-            }
-        });
-        rows.collect()
+        rows
     }
 
     pub(super) fn latency_before(
@@ -276,9 +291,8 @@ impl Recording {
         let Some(record) = self.models.get(model) else {
             return Vec::new();
         };
-        let mut merged: BTreeMap<u32, epwatch_proto::SparseHistogram> = BTreeMap::new();
-        let rows = between(&record.series, |row| row.bucket, from_s, to_s);
-        for row in rows {
+        let mut merged: BTreeMap<u32, SparseHistogram> = BTreeMap::new();
+        for row in record.series_between(from_s, to_s) {
             if record.kind(row.kind).cohort() == (model_version, chipset) {
                 row.add_to(merged.entry(row.shape).or_default());
             }
@@ -340,9 +354,8 @@ impl Recording {
                 wanted.iter().position(of_cohort)
             })
             .collect();
-        let rows = between(&record.series, |row| row.bucket, from_s, to_s);
         let mut sums: HashMap<(usize, u32, u32), Sum<'_>> = HashMap::default();
-        for row in rows {
+        for row in record.series_between(from_s, to_s) {
             if let Some(at) = at_of_kind[row.kind as usize] {
                 let sum = sums.entry((at, row.device, row.shape)).or_default();
                 sum.add(row);
@@ -404,36 +417,6 @@ impl Recording {
             .map(|(device, (_, received_ms))| (received_ms, self.devices[device as usize]))
             .collect()
     }
-
-    /// How many votes a model has in a window at the most: what the bound is held against.
-    pub(super) fn check_size(
-        &self,
-        model: &ModelKey,
-        span: &Span,
-        max_votes: usize,
-    ) -> Result<(), SourceError> {
-        let rows = self.models.get(model).map_or(0, |record| {
-            let series = between(
-                &record.series,
-                |row| row.bucket,
-                span.start_s(),
-                span.end_s(),
-            );
-            // Not more votes than series.
-            if series.len() <= max_votes {
-                return 0;
-            }
-            let votes: HashSet<VoteId> = series.iter().map(Series::vote_id).collect();
-            votes.len()
-        });
-        if rows > max_votes {
-            return Err(SourceError::TooManyVotes {
-                model: model.model_id.clone(),
-                limit: max_votes,
-            });
-        }
-        Ok(())
-    }
 }
 
 impl Kind {
@@ -464,13 +447,8 @@ impl ModelRecord {
         &self.places[row.place as usize]
     }
 
-    /// Of two places that differ in what the fingerprint leaves out, the one that speaks.
-    fn first_of(&self, one: u32, other: u32) -> u32 {
-        let key = |at: u32| {
-            let place = &self.places[at as usize];
-            (&place.runtime, place.exact)
-        };
-        if key(other) < key(one) { other } else { one }
+    fn series_between(&self, from_s: i64, to_s: i64) -> &[Series] {
+        between(&self.series, |series| series.bucket, from_s, to_s)
     }
 }
 

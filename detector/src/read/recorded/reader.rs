@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::cohort::{App, Installation, ModelKey};
 use crate::hash::HashMap;
 use crate::read::arrivals::Flood;
-use crate::read::assemble::WindowBuilder;
+use crate::read::assemble::{VoteKey, WindowBuilder};
 use crate::read::census::Census;
 use crate::read::certified::Certified;
 use crate::read::error::SourceError;
@@ -44,12 +44,12 @@ impl RecordingReader {
             ..
         } = asked;
         let recording = &self.0;
-        recording.check_size(model, span, 2 * max_votes)?;
         let builder = WindowBuilder::new(model.clone(), span.end, span.window, max_votes);
         let mut builder = builder.with_arrivals(arrivals.of(model));
-        for row in recording.votes(model, span) {
-            let key = builder.key_of(&row.ran);
-            builder.add_vote(key, row)?;
+        let mut keys: HashMap<u32, VoteKey> = HashMap::default();
+        for (kind, row) in recording.votes(model, span) {
+            let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&row.ran));
+            builder.add_vote(key.of(row.ran.installation), row)?;
         }
         builder.end_votes()?;
         if builder.needs_earlier_runs() {
@@ -57,9 +57,9 @@ impl RecordingReader {
                 builder.add_earlier(row)?;
             }
         }
-        for row in recording.placements(model, span) {
-            let key = builder.key_of(&row.ran);
-            builder.add_placement(key, row)?;
+        for (kind, row) in recording.placements(model, span) {
+            let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&row.ran));
+            builder.add_placement(key.of(row.ran.installation), row)?;
         }
         builder.finish()
     }
