@@ -18,6 +18,8 @@ pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::replace_file;
 pub use crate::metrics::{Label, MetricTable, open_metrics};
-pub use crate::new_installations::{USUAL_DAYS, new_installation_limit, usual_new_installations};
+pub use crate::new_installations::{
+    USUAL_DAYS, new_installation_limit, usual_new_installations, usual_number,
+};
 pub use crate::problems::{Problem, Problems};
 pub use crate::units::{ByteSize, Period, UnitError};

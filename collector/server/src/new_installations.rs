@@ -1,6 +1,6 @@
 //! How many new installations of an app may vote in a day: the one rule behind the mark `is_unproven`.
 //!
-//! The collector applies it at ingest. Pure: counts in, a limit out; no clock, no store.
+//! The collector applies it at ingest, the detector over reports without the mark. Pure: counts in, a limit out; no clock, no store.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,18 @@ pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
     };
     let from = (*first).max(today.saturating_sub(USUAL_DAYS));
     let on = |day| by_day.get(&day).copied().unwrap_or(0);
-    let mut counts: Vec<u64> = (from..today).map(on).collect();
+    usual_number((from..today).map(on).collect()).unwrap_or(0)
+}
+
+/// Returns the median of counts of new installations, rounded down; `None` without counts.
+#[must_use]
+pub fn usual_number(mut counts: Vec<u64>) -> Option<u64> {
     counts.sort_unstable();
     let middle = counts.len() / 2;
     match counts.len() {
-        0 => 0,
-        n if n % 2 == 1 => counts[middle],
-        _ => counts[middle - 1].midpoint(counts[middle]),
+        0 => None,
+        n if n % 2 == 1 => Some(counts[middle]),
+        _ => Some(counts[middle - 1].midpoint(counts[middle])),
     }
 }
 

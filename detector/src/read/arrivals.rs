@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_server::{new_installation_limit, usual_number};
+
 use crate::cohort::{App, ModelKey};
 use crate::hash::HashSet;
 use crate::window::Installation;
@@ -19,7 +21,7 @@ use super::span::Span;
 pub const MIN_FLOOD: u64 = 1_000;
 
 /// Newcomers beyond this multiple of the usual number are a flood.
-pub const FLOOD_FACTOR: f64 = 3.0;
+pub const FLOOD_FACTOR: u32 = 3;
 
 /// New installations of each app in a window.
 #[derive(Debug, Default)]
@@ -134,18 +136,9 @@ fn arrived(first: impl Iterator<Item = (i64, Installation)>, span: &Span) -> App
 
 /// How many new installations of a window vote: all in an app's first window, where everyone is new.
 fn allowed(counts: &[u64]) -> usize {
-    let counts: Vec<f64> = counts.iter().map(|count| *count as f64).collect();
-    let usual = epwatch_stats::order_stat::median(&counts);
-    usual.map_or(usize::MAX, |usual| {
-        let limit = (FLOOD_FACTOR * usual).max(MIN_FLOOD as f64);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "positive, and saturating"
-        )]
-        let limit = limit as usize;
-        limit
-    })
+    let limit = usual_number(counts.to_vec())
+        .and_then(|usual| new_installation_limit(usual, FLOOD_FACTOR, MIN_FLOOD));
+    limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
 /// Of the recent half: before that, who was away for a while looks new.
@@ -170,6 +163,7 @@ fn window_s(span: &Span) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::time::Duration;
 
     const HOUR_S: i64 = 3_600;
@@ -224,6 +218,20 @@ mod tests {
         assert!(!found.newcomers.contains(&device(0)));
         assert!(found.newcomers.contains(&device(400)), "the first");
         assert!(found.unproven.contains(&device(10_399)), "the last");
+    }
+
+    proptest! {
+        /// The detector took the median of an even number of windows with its half; the collector rounds down.
+        #[test]
+        fn no_more_vote_than_three_times_a_median_with_its_half(
+            counts in prop::collection::vec(0..100_000_u64, 1..15),
+        ) {
+            let exact: Vec<f64> = counts.iter().map(|count| *count as f64).collect();
+            let median = epwatch_stats::order_stat::median(&exact).unwrap();
+            let room = allowed(&counts) as f64;
+            prop_assert!(room <= (3.0 * median).max(1_000.0));
+            prop_assert!(room + 2.0 > 3.0 * median);
+        }
     }
 
     /// They come again the next hour, and then nothing is new.
