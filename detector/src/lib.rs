@@ -42,7 +42,7 @@ pub mod window;
 
 pub use base_rates::BaseRates;
 pub use baseline::{Baseline, Origin, PlacementReference};
-pub use cohort::{CohortKey, ModelKey};
+pub use cohort::{CohortKey, Installation, ModelKey};
 pub use config::DetectorConfig;
 pub use cv_rules::CvRule;
 pub use describe::describe;

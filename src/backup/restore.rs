@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Context;
 use epwatch_collector::backup::{WalCopy, cut_back};
 use epwatch_collector::schema;
-use epwatch_store::embedded::backup::{TableSize, backups_dir, bring_back, tables};
 use epwatch_store::MADE_IN_DEVELOPMENT;
+use epwatch_store::embedded::backup::{TableSize, backups_dir, bring_back, tables};
 use serde::Serialize;
 
 use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
@@ -107,7 +107,10 @@ fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> Resul
         let text = format!("the backup was {MADE_IN_DEVELOPMENT}");
         return Err(Refused::Unsound(text));
     }
-    let known = schema::MIGRATIONS.files.last().map_or(0, |last| last.version);
+    let known = schema::MIGRATIONS
+        .files
+        .last()
+        .map_or(0, |last| last.version);
     if manifest.schema_series != schema::MIGRATIONS.series || manifest.schema_version > known {
         return Err(Refused::Unsound(format!(
             "the backup has schema version {}, this epwatch knows {known}; use epwatch {}",

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clickhouse::{Client, Row};
-use epwatch_detector::cohort::{Installation, ModelKey};
 use epwatch_detector::read::Span;
+use epwatch_detector::{Installation, ModelKey};
 use serde::Deserialize;
 
 /// Answers of the store.

@@ -123,14 +123,17 @@ struct ModelRecord {
     told: reported::Told,
 }
 
+/// First receipt of a device in a bucket: (bucket, receive time in ms, device).
+type Arrival = (i64, i64, u32);
+
 /// Recorded reports, counted once.
 #[derive(Debug, Default)]
 pub struct Recording {
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
     device_models: Vec<Arc<str>>,
-    /// When each device of an app was received, by bucket: (bucket, receive time in ms, device).
-    arrivals: BTreeMap<(Arc<str>, Arc<str>), Vec<(i64, i64, u32)>>,
+    /// By app and environment.
+    arrivals: BTreeMap<(Arc<str>, Arc<str>), Vec<Arrival>>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
 }
