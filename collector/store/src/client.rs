@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use clickhouse::{Client, Compression};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use percent_encoding::percent_decode_str;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::UnixStream;
+use tower::service_fn;
 use url::Url;
 
 use crate::schema::CLUSTER_SETTINGS;
@@ -86,26 +84,26 @@ impl StoreTarget {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(TargetError::Extra);
         }
-        let decoded = |text: &str| percent_decoded(text);
-        let user = Some(decoded(url.username())).filter(|user| !user.is_empty());
-        let password = url.password().map(decoded);
+        let user = Some(percent_decoded(url.username())).filter(|user| !user.is_empty());
+        let password = url.password().map(percent_decoded);
         // Headers carry the credentials. Both calls fail only for URLs without a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         Ok(StoreTarget {
-            address: Address::Url(url),
-            database: database.to_owned(),
             user,
             password,
-            settings: BTreeMap::new(),
-            ca: Vec::new(),
+            ..Self::at(Address::Url(url), database)
         })
     }
 
     /// Returns the engine behind a Unix socket.
     pub fn unix(socket: &Path, database: &str) -> StoreTarget {
+        Self::at(Address::Unix(socket.to_owned()), database)
+    }
+
+    fn at(address: Address, database: &str) -> StoreTarget {
         StoreTarget {
-            address: Address::Unix(socket.to_owned()),
+            address,
             database: database.to_owned(),
             user: None,
             password: None,
@@ -206,9 +204,15 @@ pub fn client(target: &StoreTarget) -> Client {
         Address::Url(url) if target.ca.is_empty() => Client::default().with_url(url.as_str()),
         Address::Url(url) => trusting(&target.ca).with_url(url.as_str()),
         Address::Unix(path) => {
+            let path: Arc<Path> = Arc::from(path.as_path());
+            // Connects to the socket, whatever host the URL names.
+            let connector = service_fn(move |_: hyper::Uri| {
+                let path = path.clone();
+                Box::pin(async move { UnixStream::connect(&path).await.map(TokioIo::new) })
+            });
             let http = HyperClient::builder(TokioExecutor::new())
                 .pool_idle_timeout(Duration::from_secs(30))
-                .build(UnixConnector(Arc::from(path.as_path())));
+                .build(connector);
             // The host is never resolved. Compression would only cost time, because the bytes stay in memory.
             Client::with_http_client(http)
                 .with_url("http://store")
@@ -257,71 +261,9 @@ fn trusting(ca: &[CertificateDer<'static>]) -> Client {
     Client::with_http_client(http)
 }
 
-/// Decodes a URL's user or password, where `=` is always escaped.
+/// Decodes a URL's user or password.
 fn percent_decoded(text: &str) -> String {
-    // The form decoder treats two more characters than percent specially. Here they are plain.
-    let text = text.replace('+', "%2B").replace('&', "%26");
-    let name = url::form_urlencoded::parse(text.as_bytes()).next();
-    name.map(|(name, _)| name.into_owned()).unwrap_or_default()
-}
-
-/// Connects to one socket, whatever host the URL names.
-#[derive(Clone)]
-struct UnixConnector(Arc<Path>);
-
-impl tower_service::Service<hyper::Uri> for UnixConnector {
-    type Response = UnixIo;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<UnixIo>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: hyper::Uri) -> Self::Future {
-        let path = self.0.clone();
-        Box::pin(async move {
-            let stream = UnixStream::connect(&path).await?;
-            Ok(UnixIo(TokioIo::new(stream)))
-        })
-    }
-}
-
-/// A socket for hyper's client. `TokioIo` alone does not implement `Connection`.
-struct UnixIo(TokioIo<UnixStream>);
-
-impl Connection for UnixIo {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl hyper::rt::Read for UnixIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl hyper::rt::Write for UnixIo {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buffer)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -134,6 +134,12 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
+/// Returns a name of the database in backquotes, as a statement holds it.
+#[must_use]
+pub fn quoted_name(name: &str) -> String {
+    format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
+}
+
 fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -142,7 +148,7 @@ fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Comments nest.
+/// Length of a comment, whose inner comments count.
 fn comment_length(text: &[u8]) -> usize {
     let mut depth = 0_u32;
     let mut at = 0;

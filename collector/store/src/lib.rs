@@ -12,6 +12,7 @@ pub mod native;
 mod schema;
 
 pub use client::{StoreTarget, TargetError, client};
+pub use lexer::quoted_name;
 pub use schema::{
     Cluster, ClusterStatementError, MADE_IN_DEVELOPMENT, MigrateError, Migration, Migrations,
     Planned, PlannedMigration, TableTtl, TemplateValues, migrate, mutated_name, pending, plan,

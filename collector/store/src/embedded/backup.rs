@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::client::{StoreTarget, client};
-use crate::lexer::{Token, TokenKind, tokens};
+use crate::lexer::{Token, TokenKind, quoted_name, tokens};
 
 /// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
@@ -115,8 +115,8 @@ async fn run(
     if !is_archive_name(name) {
         return Err(BackupError::Name(name.to_owned()));
     }
-    let database = target.database().replace('\\', "\\\\").replace('`', "\\`");
-    let sql = format!("{verb} DATABASE `{database}` {direction} File('{name}')");
+    let database = quoted_name(target.database());
+    let sql = format!("{verb} DATABASE {database} {direction} File('{name}')");
     let server = client(&target.clone().with_database(""));
     server.query_raw(&sql).execute().await.map_err(failed(what))
 }

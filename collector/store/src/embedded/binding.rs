@@ -52,13 +52,37 @@ type StatementFn<R> = unsafe extern "C" fn(
     usize,
 ) -> R;
 
-/// The functions of libchdb >= 26.7 that we call.
-struct Api {
-    version: unsafe extern "C" fn() -> *const c_char,
-    set_signal_handlers_enabled: unsafe extern "C" fn(c_int),
-    connect: unsafe extern "C" fn(c_int, *mut *mut c_char) -> *mut ConnectionPtr,
-    close_conn: unsafe extern "C" fn(*mut ConnectionPtr),
-    classify: unsafe extern "C" fn(
+/// Declares the functions of the library that are called here, each with its symbol and its type in chdb.h.
+macro_rules! api {
+    ($($name:ident = $symbol:literal: $type:ty,)*) => {
+        struct Api {
+            $($name: $type,)*
+        }
+
+        impl Api {
+            fn of(library: &Library, path: &Path) -> Result<Api, BindingError> {
+                Ok(Api {
+                    $($name: {
+                        // SAFETY: the type is that of the function in chdb.h of 26.7, and the library is never
+                        // closed, so the pointer stays valid.
+                        let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
+                        *found.map_err(|_| BindingError::Symbol {
+                            path: path.to_owned(),
+                            symbol: $symbol,
+                        })?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    version = "chdb_version": unsafe extern "C" fn() -> *const c_char,
+    set_signal_handlers_enabled = "chdb_set_signal_handlers_enabled": unsafe extern "C" fn(c_int),
+    connect = "chdb_connect": unsafe extern "C" fn(c_int, *mut *mut c_char) -> *mut ConnectionPtr,
+    close_conn = "chdb_close_conn": unsafe extern "C" fn(*mut ConnectionPtr),
+    classify = "chdb_classify_query_n": unsafe extern "C" fn(
         ConnectionPtr,
         *const c_char,
         usize,
@@ -66,27 +90,27 @@ struct Api {
         usize,
         *mut RawAnalysis,
     ) -> c_int,
-    query: StatementFn<ResultPtr>,
-    stream_query: StatementFn<ResultPtr>,
-    stream_fetch: unsafe extern "C" fn(ConnectionPtr, ResultPtr) -> ResultPtr,
-    stream_cancel: unsafe extern "C" fn(ConnectionPtr, ResultPtr),
-    stream_insert: StatementFn<InsertPtr>,
-    insert_append: unsafe extern "C" fn(InsertPtr, *const c_void, usize) -> c_int,
-    insert_done: unsafe extern "C" fn(InsertPtr) -> ResultPtr,
-    insert_cancel: unsafe extern "C" fn(InsertPtr),
-    insert_error: unsafe extern "C" fn(InsertPtr) -> *const c_char,
-    insert_destroy: unsafe extern "C" fn(InsertPtr),
-    result_destroy: unsafe extern "C" fn(ResultPtr),
-    result_buffer: unsafe extern "C" fn(ResultPtr) -> *const c_char,
-    result_length: unsafe extern "C" fn(ResultPtr) -> usize,
-    result_error: unsafe extern "C" fn(ResultPtr) -> *const c_char,
-    result_elapsed: unsafe extern "C" fn(ResultPtr) -> c_double,
-    result_rows_read: unsafe extern "C" fn(ResultPtr) -> u64,
-    result_bytes_read: unsafe extern "C" fn(ResultPtr) -> u64,
-    storage_rows_read: unsafe extern "C" fn(ResultPtr) -> u64,
-    storage_bytes_read: unsafe extern "C" fn(ResultPtr) -> u64,
-    result_rows_written: unsafe extern "C" fn(ResultPtr) -> u64,
-    result_bytes_written: unsafe extern "C" fn(ResultPtr) -> u64,
+    query = "chdb_query_with_params_n": StatementFn<ResultPtr>,
+    stream_query = "chdb_stream_query_with_params_n": StatementFn<ResultPtr>,
+    stream_fetch = "chdb_stream_fetch_result": unsafe extern "C" fn(ConnectionPtr, ResultPtr) -> ResultPtr,
+    stream_cancel = "chdb_stream_cancel_query": unsafe extern "C" fn(ConnectionPtr, ResultPtr),
+    stream_insert = "chdb_stream_insert_with_params_n": StatementFn<InsertPtr>,
+    insert_append = "chdb_stream_append": unsafe extern "C" fn(InsertPtr, *const c_void, usize) -> c_int,
+    insert_done = "chdb_stream_done": unsafe extern "C" fn(InsertPtr) -> ResultPtr,
+    insert_cancel = "chdb_stream_cancel_insert": unsafe extern "C" fn(InsertPtr),
+    insert_error = "chdb_stream_insert_error": unsafe extern "C" fn(InsertPtr) -> *const c_char,
+    insert_destroy = "chdb_destroy_insert_stream": unsafe extern "C" fn(InsertPtr),
+    result_destroy = "chdb_destroy_query_result": unsafe extern "C" fn(ResultPtr),
+    result_buffer = "chdb_result_buffer": unsafe extern "C" fn(ResultPtr) -> *const c_char,
+    result_length = "chdb_result_length": unsafe extern "C" fn(ResultPtr) -> usize,
+    result_error = "chdb_result_error": unsafe extern "C" fn(ResultPtr) -> *const c_char,
+    result_elapsed = "chdb_result_elapsed": unsafe extern "C" fn(ResultPtr) -> c_double,
+    result_rows_read = "chdb_result_rows_read": unsafe extern "C" fn(ResultPtr) -> u64,
+    result_bytes_read = "chdb_result_bytes_read": unsafe extern "C" fn(ResultPtr) -> u64,
+    storage_rows_read = "chdb_result_storage_rows_read": unsafe extern "C" fn(ResultPtr) -> u64,
+    storage_bytes_read = "chdb_result_storage_bytes_read": unsafe extern "C" fn(ResultPtr) -> u64,
+    result_rows_written = "chdb_result_rows_written": unsafe extern "C" fn(ResultPtr) -> u64,
+    result_bytes_written = "chdb_result_bytes_written": unsafe extern "C" fn(ResultPtr) -> u64,
 }
 
 /// `chdb_query_analysis_v1`.
@@ -136,45 +160,7 @@ impl Engine {
                     source,
                 }
             })?;
-        macro_rules! symbol {
-            ($name:literal) => {{
-                // SAFETY: the field's type is that of the function in chdb.h of 26.7, and the
-                // library is leaked below, so the pointer stays valid.
-                let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
-                *found.map_err(|_| BindingError::Symbol {
-                    path: path.to_owned(),
-                    symbol: $name,
-                })?
-            }};
-        }
-        let api = Api {
-            version: symbol!("chdb_version"),
-            set_signal_handlers_enabled: symbol!("chdb_set_signal_handlers_enabled"),
-            connect: symbol!("chdb_connect"),
-            close_conn: symbol!("chdb_close_conn"),
-            classify: symbol!("chdb_classify_query_n"),
-            query: symbol!("chdb_query_with_params_n"),
-            stream_query: symbol!("chdb_stream_query_with_params_n"),
-            stream_fetch: symbol!("chdb_stream_fetch_result"),
-            stream_cancel: symbol!("chdb_stream_cancel_query"),
-            stream_insert: symbol!("chdb_stream_insert_with_params_n"),
-            insert_append: symbol!("chdb_stream_append"),
-            insert_done: symbol!("chdb_stream_done"),
-            insert_cancel: symbol!("chdb_stream_cancel_insert"),
-            insert_error: symbol!("chdb_stream_insert_error"),
-            insert_destroy: symbol!("chdb_destroy_insert_stream"),
-            result_destroy: symbol!("chdb_destroy_query_result"),
-            result_buffer: symbol!("chdb_result_buffer"),
-            result_length: symbol!("chdb_result_length"),
-            result_error: symbol!("chdb_result_error"),
-            result_elapsed: symbol!("chdb_result_elapsed"),
-            result_rows_read: symbol!("chdb_result_rows_read"),
-            result_bytes_read: symbol!("chdb_result_bytes_read"),
-            storage_rows_read: symbol!("chdb_result_storage_rows_read"),
-            storage_bytes_read: symbol!("chdb_result_storage_bytes_read"),
-            result_rows_written: symbol!("chdb_result_rows_written"),
-            result_bytes_written: symbol!("chdb_result_bytes_written"),
-        };
+        let api = Api::of(&library, path)?;
         std::mem::forget(library);
         let engine = Engine {
             api: Box::leak(Box::new(api)),
@@ -379,11 +365,7 @@ impl QueryResult {
         }
         let result = QueryResult { api, result };
         // SAFETY: the result is live; the text, if any, belongs to it and is copied.
-        let text = unsafe { copied_text((api.result_error)(result.result)) };
-        match text {
-            Some(text) if !text.is_empty() => Err(BindingError::Query(text)),
-            _ => Ok(result),
-        }
+        unsafe { refusal((api.result_error)(result.result)) }.map(|()| result)
     }
 
     /// Returns the formatted rows.
@@ -504,11 +486,7 @@ impl InsertStream<'_> {
 
     fn check(&self) -> Result<(), BindingError> {
         // SAFETY: the stream is live; its text is copied.
-        let text = unsafe { copied_text((self.connection.api.insert_error)(self.handle)) };
-        match text {
-            Some(text) if !text.is_empty() => Err(BindingError::Query(text)),
-            _ => Ok(()),
-        }
+        unsafe { refusal((self.connection.api.insert_error)(self.handle)) }
     }
 }
 
@@ -529,15 +507,20 @@ fn internal(text: &str) -> String {
     format!("Code: 1002. DB::Exception: {text}. (UNKNOWN_EXCEPTION)")
 }
 
+/// Returns the engine's text as an error, if there is one.
+///
 /// # Safety
 /// `text` is null or a live NUL-terminated string.
-unsafe fn copied_text(text: *const c_char) -> Option<String> {
+unsafe fn refusal(text: *const c_char) -> Result<(), BindingError> {
     if text.is_null() {
-        return None;
+        return Ok(());
     }
     // SAFETY: promised by the caller.
     let text = unsafe { CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
+    match text.is_empty() {
+        true => Ok(()),
+        false => Err(BindingError::Query(text.to_string_lossy().into_owned())),
+    }
 }
 
 /// Ends the process at once, without atexit handlers and destructors.

@@ -17,6 +17,7 @@ use super::backup::is_own_backup;
 use super::binding::{BindingError, Connection, Engine, StatementClass, Stats};
 use super::protocol::format::{self, Streaming};
 use super::protocol::statement::{self, Kind, OutsideNames};
+use crate::lexer::quoted_name;
 
 /// How long a KILL is repeated while a statement whose client left still runs.
 const KILL_EVERY: Duration = Duration::from_millis(100);
@@ -275,10 +276,8 @@ fn execute(
         _ => None,
     };
     let Some(streaming) = streaming else {
-        let result = connection.query(&job.sql, &job.format, &job.params);
-        let result = result.map_err(|e| e.to_string())?;
-        let stats = result.stats();
-        answer(Bytes::from_owner(result), true, stats);
+        let (rows, stats) = whole(connection, job)?;
+        answer(rows, true, stats);
         return Ok(());
     };
     let mut stream = connection
@@ -323,11 +322,16 @@ fn execute(
         return Ok(());
     }
     // No rows: the stream gives no header at all, the whole result does, and is asked for once more.
+    let (rows, stats) = whole(connection, job)?;
+    answer(rows, true, stats);
+    Ok(())
+}
+
+fn whole(connection: &mut Connection, job: &Job) -> Result<(Bytes, Stats), String> {
     let result = connection.query(&job.sql, &job.format, &job.params);
     let result = result.map_err(|e| e.to_string())?;
     let stats = result.stats();
-    answer(Bytes::from_owner(result), true, stats);
-    Ok(())
+    Ok((Bytes::from_owner(result), stats))
 }
 
 fn insert(
@@ -360,8 +364,4 @@ fn set_statement<'a>(settings: impl Iterator<Item = &'a (String, String)>, tag: 
         let _ = write!(sql, ", {name} = '{value}'");
     }
     sql
-}
-
-fn quoted_name(name: &str) -> String {
-    format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }

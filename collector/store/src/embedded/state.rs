@@ -13,7 +13,7 @@ pub enum EmbeddedError {
     DataDir {
         /// The folder or file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -25,7 +25,7 @@ pub enum EmbeddedError {
     SocketPathTooLong {
         /// The path that was wanted.
         path: PathBuf,
-        /// The limit.
+        /// Longest path that a socket can have, in bytes.
         max: usize,
     },
     /// The supervisor's thread cannot start.
@@ -50,25 +50,25 @@ pub enum EngineFailure {
          another folder"
     )]
     Locked {
-        /// The folder.
+        /// The folder, as configured.
         data_dir: PathBuf,
     },
     /// libchdb is missing, damaged or too old.
     #[error("{reason}; `epwatch engines` fetches the library")]
     Library {
-        /// What loading said.
+        /// Error of the loader.
         reason: String,
     },
     /// The engine's program cannot be started at all.
     #[error("failed to start the engine's program: {reason}")]
     Program {
-        /// What the operating system said.
+        /// Error of the operating system.
         reason: String,
     },
     /// The engine, or its socket, did not open.
     #[error("failed to start the embedded engine: {reason}; it said: {stderr}")]
     Start {
-        /// What the child reported, or how it ended.
+        /// Report of the child, or the way it ended.
         reason: String,
         /// The end of its standard error.
         stderr: String,
@@ -104,7 +104,7 @@ pub enum EngineState {
     },
     /// The supervisor gave up. The engine will not come back.
     Failed {
-        /// Why.
+        /// The failure of the last start.
         reason: EngineFailure,
     },
     /// It was stopped.

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lexer::{Token, TokenKind, tokens};
+use crate::lexer::{Token, TokenKind, quoted_name, tokens};
 
 /// Settings of every statement on a cluster. With the servers' defaults an insert is acknowledged before its rows are
 /// on their shard, and a read may go to a replica that lags behind the written one.
@@ -90,7 +90,7 @@ impl Cluster {
     #[must_use]
     pub fn on_cluster(&self) -> String {
         if self.on_cluster {
-            format!("ON CLUSTER {}", quoted(&self.name))
+            format!("ON CLUSTER {}", quoted_name(&self.name))
         } else {
             String::new()
         }
@@ -104,7 +104,7 @@ impl Cluster {
 
     /// Returns the target of an `INSERT INTO` whose rows are on their shards when it returns.
     pub(crate) fn written_table(database: &str, table: &str, columns: &str) -> String {
-        let (database, table) = (quoted(database), quoted(table));
+        let (database, table) = (quoted_name(database), quoted_name(table));
         format!("{database}.{table} {columns} SETTINGS distributed_foreground_insert = 1")
     }
 
@@ -195,8 +195,8 @@ impl Cluster {
     fn distributed(&self, database: &str, made: &Made, table: &str, create: &str) -> String {
         format!(
             "{create} {}.{} {} AS {} ENGINE = Distributed({}, {}, {}, {})",
-            quoted(database),
-            quoted(table),
+            quoted_name(database),
+            quoted_name(table),
             self.on_cluster(),
             self.shard_name(database, table),
             literal(&self.name),
@@ -217,8 +217,8 @@ impl Cluster {
     fn shard_name(&self, database: &str, table: &str) -> String {
         format!(
             "{}.{}",
-            quoted(&Cluster::shard_database(database)),
-            quoted(table)
+            quoted_name(&Cluster::shard_database(database)),
+            quoted_name(table)
         )
     }
 }
@@ -293,7 +293,7 @@ impl<'a> Table<'a> {
 
 /// Qualifies the names of a view, and makes its `IN (SELECT ...)` and joins run once for all shards.
 fn spread_view(database: &str, made: &Made, statement: &str, tokens: &[Token<'_>]) -> String {
-    let qualifier = format!("{}.", quoted(database));
+    let qualifier = format!("{}.", quoted_name(database));
     let mut out = String::with_capacity(statement.len() + 256);
     let mut copied = 0;
     let mut insert = |at: usize, text: &str| {
@@ -370,10 +370,6 @@ pub fn mutated_name(engine_full: &str) -> Option<String> {
         name(table),
         name(cluster)
     ))
-}
-
-fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }
 
 fn literal(text: &str) -> String {

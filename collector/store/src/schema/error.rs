@@ -13,9 +13,9 @@ pub enum MigrateError {
     /// The versions in the list are not 1, 2, 3 and so on.
     #[error("migration {name} has version {found}, expected {expected}: versions count from 1")]
     Numbering {
-        /// The file.
+        /// Name of the file.
         name: &'static str,
-        /// Its version.
+        /// Version of the file.
         found: u32,
         /// The version of its position.
         expected: u32,
@@ -25,7 +25,7 @@ pub enum MigrateError {
     Placeholder {
         /// The file's version.
         version: u32,
-        /// The file.
+        /// Name of the file.
         name: &'static str,
         /// Name of the placeholder.
         placeholder: String,
@@ -35,9 +35,9 @@ pub enum MigrateError {
     Cluster {
         /// The file's version; 0 for the runner's own table.
         version: u32,
-        /// The file.
+        /// Name of the file.
         name: &'static str,
-        /// The statement.
+        /// The statement without a form for a cluster.
         #[source]
         source: ClusterStatementError,
     },
@@ -49,7 +49,7 @@ pub enum MigrateError {
     Changed {
         /// The file's version.
         version: u32,
-        /// The file.
+        /// Name of the file.
         name: &'static str,
         /// Its checksum here.
         found: String,
@@ -81,9 +81,9 @@ pub enum MigrateError {
     /// The store refused or did not answer.
     #[error("failed to {what}")]
     Store {
-        /// What was being done.
+        /// The step, after "failed to".
         what: String,
-        /// What the store said.
+        /// Answer of the store.
         #[source]
         source: clickhouse::error::Error,
     },

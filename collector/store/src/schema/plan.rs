@@ -3,6 +3,7 @@
 use super::cluster::{Cluster, Made};
 use super::error::MigrateError;
 use super::template::{Migration, Migrations, TemplateValues, render_all};
+use crate::lexer::quoted_name;
 
 /// The columns of the record of a migration.
 const RECORDED: &str = "(series, version, name, checksum)";
@@ -21,7 +22,7 @@ pub struct Planned<'a> {
 /// The statements of one migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedMigration<'a> {
-    /// The file.
+    /// The file of the migration.
     pub migration: &'a Migration,
     /// Statements that change the schema.
     pub statements: Vec<String>,
@@ -50,8 +51,12 @@ pub fn plan<'a>(
     }
     let databases = databases
         .iter()
-        .map(|name| name.replace('\\', "\\\\").replace('`', "\\`"))
-        .map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}` {on_cluster}"))
+        .map(|name| {
+            format!(
+                "CREATE DATABASE IF NOT EXISTS {} {on_cluster}",
+                quoted_name(name)
+            )
+        })
         .map(|sql| sql.trim_end().to_owned())
         .collect();
     let table = format!(

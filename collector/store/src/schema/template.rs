@@ -13,7 +13,7 @@ use crate::lexer::{TokenKind, tokens};
 pub struct Migrations<'a> {
     /// Name of the series. Files that replace released ones start another series.
     pub series: &'static str,
-    /// Oldest first.
+    /// Files by version, the oldest first.
     pub files: &'a [Migration],
 }
 
@@ -54,7 +54,7 @@ pub struct TemplateValues {
 }
 
 impl TemplateValues {
-    /// No values.
+    /// Returns values for no placeholder.
     pub fn new() -> TemplateValues {
         TemplateValues::default()
     }

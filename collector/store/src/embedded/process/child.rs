@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
 use super::listen::{self, Acceptor, Connections};
@@ -127,14 +128,14 @@ async fn serve(
     let connections = Connections::new(MAX_CONNECTIONS);
     let mut accepting = JoinSet::new();
     let owners = Acceptor::new(service, connections.clone());
-    accepting.spawn(owners.accept(socket));
+    accepting.spawn(owners.accept(UnixListenerStream::new(socket)));
     let mut readers_at = None;
     if let Some(access) = &orders.readers {
         let port = listen::bind_port(access.address()).await?;
         readers_at = Some(port.local_addr()?);
         let service = Service::new(engine, MAX_READER_STATEMENTS).for_readers(access.clone());
         let readers = Acceptor::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
-        accepting.spawn(readers.accept(port));
+        accepting.spawn(readers.accept(TcpListenerStream::new(port)));
     }
     let readers = readers_at;
     report(control, &Report::Ready { version, readers });

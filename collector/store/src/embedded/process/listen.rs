@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{Stream, StreamExt};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -62,31 +63,6 @@ pub(super) async fn bind_port(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// A source of connections.
-pub(super) trait Listener: Send + 'static {
-    /// A connection.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    /// Waits for the next one.
-    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-}
-
-impl Listener for UnixListener {
-    type Stream = tokio::net::UnixStream;
-
-    async fn next(&self) -> io::Result<Self::Stream> {
-        self.accept().await.map(|(stream, _)| stream)
-    }
-}
-
-impl Listener for TcpListener {
-    type Stream = tokio::net::TcpStream;
-
-    async fn next(&self) -> io::Result<Self::Stream> {
-        self.accept().await.map(|(stream, _)| stream)
-    }
-}
-
 /// The open connections of the process, bounded and closed together.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
@@ -136,11 +112,18 @@ impl Acceptor {
     }
 
     /// Accepts until the caller drops the future.
-    pub(super) async fn accept(self, listener: impl Listener) {
+    pub(super) async fn accept<S>(self, mut listener: impl Stream<Item = io::Result<S>> + Unpin)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         loop {
             let free = self.connections.free.clone().acquire_owned().await;
             let permit = free.expect("it is never closed");
-            match listener.next().await {
+            match listener
+                .next()
+                .await
+                .unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
+            {
                 Ok(stream) => self.serve(stream, permit),
                 // File descriptors may have run out. Others will close, so wait instead of spinning.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -93,17 +93,16 @@ impl EmbeddedStore {
     /// # Errors
     /// It gave up or was stopped.
     pub fn ready(&self) -> BoxFuture<'_, Result<(), EmbeddedError>> {
-        Box::pin(async move {
-            let mut state = self.state.clone();
-            let settled = state
-                .wait_for(|state| !matches!(state, EngineState::Starting { .. }))
-                .await;
-            match settled.as_deref() {
-                Ok(EngineState::Failed { reason }) => Err(EmbeddedError::Failed(reason.clone())),
-                Ok(EngineState::Stopped) | Err(_) => Err(EmbeddedError::Stopped),
-                Ok(_) => Ok(()),
-            }
-        })
+        Box::pin(self.until(|state| !matches!(state, EngineState::Starting { .. })))
+    }
+
+    async fn until(&self, is_it: fn(&EngineState) -> bool) -> Result<(), EmbeddedError> {
+        let mut state = self.state.clone();
+        match state.wait_for(is_it).await.as_deref() {
+            Ok(EngineState::Failed { reason }) => Err(EmbeddedError::Failed(reason.clone())),
+            Ok(EngineState::Stopped) | Err(_) => Err(EmbeddedError::Stopped),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Returns the engine's state, now and as it changes.
@@ -114,16 +113,13 @@ impl EmbeddedStore {
     /// Waits until the engine gave up or was stopped, and returns the reason.
     pub fn gone(&self) -> BoxFuture<'_, EmbeddedError> {
         Box::pin(async move {
-            let mut state = self.state.clone();
-            let gone = state
-                .wait_for(|state| {
-                    matches!(state, EngineState::Failed { .. } | EngineState::Stopped)
-                })
-                .await;
-            match gone.as_deref() {
-                Ok(EngineState::Failed { reason }) => EmbeddedError::Failed(reason.clone()),
-                _ => EmbeddedError::Stopped,
-            }
+            let is_gone = |state: &EngineState| {
+                matches!(state, EngineState::Failed { .. } | EngineState::Stopped)
+            };
+            self.until(is_gone)
+                .await
+                .err()
+                .unwrap_or(EmbeddedError::Stopped)
         })
     }
 

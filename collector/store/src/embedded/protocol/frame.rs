@@ -117,12 +117,7 @@ mod tests {
             METHOD_LZ4 => lz4_flex::block::compress(raw),
             _ => raw.to_vec(),
         };
-        let mut summed = vec![method];
-        let compressed = u32::try_from(payload.len() + HEADER_BYTES).unwrap();
-        summed.extend(compressed.to_le_bytes());
-        summed.extend(u32::try_from(raw.len()).unwrap().to_le_bytes());
-        summed.extend(payload);
-        [&checksum(&summed)[..], &summed].concat()
+        sealed(method, u32::try_from(raw.len()).unwrap(), &payload)
     }
 
     fn decode(body: &[u8], piece: usize) -> Result<Vec<u8>, FrameError> {
@@ -175,16 +170,7 @@ mod tests {
 
     #[test]
     fn a_lying_raw_size_is_refused() {
-        let mut summed = vec![METHOD_LZ4];
-        let payload = lz4_flex::block::compress(b"0123456789");
-        summed.extend(
-            u32::try_from(payload.len() + HEADER_BYTES)
-                .unwrap()
-                .to_le_bytes(),
-        );
-        summed.extend(3_u32.to_le_bytes());
-        summed.extend(payload);
-        let body = [&checksum(&summed)[..], &summed].concat();
+        let body = sealed(METHOD_LZ4, 3, &lz4_flex::block::compress(b"0123456789"));
         assert_eq!(decode(&body, 99), Err(FrameError::Lz4));
     }
 }

@@ -39,6 +39,10 @@ const QUEUE_PER_SLOT: usize = 4;
 /// Chunks in flight between engine and client, each up to a block of rows.
 const CHANNEL_CHUNKS: usize = 4;
 
+/// Length up to which too long a query is read to its end. A client that still writes when the connection closes may
+/// never read the answer.
+const MAX_DISCARDED_BYTES: usize = 16 * MAX_QUERY_BYTES;
+
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Answers requests, with a bounded number of concurrent statements.
@@ -51,15 +55,11 @@ pub(crate) struct Service {
 }
 
 /// An error in the form for the client.
-struct Failure {
-    text: String,
-}
+struct Failure(String);
 
 impl<E: ToString> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure {
-            text: error.to_string(),
-        }
+        Failure(error.to_string())
     }
 }
 
@@ -266,8 +266,8 @@ impl Service {
     }
 
     fn refusal(&self, failure: &Failure) -> Response<Body> {
-        let code = code_of(&failure.text);
-        let text = failure.text.trim_end();
+        let code = code_of(&failure.0);
+        let text = failure.0.trim_end();
         let version = match text.contains("(version ") {
             true => String::new(),
             false => format!(" (version {})", self.engine.version()),
@@ -314,7 +314,7 @@ impl Rows {
                         return;
                     }
                     Err(failure) => {
-                        let _ = input.send(Input::Failed(failure.text)).await;
+                        let _ = input.send(Input::Failed(failure.0)).await;
                         return;
                     }
                 }
@@ -371,11 +371,17 @@ impl Decoder {
 
     async fn read_text(&mut self, body: &mut Incoming) -> Result<String, Failure> {
         let mut text = Vec::new();
-        while let Some(piece) = self.next_piece(body).await? {
-            text.extend_from_slice(&piece);
-            if text.len() > MAX_QUERY_BYTES {
-                return Err(RequestError::TooLarge.into());
+        let mut n_bytes = 0;
+        while n_bytes <= MAX_DISCARDED_BYTES
+            && let Some(piece) = self.next_piece(body).await?
+        {
+            n_bytes += piece.len();
+            if n_bytes <= MAX_QUERY_BYTES {
+                text.extend_from_slice(&piece);
             }
+        }
+        if n_bytes > MAX_QUERY_BYTES {
+            return Err(RequestError::TooLarge.into());
         }
         String::from_utf8(text).map_err(|_| RequestError::NotUtf8.into())
     }
